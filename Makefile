@@ -1,4 +1,4 @@
-# make demo: the console on simulated Sparks. make test: everything tested here. Each makes its own .venv.
+# make demo: the console on simulated Sparks. make test: the tests, in minutes. Each makes its own .venv.
 
 # The first Python 3.11 or later that runs (a version manager's shim may be there and not run).
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -9,7 +9,10 @@ WORKERS ?= 4
 EXAMPLES ?= 8000
 BIN = $(VENV)/bin
 
-.PHONY: demo test check fuzz mutate bench faults screenshot readme man snapshots clean
+# Tests start Python some hundred times: each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all real check fuzz mutate bench faults screenshot readme man snapshots engine-flags clean
 
 $(VENV)/.made: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "sparktop needs Python 3.11 or later with venv: make PYTHON=/path/to/python3.12"; exit 1; }
@@ -21,8 +24,21 @@ $(VENV)/.made: pyproject.toml
 demo: $(VENV)/.made
 	$(BIN)/sparktop demo $(ARGS)
 
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
+
+# Some six minutes on two processors: sshd and Docker are real, few inputs are tried, and of what is slow the most telling.
 test: $(VENV)/.made
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder $(ARGS)
+	$(PYTEST) --hypothesis-profile=fast -m "not real and (not slow or fast)" $(ARGS)
+
+test-all: $(VENV)/.made
+	$(PYTEST) $(ARGS)
+
+# What tests/real runs on, built once outside the tree (SPARKTOP_REAL, else ~/.cache/sparktop-real), as root: machines
+# with systemd 3 min, llama.cpp 2 min, vLLM 8 min and 8 GB, SGLang 1 min; what can't be had here says why.
+# PARTS="machine llama" for some.
+# Only if named, PARTS=vm: an emulated machine with a kernel of its own, 10 min, 1.5 GB.
+real: $(VENV)/.made
+	$(BIN)/python -m tests.real.parts $(PARTS)
 
 check: $(VENV)/.made
 	$(BIN)/ruff check .
@@ -30,7 +46,7 @@ check: $(VENV)/.made
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Every property test with EXAMPLES inputs in place of a hundred; some fix their own number. An input costs the 136
+# Every property test with EXAMPLES inputs in place of two hundred. An input costs the 136
 # tests 0.3 s of a processor together, so that 8,000 take some 25 minutes on two.
 fuzz: $(VENV)/.made
 	SPARKTOP_FUZZ=$(EXAMPLES) $(BIN)/python -m pytest --numprocesses $(WORKERS) -m hypothesis $(ARGS)
@@ -59,6 +75,10 @@ man: $(VENV)/.made
 
 snapshots: $(VENV)/.made
 	SPARKTOP_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest tests/ui
+
+# The flags of an installed engine into the table: make engine-flags ENGINE=vllm ENGINE_PYTHON=/path/to/its/python
+engine-flags: $(VENV)/.made
+	dump=$$(mktemp) && $(ENGINE_PYTHON) tests/real/flags/dump.py $(ENGINE) < /dev/null > $$dump && $(BIN)/python -m tests.real.flags.table $$dump
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

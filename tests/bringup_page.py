@@ -20,14 +20,18 @@ HEAD = """# What a bring-up checks
 Each row has the check's reason, what it looks at, and what it says of captured output in each case, with its remedy.
 {count} checks; `make readme` makes this page.
 
-**Verified on what.** Names that don't resolve, a login by password, the key that `install-key` adds, and the logins
-between two nodes that `ssh-mesh` makes: on real OpenSSH servers. SSH, identity, memory, disks, headers and permissions
-also ran against a real OpenSSH server, probe and runner on Debian 12; what `permit-root` and `set-addresses` write
-against the real `visudo` and `netplan generate`. `measure-link` ran between two machines with networks, servers and
-cables (veth) of their own, where perftest was played: it listened, connected and counted, hung, failed and lied.
-`measure-collective` ran on two real Docker Engines, with PyTorch played; the program of `measure-power` on libraries
-that stand in for CUDA and cuBLAS; `prove-endpoint` on an engine-like container over OpenSSH. What only a Spark has (DGX
-Dashboard, fwupd's devices, CDI, ConnectX-7, LLDP, NCCL): captured text alone.
+**Verified on what.** On machines with systemd 257 (`tests/real`), alone and as a pair whose second ports are on one
+bridge, a bring-up was played to its end. What is named here failed at first, was put right by its own remedy as it is
+written, and was looked at from outside: a login by password (`install-key`), the groups docker and systemd-journal
+(`join-group`), `permit-root`, linger, a published name, a pending reboot, a stopped Docker, a unit that would stay
+down, clones, a port that is switched off, addresses (`set-addresses`; two networks, and what nothing declares, by hand
+with `netplan try`), MTU, full packets, logins between the nodes (`ssh-mesh`), and an engine: launched, proven,
+relaunched with a tool parser, exposed. Names that don't resolve: on real OpenSSH servers. `measure-link` ran between
+two machines with networks, servers and cables (veth) of their own, where perftest was played: it listened, connected
+and counted, hung, failed and lied. `measure-collective` ran on two real Docker Engines, with PyTorch played; the
+program of `measure-power` on libraries that stand in for CUDA and cuBLAS; on machines all three say what they lack.
+What only a Spark has (DGX Dashboard, fwupd's devices, CDI, ConnectX-7, RDMA, NCCL), NetworkManager, and packages that
+apt would have to install: captured text alone.
 """
 
 

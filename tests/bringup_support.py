@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.golden import CASES
 from tests.pictures_support import WALL_S, facts, gib, gpu, idle_node, link, memory, picture
-from tests.plan_golden import CASES
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.card import NO_PROGRAM
@@ -58,7 +58,9 @@ LOST = """PING 10.0.0.2 (10.0.0.2) from 10.0.0.1 : 8972(9000) bytes of data.
 ADDRESSES = """[{"ifname":"enp1s0f0np0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24}]},
 {"ifname":"enP2p1s0f0np0","addr_info":[{"family":"inet","local":"10.0.1.1","prefixlen":24}]}]"""
 PROFILES = (
-    "enP7s7:Wired connection 1:yes\nenp1s0f0np0:netplan-enp1s0f0np0:yes\nenP2p1s0f0np0:netplan-enP2p1s0f0np0:yes\n"
+    "enP7s7:yes:/etc/NetworkManager/system-connections/wired.nmconnection\n"
+    "enp1s0f0np0:yes:/run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection\n"
+    "enP2p1s0f0np0:yes:/run/NetworkManager/system-connections/netplan-enP2p1s0f0np0.nmconnection\n"
 )
 NEIGHBOURS = """{"lldp":[{"interface":[{"name":"enp1s0f0np0","via":"LLDP",
 "chassis":[{"id":[{"type":"mac","value":"4c:bb:47:2c:00:11"}],"name":[{"value":"spark2-host"}]}],
@@ -86,7 +88,6 @@ HEALTHY: Mapping[str, Text] = {
     "nvidia-ctk --version": "NVIDIA Container Toolkit CLI version 1.20.1\n",
     "nvidia-ctk cdi list": CDI,
     "prlimit": "unlimited\n",
-    "swapon": "/swap.img 17179869184\n",
     "systemctl is-active earlyoom.service systemd-oomd.service": (3, "inactive\ninactive\n"),
     "find -L /usr/local/cuda/lib64": "/usr/local/cuda/lib64/libcublas.so.13\n/usr/local/cuda/lib64/libcublas.so.13.1\n",
     "which": "/usr/bin/ib_write_bw\n/usr/sbin/lldpctl\n/usr/sbin/ethtool\n/usr/bin/rsync\n/usr/bin/prlimit\n",
@@ -98,6 +99,8 @@ HEALTHY: Mapping[str, Text] = {
     "ip -j route show default": '[{"dst":"default","gateway":"192.168.20.1","dev":"enP7s7","metric":100}]',
     "ip -j -4 address show": ADDRESSES,
     "nmcli": PROFILES,
+    "find /etc/netplan -newer": "",
+    "ip -j link show": '[{"ifname":"enp1s0f0np0","flags":["BROADCAST","UP"]}]',
     "networkctl": MISSING,
     "ping": PING,
     "ssh": "",

@@ -88,7 +88,7 @@ class EngineStage:
             if length:
                 self.bodies.append(json.loads(await reader.readexactly(length)))
                 self.asked.set()
-            path = head.split(" ")[1]
+            path = head.split(" ")[1].partition("?")[0]
             names = {"/v1/models": "models", "/v1/chat/completions": "chat", "/metrics": "metrics", "/health": "health"}
             name = names.get(path, "plain")
             answer = self.answers[name]

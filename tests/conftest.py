@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import itertools
 import os
 import subprocess
 import sys
@@ -15,11 +18,19 @@ FUZZ_EXAMPLES = int(os.environ.get("SPARKTOP_FUZZ", "0"))
 """How many inputs each property test tries in `make fuzz`."""
 
 # How fast inputs are made says something of the machine, not of the code. Continuous integration tries the same inputs
-# each time; elsewhere they are new ones.
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
-settings.register_profile("fuzz", settings.get_profile("here"), max_examples=FUZZ_EXAMPLES or 100, print_blob=True)
-settings.load_profile("fuzz" if FUZZ_EXAMPLES else "ci" if os.environ.get("CI") else "here")
+# each time; elsewhere they are new ones. `make test` tries the fast profile's number.
+settings.register_profile(
+    "full",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=200,
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.register_profile("fast", settings.get_profile("full"), max_examples=25)
+settings.register_profile(
+    "fuzz", settings.get_profile("full"), max_examples=FUZZ_EXAMPLES or 200, derandomize=False, print_blob=True
+)
+settings.load_profile("fuzz" if FUZZ_EXAMPLES else "full")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -36,9 +47,22 @@ def pytest_report_header() -> list[str]:
     return [subprocess.run(["dockerd", "--version"], capture_output=True, text=True, check=True).stdout.strip()]
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each worker of a whole run compiles a part of what isn't compiled yet, and finds the rest done by the others."""
+    if session.config.args == ["tests"] and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        tests = Path(__file__).parent
+        for path in sorted(tests.rglob("test_*.py"))[int(worker[2:]) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+            with contextlib.suppress(Exception):  # collecting it says what is wrong
+                importlib.import_module(".".join(path.relative_to(tests.parent).with_suffix("").parts))
+
+
+_HOMES = itertools.count()
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path_factory.mktemp("home")
+    home = tmp_path_factory.getbasetemp() / f"home{next(_HOMES)}"  # mktemp would list all earlier ones for a number
+    home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local/state"))
@@ -60,16 +84,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 PAIRS = (
-    "test_launch_pair",
-    "test_launch_ray",
-    "test_launch_relaunch",
-    "test_operate_pair",
-    "test_operate_composed",
-    "test_operate_secrets",
+    *("test_launch_pair", "test_launch_ray", "test_launch_relaunch", "test_operate_pair"),
+    *("test_operate_composed", "test_operate_secrets", "test_operate_sudo", "test_measure_collective"),
+    *("test_prove", "test_expose", "test_forward", "test_unit", "test_ssh_c", "test_ssh_passwords"),
 )
-"""What has Ray's own ports; and, so that the rows are of one length, some of what only acts on containers."""
-LAUNCHES = ("test_launch", "test_fetch", "test_demo")
-"""What downloads, and looks at every command line meanwhile."""
+"""What has Ray's own ports; and, so that the rows are of one length, some of what only acts on containers or sshd."""
+LAUNCHES = ("test_launch", "test_fetch", "test_demo", "test_first_contact")
+"""What downloads, and looks at every command line meanwhile; and first contacts, for the same reason."""
 
 
 def row_of(nodeid: str) -> str:
@@ -78,11 +99,13 @@ def row_of(nodeid: str) -> str:
     starts a desktop or counts processes does so in one of them."""
     file, _, test = nodeid.partition("::")
     name = Path(file).stem
+    if "/real/" in file:
+        return "the machine"
     if "/integration/" not in file and not file.endswith("probe/test_run.py"):
         return ""
     if "takes_all_memory" in test:
         return "the machine"
-    if name in PAIRS:
+    if name.startswith(PAIRS):
         return "pairs"
     return "launches" if name.startswith(LAUNCHES) else "the machine"
 
@@ -94,16 +117,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.nice(10)
 
 
-SLOW = ("test_interrupted", "test_scenario_remedies", "test_scenarios_verdict")
+LONGEST = ("test_incidents", "test_interrupted", "test_scenarios_verdict", "test_scenario_remedies", "test_app")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The rows first, then the longest files, so that none is left to the end. What takes minutes is left to continuous
-    integration, and to who asks for it."""
-    items.sort(key=lambda item: (not row_of(item.nodeid), Path(item.nodeid.partition("::")[0]).stem not in SLOW))
-    if os.environ.get("SPARKTOP_REQUIRE_INTEGRATION") == "1":
-        return
-    skip = pytest.mark.skip(reason="takes minutes: SPARKTOP_REQUIRE_INTEGRATION=1 runs it")
-    for item in items:
-        if "long" in item.keywords:
-            item.add_marker(skip)
+    """The rows first, then the longest files, so that none is left to the end."""
+    items.sort(key=lambda item: (not row_of(item.nodeid), Path(item.nodeid.partition("::")[0]).stem not in LONGEST))

@@ -15,6 +15,7 @@ import hashlib
 import json
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,15 +25,15 @@ from urllib.parse import unquote, urlsplit
 CHUNK_BYTES = 64 * 1024
 
 
-def safetensors(tensors: dict[str, int], *, dtype: str = "BF16") -> bytes:
+def safetensors(tensors: dict[str, int]) -> bytes:
     """A file of that format; `tensors` are names and bytes. What is in them tells one place from another."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, size in tensors.items():
-        header[name] = {"dtype": dtype, "shape": [size // 2], "data_offsets": [at, at + size]}
+        header[name] = {"dtype": "BF16", "shape": [size // 2], "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
-    body = b"".join(number.to_bytes(8, "little") for number in range((at + 7) // 8))[:at]
+    body = array("Q", range((at + 7) // 8)).tobytes()[:at]
     return len(text).to_bytes(8, "little") + text + body
 
 

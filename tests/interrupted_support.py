@@ -323,15 +323,3 @@ def is_at(run: Run, step: Step) -> bool:
 
 def fetches(step: Step) -> bool:
     return isinstance(step.act, Remote) and only_fetches(step.act)
-
-
-def steps_of(**wanted: bool) -> list[tuple[str, str]]:
-    """(launch, step id) of every step of both; `remote`: those that a node does, or those that it doesn't; `fetches`:
-    those that only fetch, or those that don't."""
-    return [
-        (name, step.id)
-        for name, launch in LAUNCHES.items()
-        for step in launch.plan.steps
-        if wanted.get("remote", isinstance(step.act, Remote)) is isinstance(step.act, Remote)
-        and wanted.get("fetches", fetches(step)) is fetches(step)
-    ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from sparktop.diagnose.catalogue import live_rules
@@ -88,6 +89,11 @@ def series(figure: Figure | None, *, seconds: float = KEPT_S, step_s: float = 1.
     """The figure's history up to now, on the operator's clock; empty for None."""
     if figure is None:
         return Series()
+    return _series(figure if isinstance(figure, int | float) else tuple(figure), seconds, step_s, scale)
+
+
+@lru_cache(512)
+def _series(figure: Figure, seconds: float, step_s: float, scale: float) -> Series:
     steps = range(int(seconds / step_s), -1, -1)
     return Series(
         times=tuple(NOW_S - step * step_s for step in steps),

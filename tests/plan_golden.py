@@ -17,13 +17,13 @@ What is empty by default is left out. A string with line breaks stands as a bloc
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from hashlib import blake2s
-from pathlib import Path
 from typing import Any, get_args
+
+from tests.golden import compare
 
 from sparktop.masking import is_secret_name
 from sparktop.model import plan as plans
@@ -34,8 +34,9 @@ from sparktop.model.prospect import Prospect
 from sparktop.model.recipe import Recipe
 from sparktop.operate.runner.codec import operation_words
 
-CASES = Path(__file__).parent / "cases"
 WIDTH = 120
+WORD_CHARACTERS, WORD_BLANKS = 60, 5
+"""A value up to so long is a word: a mapping's words stand first, side by side."""
 OPERATIONS = get_args(Operation)
 ACTS = {
     plans.Remote: "remote",
@@ -57,15 +58,6 @@ ACTS = {
     plans.GuardOrder: "guard",
 }
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"
-
-
-def compare(path: str, text: str) -> None:
-    """Compare with tests/cases/PATH.txt; SPARKTOP_GOLDENS=write writes it, to be read before it is kept."""
-    file = CASES / f"{path}.txt"
-    if os.environ.get("SPARKTOP_GOLDENS") == "write":
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n", encoding="utf-8")
-    assert text + "\n" == file.read_text(encoding="utf-8")
 
 
 def compare_plan(name: str, plan: Plan | Refusal, *, with_files: bool = True) -> None:
@@ -166,11 +158,14 @@ def _is_empty(item: Any) -> bool:
 
 
 def _lines(value: Any, indent: int = 0) -> Iterator[str]:
-    """A mapping's entries or a sequence's items, each on one line where it fits."""
+    """A mapping's words, then its other entries; or a sequence's items, each on one line where it fits."""
     pad = " " * indent
     if isinstance(value, dict):
+        words = {key: item for key, item in value.items() if _is_word(item)}
+        yield from _joined([f"{_key(key, value)}: {_plain_word(item)}" for key, item in words.items()], pad)
         for key, item in value.items():
-            yield from _entry(f"{pad}{_key(key, value)}:", item, indent)
+            if key not in words:
+                yield from _entry(f"{pad}{_key(key, value)}:", item, indent)
         return
     for item in value:
         if _fits(item, indent + 2):
@@ -181,6 +176,16 @@ def _lines(value: Any, indent: int = 0) -> Iterator[str]:
             yield from rest
         else:
             yield from _entry(f"{pad}-", item, indent)
+
+
+def _is_word(item: Any) -> bool:
+    if _has_block(item) or (isinstance(item, str) and item.count(" ") > WORD_BLANKS):
+        return False
+    return len(_plain(item)) <= WORD_CHARACTERS
+
+
+def _plain_word(item: Any) -> str:
+    return _inline(item) if isinstance(item, str) and "," in item else _plain(item)
 
 
 def _entry(head: str, item: Any, indent: int) -> Iterator[str]:
@@ -197,7 +202,7 @@ def _entry(head: str, item: Any, indent: int) -> Iterator[str]:
         yield f"{head} {_inline(item)}"
     else:
         yield head
-        yield from _filled(item, pad) if _is_words(item) else _lines(item, indent + 2)
+        yield from _joined([*map(_inline, item)], pad) if _is_words(item) else _lines(item, indent + 2)
 
 
 def _is_words(item: Any) -> bool:
@@ -209,17 +214,17 @@ def _is_words(item: Any) -> bool:
     )
 
 
-def _filled(items: Sequence[Any], pad: str) -> Iterator[str]:
-    """As many on a line as fit."""
+def _joined(texts: Sequence[str], pad: str) -> Iterator[str]:
+    """As many on a line as fit, with a comma between two."""
     line = ""
-    for item in items:
-        text = f"{_inline(item)},"
-        if line and len(pad) + len(line) + len(text) + 1 > WIDTH:
-            yield pad + line
+    for text in texts:
+        if line and len(pad) + len(line) + len(text) + 3 > WIDTH:
+            yield f"{pad}{line},"
             line = text
         else:
-            line = f"{line} {text}" if line else text
-    yield pad + line
+            line = f"{line}, {text}" if line else text
+    if line:
+        yield pad + line
 
 
 def _key(key: str, owner: dict[str, Any]) -> str:
@@ -249,7 +254,7 @@ def _inline(item: Any) -> str:
 
 def _plain(item: Any) -> str:
     """A string without quotes where it can be taken for nothing else."""
-    quoted = json.dumps(item, ensure_ascii=False)
+    quoted = _inline(item)
     if not isinstance(item, str) or not item[:1].isalpha() or item != item.strip() or not item.isprintable():
         return quoted
     return quoted if item in ("true", "false", "null", "NaN", "Infinity") else item

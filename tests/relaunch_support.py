@@ -70,8 +70,8 @@ def answered(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
             continue
         kind, name, *_ = ask.path.strip("/").split("/")
         box = boxes.get((ask.node, name))
-        if kind == "containers" and ask.path.endswith("/changes"):
-            answers[ask] = Answer(value=more.get("written", []))
+        if kind == "containers" and ask.path.endswith("?size=1"):
+            answers[ask] = more.get("written", Answer(value={"SizeRw": 0}))
         elif kind == "containers":
             answers[ask] = Answer(value=inspect(box, **more.get("inspect", {})) if box else None)
         else:

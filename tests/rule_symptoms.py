@@ -30,6 +30,7 @@ SYMPTOMS = (
         "ends.",
         rules=(
             "memory.*", "guard.*", "kernel.oom-*", "kernel.memory-*", "kernel.nvrm-no-memory", "torch.oom*",
+            "llama.out-of-memory",
             "torch.expandable-segments-unsupported", "vllm.kv-no-memory", "vllm.kv-cache-too-small*",
             "vllm.free-memory-below-utilisation", "vllm.memory-profiling-race", "vllm.load-out-of-memory",
             "vllm.warmup-out-of-memory", "vllm.max-num-seqs-over-mamba-blocks", "vllm.swap-space-*",
@@ -56,7 +57,7 @@ SYMPTOMS = (
         says="A flag, a variable, a package or a port: the engine ends before it loads the model.",
         rules=(
             "start.*", "cli.*", "python.*", "vllm.env-*", "vllm.config-invalid", "vllm.batch-limits-contradict",
-            "vllm.port-variable-is-uri", "vllm.start-exception", "sglang.gpu-memory-not-reported",
+            "vllm.port-variable-is-uri", "sglang.gpu-memory-not-reported",
             "attention.backend-rejected", "attention.feature-unsupported",
         ),
     ),
@@ -85,7 +86,7 @@ SYMPTOMS = (
         says="A container or a service ended, crashed, was killed, or starts again and again.",
         rules=(
             "restart.*", "engine.down", "docker.exit-*", "docker.restart-loop", "engine.process-killed",
-            "vllm.engine-died", "vllm.engine-exception", "sglang.exception", "sglang.process-died", "host.unit-*",
+            "vllm.engine-died", "engine.last-words", "engine.died-serving", "sglang.process-died", "host.unit-*",
             "host.killed-by-shell-report", "host.illegal-instruction", "host.segfault", "host.ipc-removed",
             "start.bus-error",
         ),

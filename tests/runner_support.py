@@ -103,10 +103,6 @@ def sh(script: str, *arguments: str, limit_s: float = 10.0, environment: Mapping
     return Command(argv=("/bin/sh", "-c", script, "sh", *arguments), limit_s=limit_s, environment=environment or {})
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from sparktop.clock import ManualClock
@@ -34,8 +35,7 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
 from sparktop.observe.followers import Followers
 from sparktop.observe.node_state import NodeBook
-from sparktop.sim.reaction.acts import Act
-from sparktop.sim.reaction.play import with_act
+from sparktop.sim.reaction.acts import Act, with_act
 from sparktop.sim.scenario.scenario import Scenario, load
 from sparktop.sim.scenario.script import Fault, FaultKind, NodeScript, Repeat
 from sparktop.sim.services import docker_api, engine_api
@@ -58,6 +58,9 @@ REACHES = {
     FaultKind.REFUSED: Reach.NO_SSHD,
     FaultKind.RESET: Reach.ANSWERS,
 }
+
+
+_loaded = cache(load)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class Stage:
             book: more keywords for every NodeBook.
         """
         self.unhurried = unhurried
-        self.scenario = load(scenario) if isinstance(scenario, str) else scenario
+        self.scenario = _loaded(scenario) if isinstance(scenario, str) else scenario
         self._held: int | None = None
         """The showing in which something was done: there is none after it."""
         self.clock = ManualClock()
@@ -371,9 +374,6 @@ class _Node:
             log = self._logs.get(engine.key)
             if log is None:
                 log = self._logs[engine.key] = _Log(until_s=-1e9, started_wall_s=box.started_wall_s)
-            if box.started_wall_s != log.started_wall_s:
-                feed.forget()
-                log.started_wall_s = box.started_wall_s
             query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": "1000" if log.until_s < -1e8 else "all"}
             if log.until_s > -1e8:
                 query["since"] = f"{self.spark.wall_s(log.until_s):.6f}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tempfile
 import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import field, fields
@@ -17,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from sparktop import sanitise
+from sparktop import files, sanitise
 from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError
 
@@ -64,23 +63,6 @@ def state_home() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".local/state") / "sparktop"
 
 
-def write_private(file: Path, text: str) -> None:
-    """Replace a file of sparktop's own in one step, readable by its owner alone.
-
-    Raises:
-        OSError: it can't be written; the old one is as it was.
-    """
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # made with mode 0600
-    try:
-        with open(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
 def shown(path: Path) -> str:
     """A path of the operator's, as messages show it and a shell accepts it: with `~` for their home."""
     home = Path.home()
@@ -97,7 +79,7 @@ def load(path: Path | None = None) -> Config:
     """
     file = path or config_home() / "config.toml"
     try:
-        raw = tomllib.loads(file.read_text("utf-8"))
+        raw = tomllib.loads(files.read(file).decode())
     except FileNotFoundError:
         if path is None:
             return Config()
@@ -219,14 +201,9 @@ def read_rule_file(path: Path) -> str:
         ConfigError: it can't be read, is no text, or is too long.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_RULE_FILE_BYTES + 1)
-        text = raw.decode("utf-8")
+        return files.read(path, MAX_RULE_FILE_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    if len(raw) > MAX_RULE_FILE_BYTES:
-        raise ConfigError(f"{path}: longer than {MAX_RULE_FILE_BYTES >> 20} MiB: that is no rule file")
-    return text
 
 
 def resource_dir(name: str) -> Path:

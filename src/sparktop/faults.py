@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktop import sanitise
+from sparktop.files import opened, private_folder
 from sparktop.masking import mask_text
 
 if TYPE_CHECKING:
@@ -47,6 +48,23 @@ def named(where: str, error: BaseException) -> str:
     return f"a fault in sparktop itself, in {where}: {mask_text(what)}"
 
 
+def place() -> str:
+    """Where the tracebacks are, in one line for the operator."""
+    return "Its traceback isn't kept." if _folder is None else f"Its traceback is in {_folder / LOG_NAME}."
+
+
+def keep_off_the_terminal(loop: AbstractEventLoop) -> None:
+    """Nothing that a callback raises or a library logs is written to the terminal, which shows a screen.
+
+    asyncio warns of "socket.send() raised exception." from the sixth packet on that is written to a connection that
+    has just broken: closing the channels of a dead link does so, two packets each, before the loop tells of its loss.
+    """
+    import logging  # asyncio has it
+
+    logging.lastResort = logging.NullHandler()
+    loop.set_exception_handler(in_callback)
+
+
 def in_callback(loop: AbstractEventLoop, context: Mapping[str, Any]) -> None:
     """Log what a callback of the event loop raised; nothing of it reaches the terminal, which shows a screen.
 
@@ -76,8 +94,7 @@ def _log(where: str, error: BaseException) -> None:
     head = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} in {where}"
     text = "\n".join(mask_text(sanitise.line(line, limit=1000)) for line in (head, *lines))
     try:
-        _folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(_folder / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = opened(private_folder(_folder) / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             if os.fstat(handle).st_size > MAX_LOG_BYTES:
                 os.ftruncate(handle, 0)

@@ -31,6 +31,8 @@ _SECRET_PAIRS = (
     ["secret", "key"],
     ["auth", "key"],
 )
+_ABBREVIATED = r"--(?:(?:admin[-_])?api[-_]ke?|admin[-_]a(?:pi?)?|hf[-_]t(?:o(?:ke?)?)?|ssl[-_]keyfile[-_]p[a-z]{0,7})"
+"""The engines' secret flags, cut short as argparse takes them, where they still name only one."""
 _PATTERNS = tuple(
     (needles.split(), re.compile(pattern), replacement)
     for needles, pattern, replacement in (
@@ -51,6 +53,7 @@ _PATTERNS = tuple(
             r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}",
             r"\1 " + MASK,
         ),
+        ("--api --admin --hf --ssl", rf"(?i)({_ABBREVIATED}(?:=|\s{{1,8}}))[^\s\"';|&]+", r"\1" + MASK),
         ("://", r"://[^/\s\"']+@", "://" + MASK + "@"),
         (
             "|",
@@ -146,6 +149,8 @@ _PLAIN_TOKENS = frozenset({"token", "auth_token", "access_token", "api_token"})
 @functools.lru_cache(maxsize=512)
 def is_secret_name(name: str) -> bool:
     """Whether a flag, variable or JSON key names a secret: `--hf-token` does, `--max-tokens` and `--tokenizer` not."""
+    if name.startswith("--") and re.fullmatch(_ABBREVIATED, name):
+        return True
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
     words = [word for word in words if word]
     if words[-1:] in (["id"], ["ids"], ["file"], ["path"]):
@@ -284,7 +289,7 @@ def mask_argv(argv: Iterable[str]) -> list[str]:
             if is_secret_flag and equals:
                 argument = f"{name}={MASK}"
             elif is_secret_flag:
-                hide = 1000 if name.replace("_", "-").endswith("api-key") else 1
+                hide = 1000 if "api-k" in name.replace("_", "-") else 1
                 masked.append(argument)
                 continue
             elif hide == 1:  # a value that begins with a dash is a value all the same

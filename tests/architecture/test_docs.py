@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.table import over
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = ROOT / "docs" / "facts"
@@ -48,7 +48,7 @@ def test_the_code_does_cite_facts() -> None:
     assert len(CITED) > 40
 
 
-@pytest.mark.parametrize(("page", "name"), sorted(CITED), ids=lambda part: part or "page")
+@over("page, name", sorted(CITED))
 def test_what_is_cited_is_there(page: str, name: str) -> None:
     file = FACTS / f"{page}.md"
     assert file.is_file(), CITED[page, name]

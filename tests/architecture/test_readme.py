@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests import bringup_page, man_page, rules_page
 from tests.rule_symptoms import SYMPTOMS, patterns, symptom_of
+from tests.table import over
 from tests.ui.readme import README, with_table
 
 import sparktop
@@ -77,7 +78,7 @@ def test_every_rule_is_on_exactly_one_page() -> None:
     assert [pattern for one in SYMPTOMS for pattern in one.rules if pattern not in used] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@over("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_linked_files_and_headings_are_there(page: Path) -> None:
     for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([^)]+))?\)", page.read_text("utf-8")):
         linked = (page.parent / target).resolve() if target else page
@@ -139,7 +140,7 @@ def test_scenarios_and_recipes_that_are_named_exist() -> None:
     scenarios = {path.stem for path in (Path(sparktop.__file__).parent / "sim/scenarios").glob("*.toml")}
     recipes = {one.id for one in entries() if one.origin is Origin.SHIPPED}
     for text in (TEXT, OPERATING):
-        assert set(re.findall(r"--scenario ([a-z-]+)", text)) <= scenarios
+        assert set(re.findall(r"(?:sparktop demo |make demo ARGS=)([a-z-]+)", text)) <= scenarios
         assert set(re.findall(r"^(?:\$ )?sparktop launch ([a-z0-9.-]+) ", text, re.MULTILINE)) <= recipes
 
 

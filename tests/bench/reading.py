@@ -39,20 +39,8 @@ def rows(lab: Lab) -> Iterator[Row]:
     """The part of the table."""
     rng = random.Random(7)
     words = (
-        "most",
-        "warm",
-        "water",
-        "in",
-        "deep",
-        "northern",
-        "lakes",
-        "lies",
-        "under",
-        "thick",
-        "white",
-        "ice",
-        "now",
-    )
+        "most", "warm", "water", "in", "deep", "northern", "lakes", "lies", "under", "thick", "white", "ice", "now",
+    )  # fmt: skip
     bar = "█" * 10
     kinds = {
         "statistics and requests as vLLM writes them": [_line(rng, number).rstrip() for number in range(LINES)],

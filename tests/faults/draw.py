@@ -8,28 +8,10 @@ from dataclasses import dataclass
 
 ACTIONS = ("safe-restart", "relaunch", "stop-engine", "break-restart-loop", "launch", "way-back")
 FAULTS = (
-    "kill-console",
-    "kill-runner",
-    "kill-step",
-    "kill-session",
-    "freeze-console",
-    "freeze-runner",
-    "freeze-step",
-    "freeze-session",
-    "freeze-dockerd",
-    "dockerd-term",
-    "dockerd-kill",
-    "engine-killed",
-    "container-removed",
-    "second-console",
-    "ctrl-c",
-    "ctrl-c-twice",
-    "hang-up",
-    "term",
-    "link-down",
-    "disk-full-here",
-    "disk-full-there",
-)
+    "kill-console", "kill-runner", "kill-step", "kill-session", "freeze-console", "freeze-runner", "freeze-step",
+    "freeze-session", "freeze-dockerd", "dockerd-term", "dockerd-kill", "engine-killed", "container-removed",
+    "second-console", "ctrl-c", "ctrl-c-twice", "hang-up", "term", "link-down", "disk-full-here", "disk-full-there",
+)  # fmt: skip
 LONG_FAULTS = ("link-down-long",)
 
 

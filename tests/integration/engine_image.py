@@ -24,6 +24,8 @@ import pytest
 from tests.integration.dockerd import Dockerd, busybox_tree, remove
 from tests.support import free_port, poll
 
+from sparktop.sim.spark import engine_start
+
 SHARE = "--gpu-memory-utilization"
 
 IMAGE = "sparktop-engine:test"
@@ -64,13 +66,15 @@ def _engine_tree() -> bytes:
             tree.add(path, f"usr/lib/{version}/{inside}", recursive=False)
         for path in sorted(needed):
             tree.add(path.resolve(), str(path).lstrip("/"))
+        here, lines = Path(__file__).parent, Path(engine_start.__file__).with_name("engine_lines.toml")
         for name, file in (
-            ("vllm", "engine_program.py"),
-            ("sglang", "engine_program.py"),
-            ("ray", "ray_program.py"),
+            ("bin/vllm", here / "engine_program.py"),
+            ("bin/sglang", here / "engine_program.py"),
+            ("bin/ray", here / "ray_program.py"),
+            ("share/engine_lines.toml", lines),
         ):
-            program = Path(__file__).with_name(file).read_bytes()
-            info = tarfile.TarInfo(f"usr/local/bin/{name}")
+            program = file.read_bytes()
+            info = tarfile.TarInfo(f"usr/local/{name}")
             info.mode, info.size = 0o755, len(program)
             tree.addfile(info, io.BytesIO(program))
     return out.getvalue()

@@ -3,7 +3,8 @@
 
 Runs inside the tests' image as /usr/local/bin/vllm, standard library alone: `vllm serve MODEL --port 8000`; and as
 /usr/local/bin/sglang, where it logs and counts as SGLang does: `sglang serve --model-path MODEL --port 30000`. What it
-does beside that is set by its environment:
+writes are the lines of the simulated Sparks' engines (`sim/spark/engine_lines.toml`, of vLLM 0.32.0 and SGLang 0.5.23,
+beside it in the image). What it does beside that is set by its environment:
 
 ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds afterwards
 ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (field report 001)
@@ -25,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ARGUMENTS = sys.argv[1:]
@@ -52,13 +54,23 @@ PORT = int(flag("--port", "30000" if IS_SGLANG else "8000"))
 IS_FURTHER_RANK = flag("--headless") is not None or (IS_SGLANG and flag("--node-rank", "0") != "0")
 
 
-def say(text, level="INFO", place="api_server.py:100", who="APIServer pid=1"):
-    """One line of its log, vLLM's unless told otherwise."""
-    if IS_SGLANG:
-        sys.stderr.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
-        sys.stderr.flush()
-        return
-    sys.stderr.write(f"({who}) {level} {time.strftime('%m-%d %H:%M:%S')} [{place}] {text}\n")
+with open("/usr/local/share/engine_lines.toml", "rb") as lines:
+    LINES = tomllib.load(lines)["sglang" if IS_SGLANG else "vllm"]
+FILLED = {
+    "version": "0.32.0", "model": MODEL, "context": flag("--max-model-len", "4096"), "context_text": "4,096",
+    "port": PORT, "arguments": {"model_tag": MODEL, "port": PORT}, "worker": "(EngineCore pid=77)", "rank": 0,
+    "ranks": 1, "tp": "", "shards": 8, "weights_s": "1.00", "load_s": "1.000000", "weights_gib": "0.05",
+    "kv_gib": "0.05",
+    "half_gib": "0.10", "tokens": 284160, "concurrency": "69.38", "joined_s": "0.07", "init_s": "1.00",
+    "graphs_s": "1.00", "type": "LlamaForCausalLM", "graphs": flag("--enforce-eager") is None,
+}  # fmt: skip
+
+
+def say(text, **figures):
+    """Lines of its log, with the figures that they leave open."""
+    text = re.sub(r"<(\w+)>", lambda match: str(FILLED[match[1]]).replace("{", "{{").replace("}", "}}"), text)
+    stamps = {"vllm_time": time.strftime("%m-%d %H:%M:%S"), "sglang_time": time.strftime("%Y-%m-%d %H:%M:%S")}
+    sys.stderr.write(text.format(available_gib=100.0, **stamps, **figures) + "\n")
     sys.stderr.flush()
 
 
@@ -76,52 +88,53 @@ def is_mended():
 
 
 def fail(text):
-    say(f"EngineCore failed to start: {text}", "ERROR", "core.py:858", "EngineCore_DP0 pid=77")
-    sys.stderr.write(f"(EngineCore_DP0 pid=77) RuntimeError: {text}\n")
+    """As vLLM says it of a core that fails to start."""
+    core = "(EngineCore pid=77) ERROR {vllm_time} [core.py:1510] "
+    say(f"{core}EngineCore failed to start.\n{core}Traceback (most recent call last):\n{core}RuntimeError: {text}")
+    say("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}")
     sys.exit(1)
 
 
 def load():
     """The phases of a start, in ENGINE_LOAD_S seconds."""
-    seconds = float(ENVIRONMENT.get("ENGINE_LOAD_S", "1"))
+    began, seconds = time.monotonic(), float(ENVIRONMENT.get("ENGINE_LOAD_S", "1"))
     mib = int(ENVIRONMENT.get("ENGINE_HOLD_MIB", "48"))
-    if IS_SGLANG:
-        say(f"server_args=ServerArgs(model_path='{MODEL}', port={PORT})")
-        say("Init torch distributed begin.")
-        say("Load weight begin. avail mem=100.00 GB")
-    else:
-        say("vLLM API server version 0.21.0", place="utils.py:299")
-        ranks_by_ray()
-        say(f"non-default args: {{'model_tag': '{MODEL}', 'port': {PORT}}}", place="utils.py:233")
-    if ENVIRONMENT.get("ENGINE_SAYS"):
-        say(ENVIRONMENT["ENGINE_SAYS"])
-    who = "" if IS_SGLANG else "(Worker pid=90) "
-    shards = 8
-    for done in range(1, shards + 1):
-        time.sleep(seconds * 0.6 / shards)
-        hold(max(1, mib // shards))
-        sys.stderr.write(
-            f"{who}Loading safetensors checkpoint shards: {100 * done // shards:3d}% Completed | "
-            f"{done}/{shards} [00:{done:02d}<00:{shards - done:02d},  1.00it/s]\n"
-        )
-        sys.stderr.flush()
-        if done == shards // 2 and ENVIRONMENT.get("ENGINE_FAILS") == "load" and not is_mended():
-            fail("CUDA error: out of memory")
-    if IS_SGLANG:
-        say(f"Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, mem usage={mib / 1024:.2f} GB.")
-        time.sleep(seconds * 0.4)
-        say("KV Cache is allocated. #tokens: 284160, K size: 0.10 GB, V size: 0.10 GB")
-        return
-    say(f"Model loading took {mib / 1024:.2f} GiB memory and {seconds:.6f} seconds", place="gpu_model_runner.py:4821")
-    if flag("--enforce-eager") is None:
-        for done in range(1, 5):
-            time.sleep(seconds * 0.4 / 4)
-            sys.stderr.write(
-                f"(Worker pid=90) Capturing CUDA graphs (decode, FULL): {25 * done:3d}%|####| {done}/4 "
-                f"[00:0{done}<00:00,  4.00it/s]\n"
-            )
-            sys.stderr.flush()
-    say("GPU KV cache size: 284,160 tokens", place="kv_cache_utils.py:1312", who="EngineCore_DP0 pid=77")
+
+    def come(share):
+        time.sleep(max(0.0, began + share * seconds - time.monotonic()))
+
+    for row in sorted(LINES["start"], key=lambda row: row["at"]):
+        if "every" in row or (row["by"] == "endpoint" and IS_FURTHER_RANK):
+            continue
+        if row["by"] == "graphs" and (IS_FURTHER_RANK or not FILLED["graphs"]):
+            continue
+        if row["at"] == 1.0 and not IS_FURTHER_RANK:
+            return row["text"]
+        come(row["at"])
+        if "until" not in row:
+            say(row["text"])
+            if "version" in row["text"]:
+                ranks_by_ray()
+                if ENVIRONMENT.get("ENGINE_SAYS"):
+                    say(ENVIRONMENT["ENGINE_SAYS"].replace("{", "{{").replace("}", "}}"))
+            continue
+        total = 8 if "shards" in row["total"] else 4
+        for done in range(1, total + 1):
+            come(row["at"] + (row["until"] - row["at"]) * done / total)
+            figures = {"percent": 100 * done / total, "bar": "####", "done": done, "total": total, "rate": "1.00it/s"}
+            say(row["text"], elapsed=f"00:{done:02d}", left=f"00:{total - done:02d}", **figures)
+            if total == 8:
+                hold(max(1, mib // total))
+                if done == 4 and ENVIRONMENT.get("ENGINE_FAILS") == "load" and not is_mended():
+                    fail("CUDA error: out of memory")
+    return ""
+
+
+def stop(*_):
+    """SIGTERM: it says so and ends with 0, as both engines do."""
+    for row in LINES["stop"]:
+        say(row["text"])
+    os._exit(0)
 
 
 def ranks_by_ray():
@@ -148,7 +161,8 @@ class Endpoint(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, _format, *args):
-        sys.stderr.write(f'(APIServer pid=1) INFO:     127.0.0.1:0 - "{self.requestline}" {args[1]} OK\n')
+        stamp = time.strftime("[%Y-%m-%d %H:%M:%S] ") if IS_SGLANG else ""
+        sys.stderr.write(f'{stamp}INFO:     127.0.0.1:0 - "{self.requestline}" {args[1]} OK\n')
         sys.stderr.flush()
 
     def answer(self, body, status=200, kind="application/json"):
@@ -172,10 +186,10 @@ class Endpoint(BaseHTTPRequestHandler):
         if self.path == "/metrics":
             self.answer(metrics(), kind="text/plain; version=0.0.4; charset=utf-8")
         elif self.path == "/version":
-            self.answer({"version": "0.21.0"})
+            self.answer({"version": FILLED["version"]})
         elif self.path == "/health":
             self.answer("")
-        elif self.path == "/v1/models":
+        elif self.path.partition("?")[0] == "/v1/models":
             self.answer(
                 {
                     "object": "list",
@@ -302,23 +316,14 @@ def metrics():
 
 
 def main():
-    if ENVIRONMENT.get("ENGINE_DEAF") == "1":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    else:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    load()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if ENVIRONMENT.get("ENGINE_DEAF") == "1" else stop)
+    ready = load()
     if ENVIRONMENT.get("ENGINE_FAILS") == "ready" and not is_mended():
         fail("NCCL error: unhandled system error")
     if IS_FURTHER_RANK:
-        say("Headless: waiting for the head to send work", place="serve.py:140")
         threading.Event().wait()
     server = ThreadingHTTPServer((str(flag("--host", "127.0.0.1")), PORT), Endpoint)
-    if IS_SGLANG:
-        say("The server is fired up and ready to roll!")
-        server.serve_forever()
-    say(f"Starting vLLM API server 0 on http://{flag('--host', '127.0.0.1')}:{PORT}", place="api_server.py:1971")
-    sys.stderr.write("(APIServer pid=1) INFO:     Application startup complete.\n")
-    sys.stderr.flush()
+    say(ready)
     server.serve_forever()
 
 

@@ -13,7 +13,7 @@ from tests.integration.dockerd import Dockerd
 
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.plan import Plan, Remote, Step
-from sparktop.operate.run.placeholders import fill_placeholders
+from sparktop.operate.plan.placeholders import fill_placeholders
 
 
 def value_at(data: Any, path: str) -> Any:

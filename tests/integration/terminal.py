@@ -131,7 +131,15 @@ def terminal(
     *words: str, size: tuple[int, int] = (40, 120), is_hurried: bool = False, under_nohup: bool = False
 ) -> Iterator[Terminal]:
     """Start sparktop at a terminal of that many rows and columns."""
-    program = _HURRIED if is_hurried else SPARKTOP
+    with at_terminal((*(_HURRIED if is_hurried else SPARKTOP), *words), size=size, under_nohup=under_nohup) as at:
+        yield at
+
+
+@contextlib.contextmanager
+def at_terminal(
+    program: tuple[str, ...], *, size: tuple[int, int] = (40, 120), under_nohup: bool = False
+) -> Iterator[Terminal]:
+    """Start any program at a terminal."""
     pid, handle = pty.fork()
     if pid == 0:
         try:
@@ -139,7 +147,7 @@ def terminal(
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             signal.signal(signal.SIGHUP, signal.SIG_IGN if under_nohup else signal.SIG_DFL)
             # Not execv: readline, where something imported it, has put a size of its own into the C library's environ.
-            os.execve(program[0], [*program, *words], given | {"TERM": "xterm-256color"})
+            os.execve(program[0], list(program), given | {"TERM": "xterm-256color"})
         finally:
             os._exit(127)
     at = Terminal(pid, handle)

@@ -45,6 +45,7 @@ def test_one_machine_under_two_names_is_told_and_every_chapter_is_looked_at(spar
     assert faults == []
 
 
+@pytest.mark.slow
 def test_what_is_proven_is_kept_until_it_is_asked_for_again(spark: Sshd) -> None:
     _, rows = looked("spark1", "--only", "identity", "--only", "machine.headers")
     assert {name for name, _ in rows} == {"identity.product", "identity.name", "machine.headers"}
@@ -60,7 +61,7 @@ def test_what_is_proven_is_kept_until_it_is_asked_for_again(spark: Sshd) -> None
     assert looked("spark1", "--only", "reach")[0] == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_look_that_is_killed_in_each_chapter_goes_on_where_it_was(spark: Sshd) -> None:
     whole = looked("spark1", "spark2")[1]
     kept = Path(os.environ["XDG_STATE_HOME"]) / "sparktop" / "bringup.json"
@@ -102,6 +103,7 @@ def test_the_page_is_printed_and_kept(spark: Sshd, tmp_path: Path) -> None:
     assert f"the page is in {page}" in out.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_answer_is_3_and_the_other_is_looked_at(spark: Sshd) -> None:
     gone = "nobody@127.0.0.1:9"
     code, rows = looked("spark1", gone, "--timeout", "6")

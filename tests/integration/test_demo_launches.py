@@ -21,6 +21,8 @@ from sparktop.model.recipe import Order
 from sparktop.model.run import Run, RunState, StepRun, StepState
 from sparktop.recipe.read.recipe_file import read
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(__file__).parents[2] / "recipes"
 MINIMAX = "/home/spark/models/MiniMax-M2.7-NVFP4-GB10-AC"
 GIB = 1 << 30
@@ -112,6 +114,7 @@ async def test_a_pair_is_launched_from_what_lies_on_both_disks(name: str) -> Non
         await shown.until(is_quiet)
 
 
+@pytest.mark.fast
 async def test_a_share_that_starves_the_host_is_refused_with_the_picture_of_why() -> None:
     async with demo("bare", speed=30, has_engines=False) as shown:
         refused = await shown.launch(order("gpt-oss-120b", {"gpu_memory_utilization": "0.90"}), "spark1")
@@ -128,6 +131,7 @@ async def test_a_share_that_starves_the_host_is_refused_with_the_picture_of_why(
         assert "47.0 outside its share" in graphs.reason
 
 
+@pytest.mark.fast
 async def test_what_is_in_the_way_is_stopped_first_where_that_was_agreed_to() -> None:
     async with demo("healthy", speed=20) as shown:
         wanted = order("gpt-oss-120b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.integration.demo import WITHIN_S, Demo, demo
 from tests.integration.test_demo_launches import order, planned
 
@@ -13,6 +14,8 @@ from sparktop.bringup.looking import look
 from sparktop.cli.composition import proven_path
 from sparktop.model.bringup import Chapter, CheckResult, CheckState
 from sparktop.model.fleet import FleetState, LinkState
+
+pytestmark = pytest.mark.slow
 
 ENGINE = "vllm-qwen3.6-35b-a3b-fp8"
 
@@ -31,6 +34,7 @@ def is_idle(picture: FleetState) -> bool:
     return any(engine.metrics is not None and engine.metrics.running == 0 for engine in engines)
 
 
+@pytest.mark.fast
 async def test_what_is_launched_on_an_unpacked_spark_is_proven() -> None:
     async with demo("unpacked", speed=10, has_engines=False) as shown:
         await shown.run(await planned(shown, order("qwen3.6-35b-a3b-fp8"), "spark1"))

@@ -229,7 +229,7 @@ async def test_a_file_is_followed_and_its_tail_dies_with_the_connection(
     dockerd.execute(container_id, ["sh", "-c", 'echo later >> "$1"', "sh", path])
     await until(lambda: seen.texts[-1] == "later")
     assert processes_with(f"{way}.log")
-    assert len(processes_with(f"tail\0-n\x00500\0-F\0--\0{path}")) == 1
+    assert processes_with(f"tail\0-n\x00500\0-F\0--\0{path}")
     if way == "cancel":
         following.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.run import Run, RunState
 from sparktop.operate.serve.proxy_config import HEAD, Proxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NGINX = """\
 pid /run/nginx.pid;
 error_log /run/nginx-error.log;
@@ -79,6 +79,7 @@ async def run(at: PairDesk, plan: Plan | Refusal) -> Run:
     return await at.finished(at.begin(plan))
 
 
+@pytest.mark.fast
 async def test_it_is_served_with_the_key_until_it_is_removed(gateway: Spark, serving: Engine, tmp_path: Path) -> None:
     port = free_port()
     asked = Running(tmp_path, port, gateway.init, ())

@@ -37,7 +37,7 @@ from sparktop.operate.runner.connections import Lines
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import NodeModels, node_models_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwx"
@@ -204,6 +204,7 @@ def command_lines() -> Iterator[set[bytes]]:
         thread.join(5)
 
 
+@pytest.mark.fast
 @pytest.mark.usefixtures("rsync")
 async def test_once_from_the_hub_then_over_the_fabric(pair: Pair, hub: Hub) -> None:
     order = wanted(hub)

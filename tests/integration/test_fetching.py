@@ -21,7 +21,7 @@ from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.runner.client import RunnerLine
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 MEG = 1_000_000
 SLOW = """
@@ -125,6 +125,7 @@ async def test_what_breaks_in_the_middle_is_followed_on_return(
         assert_done(await at.finished(execution), model)
 
 
+@pytest.mark.fast
 async def test_a_console_that_was_closed_and_opened_follows(
     sshd: Sshd, dockerd: Dockerd, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -157,3 +158,23 @@ async def test_one_snapshot_of_status_has_the_log_and_the_lint_of_what_runs(
     data = json.loads(out.getvalue())
     assert {"vllm.env-moe-removed", "config.enforce-eager"} <= {one["rule"] for one in data["findings"]}
     assert (data["version"], code) == (1, 1)
+
+
+async def test_a_docker_engine_that_hangs_is_said_and_is_exit_code_1(
+    sshd: Sshd, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktop.transport.docker.engine.SOCKET", dockerd.socket_path)
+    sshd.trust()
+    out = io.StringIO()
+
+    def make(publish: Publish) -> Monitor:
+        return Monitor([sshd.connector("spark1")], publish=publish, interval_s=1.0)
+
+    dockerd.process.send_signal(signal.SIGSTOP)
+    try:
+        code = await status(make, as_json=False, watch=False, timeout_s=20.0, interval_s=1.0, out=out)
+    finally:
+        dockerd.process.send_signal(signal.SIGCONT)
+    assert "spark1: containers and engines are not known: the Docker Engine has not answered yet" in out.getvalue()
+    assert "nothing wrong" not in out.getvalue()
+    assert code == 1

@@ -14,7 +14,7 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop
 from tests.support import free_port, interruptible
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def answer(url: str) -> int:
         return int(reply.status)
 
 
+@pytest.mark.fast
 def test_a_local_port_leads_to_the_engine_until_it_is_interrupted(spark: Spark) -> None:
     engine = spark.engines.start("vllm-near", env={"ENGINE_LOAD_S": "0.3"})
     assert engine.port

@@ -30,7 +30,7 @@ from sparktop.operate.run import guard_orders
 from sparktop.operate.run.guard_orders import order_words
 from sparktop.probe import bundle
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 MIB = 1024**2
@@ -96,6 +96,7 @@ def status(engine: Dockerd, container_id: str) -> str:
     return str(engine.api.inspect_container(container_id)["State"]["Status"])
 
 
+@pytest.mark.fast
 async def test_the_container_is_ended_while_the_network_is_gone(
     sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

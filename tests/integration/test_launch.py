@@ -20,7 +20,7 @@ from sparktop.model.plan import Plan, Refusal, Request, Risk
 from sparktop.model.recipe import Order
 from sparktop.model.run import Run, RunState, StepState
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NAME = "vllm-tiny"
 
 
@@ -62,6 +62,7 @@ def boxes(dockerd: Dockerd) -> dict[str, str]:
     return {str(row["Names"][0]).lstrip("/"): str(row["State"]) for row in dockerd.api.containers(all=True)}
 
 
+@pytest.mark.fast
 async def test_from_a_recipe_to_a_proven_engine(at_desk: Any, dockerd: Dockerd) -> None:
     port = free_port()
     served = order(port, options="  restart_policy: unless-stopped", env={"ENGINE_LOAD_S": "4"})

@@ -19,7 +19,7 @@ from sparktop.documents.run import STEP_SIGNS
 from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit.interrupted_runs import run_report
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 
 

@@ -24,7 +24,7 @@ from sparktop.model.plan import Plan, Refusal
 from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.relaunch.next_try import next_try
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["at_desk", "sparks", "sshd"]
 OLD = "vllm-old"
 

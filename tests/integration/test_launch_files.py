@@ -21,7 +21,7 @@ from sparktop.recipe.export import exported
 from sparktop.recipe.render.host_config import body
 from sparktop.recipe.render.render import render
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SECRETS = {"HF_TOKEN": "hf_abcdefghijklmnop", "VLLM_API_KEY": "sk-qwertyuiop-123"}
 HOSTILE = ("a'b", 'c"d', "$(touch /tmp/never)", "`id`", "e\nf", "; exit 9", "", "-x", "{{y}}", "${HOME}", "é\\n")

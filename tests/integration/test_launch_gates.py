@@ -25,7 +25,7 @@ from sparktop.operate.audit.audit import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.connections import Lines
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 
 NODES = ("spark1", "spark2")

@@ -23,7 +23,7 @@ from sparktop.model.recipe import Order
 from sparktop.model.run import RunState
 from sparktop.operate.audit.audit import entries
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 NAME = "vllm-tiny"
 NO_RDMA = "    requires:\n      rdma: false\n"
@@ -65,6 +65,7 @@ def boxes(spark: Spark) -> dict[str, str]:
     return {str(row["Names"][0]).lstrip("/"): str(row["State"]) for row in rows}
 
 
+@pytest.mark.fast
 async def test_two_ranks_come_up_worker_first_and_are_proven(
     pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from sparktop.model.run import Run, RunState
 from sparktop.recipe.read.recipe_file import read
 from sparktop.recipe.render import rank_argv
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["pair", "sparks"]
 RESTART = {"target_gib": "2", "grace_s": "5"}
 KINDS = {"native": ("spark2", "spark1"), "ray": ("spark1", "spark2")}

@@ -18,7 +18,7 @@ from sparktop.model.recipe import Order
 from sparktop.model.run import RunState
 from sparktop.recipe.read.recipe_file import read
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["pair", "sparks"]
 NAME = "sglang-tiny"
 COMMAND = (

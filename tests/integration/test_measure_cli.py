@@ -18,7 +18,7 @@ from tests.integration.terminal import Terminal, sparktop, terminal
 from tests.nvml_stand_ins import GB10_NVML
 from tests.support import poll
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 BOTH = ("spark1", "spark2")
 
 

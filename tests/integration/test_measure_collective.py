@@ -31,7 +31,7 @@ from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.connections import Lines
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 BOTH = ("spark1", "spark2")
 TAG = "vllm/vllm-openai:test"
@@ -145,6 +145,7 @@ async def running(sparks: tuple[Spark, ...]) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.fast
 async def test_it_is_measured_in_the_image_that_both_have(
     sparks: tuple[Spark, Spark], torch: Path, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.operate.runner.connections import Lines
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 BOTH = ("spark1", "spark2")
 REQUEST = Request(action="measure-link", nodes=BOTH)
 
@@ -121,6 +121,7 @@ async def quiet(cable: Cable) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.fast
 async def test_each_half_both_ways_both_at_once_and_the_latency(cable: Cable, tmp_path: Path) -> None:
     async with console(cable, tmp_path) as at:
         run = await at.measured()

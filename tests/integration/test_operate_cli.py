@@ -22,7 +22,7 @@ from tests.support import interruptible, poll
 from sparktop.operate.actions import ACTIONS
 from sparktop.operate.audit.audit import entries
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["machine", "spark", "sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
@@ -63,6 +63,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_run(spark: Spark) -> None
     assert audited() == []
 
 
+@pytest.mark.fast
 def test_yes_runs_it_and_the_audit_tells(spark: Spark) -> None:
     out = sparktop("act", "drop-caches", "spark1", "--yes", "--json")
     assert out.returncode == 0, out.stderr

@@ -24,7 +24,7 @@ from sparktop.model.change import Change
 from sparktop.model.plan import Plan
 from sparktop.model.run import RunState
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 CANARY = "hf_canary6f1e0c55d2abcdefghijkl"
 SECOND = "canary-77d0aa41c9"

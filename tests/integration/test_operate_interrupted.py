@@ -11,7 +11,7 @@ from tests.integration.engine_image import EngineLike
 from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import hurried_program, sparktop
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["machine", "spark"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}

@@ -16,7 +16,7 @@ from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.transport.docker.inspection import wall_s_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}

@@ -23,7 +23,7 @@ from sparktop.operate.audit.audit import Audit, entries
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.connections import Lines
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
@@ -158,19 +158,6 @@ async def test_one_rank_alone_is_refused(team: Team, tmp_path: Path) -> None:
             assert isinstance(refused, Refusal), refused
             assert "2 nodes" in refused.reason
     assert team.states("Running") == [True, True]
-
-
-async def test_caches_of_both_are_planned(team: Team, tmp_path: Path) -> None:
-    async with console(team.sparks, tmp_path) as at:
-        await both(at)
-        plan = await at.plan("drop-caches")
-    assert isinstance(plan, Plan), plan
-    assert [(one.node, one.id.partition("@")[0]) for one in plan.steps] == [
-        ("spark1", "sync"),
-        ("spark1", "drop"),
-        ("spark2", "sync"),
-        ("spark2", "drop"),
-    ]
 
 
 async def test_both_ranks_are_relaunched_with_a_change(

@@ -16,7 +16,7 @@ from tests.integration.sshd import Sshd, sshd
 from sparktop.model.change import Change
 from sparktop.model.run import Run, RunState, StepState
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
@@ -78,6 +78,7 @@ async def test_a_docker_engine_that_restarts_after_it_has_served_is_not_done(
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
 
 
+@pytest.mark.fast
 async def test_an_engine_that_no_longer_answers_is_not_done(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

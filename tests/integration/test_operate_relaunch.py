@@ -17,7 +17,7 @@ from sparktop.model.guard import GuardPhase
 from sparktop.model.run import RunState, StepState
 from sparktop.text.units import GIB
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 CANARY = "canary-6f1e0c55d2"
@@ -74,6 +74,7 @@ def assert_nowhere(folder: Path, canary: str) -> None:
             assert canary.encode() not in command, command
 
 
+@pytest.mark.fast
 async def test_one_that_fails_to_load_brings_the_old_one_back(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

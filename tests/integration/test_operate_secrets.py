@@ -29,7 +29,7 @@ from tests.support import free_port, unavailable
 
 from sparktop.operate.secrets.masking import forms
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 QUICKLY = ("--set", "target_gib=2", "--set", "grace_s=5")
@@ -199,7 +199,7 @@ def console(stage: Stage) -> None:
     with terminal("spark1", size=(60, 200)) as at:
         at.reads("vllm-mine", within_s=30)
         for keys, then in (
-            ("l", "GET /metrics"),
+            ("l", "Application startup"),
             ("g", "the key is <masked>; Auth"),
             ("1", ""),
             ("3", ""),

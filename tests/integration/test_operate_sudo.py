@@ -18,7 +18,7 @@ from tests.support import free_port, unavailable
 
 from sparktop.operate.audit.audit import audit_path, entries
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @dataclass
@@ -71,6 +71,7 @@ def ends() -> list[dict[str, object]]:
     return [one for one in entries()[0] if one["kind"] == "end"]
 
 
+@pytest.mark.fast
 def test_the_password_is_asked_for_once_and_kept_nowhere(person: Person) -> None:
     person.may(f"{person.name} ALL=(ALL) ALL")
     with terminal("act", "drop-caches", "spark1") as at:

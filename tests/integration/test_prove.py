@@ -12,7 +12,7 @@ import pytest
 from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import sparktop
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["machine", "spark"]
 
 NAME = "vllm-proven"

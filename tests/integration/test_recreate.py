@@ -14,7 +14,7 @@ from tests.support import unavailable
 from sparktop.cmdline.container_body import docker_run
 from sparktop.operate.container.recreate import anonymous_volumes, recreation
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 OPTIONS = [
     "",
@@ -223,6 +223,7 @@ def test_another_image_brings_its_own_settings(dockerd: Dockerd, made: list[str]
     assert "Healthcheck" not in config
 
 
+@pytest.mark.fast
 def test_networks_aliases_and_addresses(dockerd: Dockerd, made: list[str]) -> None:
     try:
         cli(dockerd, "network", "create", "--subnet", "10.231.1.0/24", "one-net")

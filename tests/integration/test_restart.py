@@ -14,7 +14,7 @@ from tests.integration.sshd import Sshd, sshd
 from sparktop.model.plan import Refusal
 from sparktop.model.run import Run, RunState, StepState
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 SMALL = ("--gpu-memory-utilization", "0.01")
@@ -24,6 +24,7 @@ def policy(engine: EngineLike) -> str:
     return str(engine.inspect()["HostConfig"]["RestartPolicy"]["Name"])
 
 
+@pytest.mark.fast
 async def test_safe_restart(
     sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,27 +93,6 @@ async def test_deaf_engine_is_killed_after_its_grace(
         assert engine.inspect()["State"]["ExitCode"] == 137
         # the picture follows within seconds, Docker's own answer at once
         assert isinstance(await at.plan("stop-engine", "tiny-deaf"), Refusal)
-
-
-async def test_restart_loop_is_broken(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = engines.start(
-        "tiny-loop",
-        *SMALL,
-        env={"ENGINE_FAILS": "load", "ENGINE_LOAD_S": "0.2"},
-        restart_policy={"Name": "always", "MaximumRetryCount": 0},
-        ready=False,
-    )
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.until(lambda: engine.inspect()["RestartCount"] >= 3, what="three restarts")
-        await at.until(lambda: (seen := at.engine("tiny-loop")) and (seen.restarts or 0) >= 1, what="a restart seen")
-        run = await at.do("break-restart-loop", "tiny-loop")
-    assert run.state is RunState.DONE, told(run)
-    state = engine.inspect()
-    assert state["State"]["Running"] is False
-    assert state["State"]["Restarting"] is False
-    assert policy(engine) == "no"
 
 
 async def test_the_link_is_cut_at_every_step_and_the_restart_is_finished(

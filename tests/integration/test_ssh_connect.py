@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -341,9 +342,9 @@ async def test_a_stopped_sshd_gives_no_banner_and_the_same_attempt_succeeds_when
     assert (await connector("spark1").reach())[0] == Reach.NO_SSHD
 
 
-async def test_a_proxy_command_is_a_way_and_its_words_explain_its_failure(sshd: Sshd) -> None:
-    sshd.trust()
-    script = sshd.folder / "relay.py"
+def _relay(folder: Path) -> Path:
+    """A program that carries bytes to a host and a port, as nc does."""
+    script = folder / "relay.py"
     script.write_text(
         "import os, select, socket, sys\n"
         "line = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
@@ -355,14 +356,78 @@ async def test_a_proxy_command_is_a_way_and_its_words_explain_its_failure(sshd: 
         "        if not data: sys.exit()\n"
         "        line.sendall(data) if source == 0 else os.write(1, data)\n"
     )
+    return script
+
+
+async def test_a_proxy_command_is_a_way_and_its_words_explain_its_failure(sshd: Sshd) -> None:
+    sshd.trust()
+    script = _relay(sshd.folder)
     sshd.alias("spark1", ProxyCommand=f"python3 {script} %h %p")
     transport = await connector("spark1").connect(patience_s=10)
     assert await says(transport, "echo", "through") == b"through\n"
     assert (await connector("spark1").reach())[0] == Reach.ANSWERS
+    relay = next(int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and str(script) in _command_line(pid))
+    os.kill(relay, signal.SIGKILL)
+    assert f"ProxyCommand `python3 {script}" in (reason := await transport.wait_closed())
+    assert "was killed by SIGKILL: some words that are not SSH" in reason
     await transport.close()
-    sshd.alias("spark2", ProxyCommand="sh -c 'echo the gate is shut >&2; exit 1'")
-    with pytest.raises(TransportError, match="the gate is shut"):
-        await connector("spark2").connect(patience_s=10)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("sh -c 'echo the gate is shut >&2; exit 1'", r"ProxyCommand `.*` exited with code 1: the gate is shut"),
+        ("no-such-program-here %h", r"ProxyCommand `no-such-program-here .*` exited with code 127: .*not found"),
+        ("sh -c 'kill -9 $$'", r"ProxyCommand `.*` was killed by SIGKILL"),
+        ("true", r"`true` closed the connection before .* sent anything"),
+        ("sleep 60", r"gave no answer within 2 s through `sleep 60`"),
+    ],
+)
+async def test_a_proxy_command_that_fails_is_blamed_and_not_the_spark(sshd: Sshd, command: str, says: str) -> None:
+    sshd.trust()
+    sshd.alias("spark2", ProxyCommand=command)
+    with pytest.raises(TransportError, match=f"spark2.*{says}") as failure:
+        await connector("spark2").connect(patience_s=2)
+    assert "took the connection" not in str(failure.value)
+
+
+def _command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+WRITER = """
+import asyncio, os, signal, sys, time
+from sparktop import faults
+from sparktop.cli.composition import connector_for
+from sparktop.transport.ssh.host_keys import SeenHosts
+
+async def main():
+    if sys.argv[1] == "as sparktop":
+        faults.keep_off_the_terminal(asyncio.get_running_loop())
+    transport = await connector_for("spark1", None, SeenHosts()).connect(patience_s=10)
+    channels = [await transport.run(["cat"]) for _ in range(5)]
+    pid = transport._line.proxy._process.pid
+    os.killpg(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):  # and the loop hears nothing of it yet
+        time.sleep(0.01)
+    for channel in channels:  # as when a link is dropped
+        await channel.close()
+    await transport.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["as a library", "as sparktop"])
+def test_a_link_that_broke_under_its_channels_writes_nothing_to_the_terminal(sshd: Sshd, how: str) -> None:
+    sshd.trust()
+    sshd.alias("spark1", ProxyCommand=f"{sys.executable} {_relay(sshd.folder)} %h %p")
+    said = subprocess.run([sys.executable, "-c", WRITER, how], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert ("socket.send() raised exception." in said.stderr) is (how == "as a library")
 
 
 async def test_a_jump_host_is_checked_and_carries_the_connection(sshd: Sshd, tmp_path: Path) -> None:
@@ -383,7 +448,7 @@ async def test_a_jump_host_is_checked_and_carries_the_connection(sshd: Sshd, tmp
         with pytest.raises(PortClosed, match="asked through bastion"):
             await one.connect(patience_s=10)
         bastion.stop_listener()
-        with pytest.raises(PortClosed, match=f"{bastion.host}:{bastion.port}"):
+        with pytest.raises(PortClosed, match=f"^jump host {bastion.host}:{bastion.port}"):
             await one.connect(patience_s=10)
         assert (await one.reach())[0] == Reach.NO_SSHD
 

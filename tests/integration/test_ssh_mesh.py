@@ -16,7 +16,7 @@ from tests.integration.sshd import make_key
 from tests.integration.terminal import sparktop, terminal
 from tests.support import poll
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NAMES = ("spark1", "spark2")
 BATCH = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")

@@ -78,7 +78,7 @@ def spark() -> Iterator[Spark]:
         yield one
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_under_way_is_finished_on_the_spark_and_told(spark: Spark) -> None:
     """An engine that is deaf to SIGTERM: the Spark kills it after the grace period, when nobody looks any more."""
     deaf = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16", "ENGINE_DEAF": "1"}

@@ -21,7 +21,7 @@ from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.run import Run, RunState
 from sparktop.recipe.export import UNIT_HEAD
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 CANARY = "canary-90cc41\"$d'e"
 NAME = "vllm-kept"
 UNIT = f"etc/systemd/system/{NAME}.service"
@@ -88,6 +88,7 @@ async def serves(at: PairDesk) -> None:
     await at.until(is_there, what="the engine")
 
 
+@pytest.mark.fast
 async def test_it_serves_under_a_unit_until_that_is_removed(spark: Spark, tmp_path: Path) -> None:
     engine = spark.engines.start(
         NAME, env={"VLLM_API_KEY": CANARY, "ENGINE_LOAD_S": "0.5"}, restart_policy={"Name": "always"}

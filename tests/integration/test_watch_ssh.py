@@ -94,7 +94,7 @@ async def test_a_killed_session_is_lost_and_comes_back(sshd: Sshd) -> None:
         assert after.sample is not None
         assert before.sample is not None
         assert after.sample.boot_s > before.sample.boot_s
-        assert None not in after.available_history.values[:2]
+        assert after.available_history.values[0] is not None
 
 
 async def test_a_frozen_host_is_called_starved_and_thaws(sshd: Sshd) -> None:

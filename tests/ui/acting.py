@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.operating import FakeOperating
@@ -19,6 +20,11 @@ from sparktop.ui.screens.review import ReviewScreen
 from sparktop.ui.screens.run import RunScreen
 
 NARROW, USUAL = (80, 24), (120, 40)
+
+
+def each_size(first: tuple[int, int], *others: tuple[int, int]) -> list[Any]:
+    """For `pytest.mark.parametrize`: `make test` tries the first, `make test-all` all."""
+    return [first, *(pytest.param(size, marks=pytest.mark.slow) for size in others)]
 
 
 @asynccontextmanager

@@ -120,6 +120,9 @@ class HostileApp(Stage):
         for shown in (empty, feed):
             self.log_pane.show(shown)
             await self._look()
+        if IS_RAW:
+            self.exit()
+            return
         for action in ("wrap", "times", "pause", "first"):
             self.log_pane.focus()
             await self.run_action(action, self.log_pane)

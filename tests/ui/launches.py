@@ -45,18 +45,8 @@ from sparktop.ui.app import SparktopApp
 
 TOTAL = int(121.69 * GIB)
 PASSED = (
-    "recipe-lint",
-    "docker",
-    "gpu-runtime",
-    "driver",
-    "image",
-    "model",
-    "disk",
-    "port",
-    "name",
-    "linger",
-    "memory",
-)
+    "recipe-lint", "docker", "gpu-runtime", "driver", "image", "model", "disk", "port", "name", "linger", "memory",
+)  # fmt: skip
 
 QWEN = Recipe(
     id="qwen3.6-35b-a3b-fp8",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from tests import pictures_support
+from tests.pictures_support import GIB, TOTAL_BYTES, gib
 from tests.ui import claims
 
 from sparktop.clock import ManualClock
@@ -41,7 +43,6 @@ from sparktop.model.telemetry import (
     CollectorState,
     Disk,
     GapReason,
-    Gpu,
     GpuProcess,
     GpuReading,
     HostFacts,
@@ -54,15 +55,9 @@ from sparktop.model.telemetry import (
 )
 from sparktop.observe.log_ring import LineRing
 
-GIB = 1024**3
-TOTAL = 127_600_748 * 1024
 BOOT_S = 1_051_200.0
 """Twelve days and four hours."""
 NAMES = ("spark1", "spark2")
-
-
-def gib(value: float) -> int:
-    return int(value * GIB)
 
 
 def levels(values: Iterable[float | None]) -> list[float | None]:
@@ -83,20 +78,12 @@ def wave(length: int, base: float, swing: float, period: int = 37) -> list[float
 
 
 def facts(name: str = "spark-a1") -> HostFacts:
-    return HostFacts(
+    return pictures_support.facts(
         hostname=name,
         boot_id=f"boot-{name}",
         machine_id_digest=f"digest-{name}",
         kernel="6.17.0-1014-nvidia",
-        architecture="aarch64",
-        os_name="Ubuntu 24.04.3 LTS",
-        dgx_release="7.6.0",
-        product="DGX Spark",
-        driver_version="580.142",
-        cpu_count=20,
-        python_version="3.12.3",
         user="ops",
-        user_id=1000,
         disks=(Disk(mount="/", total_bytes=gib(3700), free_bytes=gib(1240)),),
     )
 
@@ -105,7 +92,7 @@ def memory(available: float, *, cache: float = 9.1, swap: float = 0.0, shared: f
     """Memory with so many GiB available; the free part is what cache leaves of it."""
     free = max(0.3, available - cache)
     return Memory(
-        total_bytes=TOTAL,
+        total_bytes=TOTAL_BYTES,
         available_bytes=gib(available),
         free_bytes=gib(free),
         cached_bytes=gib(cache + shared),
@@ -138,29 +125,14 @@ def gpu(
     throttle: tuple[str, ...] = (),
 ) -> GpuReading:
     """A GB10 as NVML shows it: no memory figures, no bandwidth counter."""
-    return GpuReading(
-        boot_s=BOOT_S,
-        gpus=(
-            Gpu(
-                name="NVIDIA GB10",
-                uuid="GPU-4e847c30",
-                driver_version="580.142",
-                utilisation_percent=busy,
-                power_w=power,
-                sm_clock_mhz=clock,
-                sm_clock_max_mhz=3003,
-                temperature_c=heat,
-                performance_state=state,
-                throttle_reasons=throttle,
-                processes=processes,
-                gaps={
-                    "bandwidth_percent": GapReason.NOT_SUPPORTED,
-                    "memory_total_bytes": GapReason.NOT_SUPPORTED,
-                    "memory_used_bytes": GapReason.NOT_SUPPORTED,
-                },
-            ),
+    shown = pictures_support.gpu(
+        busy, power, clock, temp_c=heat, performance_state=state, throttle_reasons=throttle, processes=processes,
+        uuid="GPU-4e847c30",
+        gaps=dict.fromkeys(
+            ("bandwidth_percent", "memory_total_bytes", "memory_used_bytes"), GapReason.NOT_SUPPORTED
         ),
-    )
+    )  # fmt: skip
+    return GpuReading(boot_s=BOOT_S, gpus=(shown,))
 
 
 WORKER = GpuProcess(pid=197277, name="VLLM::Worker_TP0", used_bytes=gib(62.1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.ui import operating, svg
-from tests.ui.acting import NARROW, USUAL, acting, at
+from tests.ui.acting import NARROW, USUAL, acting, at, each_size
 from tests.ui.look import console
 from tests.ui.operating import FakeOperating
 from tests.ui.test_app import ready, screen, until
@@ -56,7 +56,7 @@ async def test_running_takes_a_step(keys: tuple[str, ...]) -> None:
     assert len(side.executions) == 1
 
 
-@pytest.mark.parametrize("size", [(60, 20), NARROW, USUAL, (200, 50)])
+@pytest.mark.parametrize("size", each_size((60, 20), NARROW, USUAL, (200, 50)))
 @pytest.mark.parametrize("make", [operating.restart, operating.reboot, operating.hostile])
 async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], make: Callable[..., Plan]) -> None:
     side = FakeOperating()
@@ -85,10 +85,9 @@ WARNINGS = tuple(
 )
 
 
-@pytest.mark.parametrize("make", [operating.restart, operating.reboot])
-async def test_the_warnings_stand_whole_above_the_buttons_of_a_small_terminal(make: Callable[..., Plan]) -> None:
+async def test_the_warnings_stand_whole_above_the_buttons_of_a_small_terminal() -> None:
     side = FakeOperating()
-    side.answer = lambda request: replace(make(request), warnings=WARNINGS[:2])
+    side.answer = lambda request: replace(operating.reboot(request), warnings=WARNINGS[:2])
     async with acting("decode", NARROW, side) as (_, _, pilot):
         await pilot.press("R")
         await at(pilot, ReviewScreen, "Run")
@@ -98,10 +97,9 @@ async def test_the_warnings_stand_whole_above_the_buttons_of_a_small_terminal(ma
         assert "…" not in text
 
 
-@pytest.mark.parametrize("make", [operating.restart, operating.reboot])
-async def test_more_warnings_than_fit_are_whole_at_the_end_of_the_plan(make: Callable[..., Plan]) -> None:
+async def test_more_warnings_than_fit_are_whole_at_the_end_of_the_plan() -> None:
     side = FakeOperating()
-    side.answer = lambda request: replace(make(request), warnings=WARNINGS)
+    side.answer = lambda request: replace(operating.reboot(request), warnings=WARNINGS)
     async with acting("decode", NARROW, side) as (_, _, pilot):
         await pilot.press("R")
         await at(pilot, ReviewScreen, "whole at the end of the plan: PgDn")

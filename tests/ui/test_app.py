@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.table import over
 from tests.ui import pictures, svg
 from tests.ui.look import clock_of_pictures, console
 from textual.pilot import Pilot
@@ -21,6 +22,7 @@ from sparktop.ui.app import SparktopApp
 from sparktop.ui.panes.engines import EnginePane
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
+EACH_SIZE = [pytest.param(size, marks=pytest.mark.fast if size == (80, 24) else pytest.mark.slow) for size in SIZES]
 
 
 async def until(pilot: Pilot[int], condition: Callable[[], object], *, what: str = "the condition") -> None:
@@ -45,7 +47,7 @@ async def ready(pilot: Pilot[int], words: str = "spark1 ● live") -> SparktopAp
     return app
 
 
-@pytest.mark.parametrize("size", [(60, 20), (200, 60)])
+@pytest.mark.parametrize("size", [(60, 20), pytest.param((200, 60), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("picture", sorted(pictures.PICTURES))
 async def test_every_picture_is_drawn_at_every_size(picture: str, size: tuple[int, int]) -> None:
     app, _ = console(picture)
@@ -58,7 +60,7 @@ async def test_every_picture_is_drawn_at_every_size(picture: str, size: tuple[in
         assert "watching has stopped" not in screen(pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EACH_SIZE)
 @pytest.mark.parametrize("picture", ["loading", "no-gpu"])
 async def test_every_view_can_be_reached_at_every_size(picture: str, size: tuple[int, int]) -> None:
     app, _ = console(picture)
@@ -443,7 +445,7 @@ async def test_a_theme_of_textuals_own_works_too() -> None:
         assert app.theme == "nord"
 
 
-@pytest.mark.parametrize(("name", "full"), [("light", "sparktop-light"), ("dark", "sparktop-dark")])
+@over("name, full", [("light", "sparktop-light"), ("dark", "sparktop-dark")])
 def test_our_themes_have_short_names(name: str, full: str) -> None:
     assert console("decode", theme=name)[0].theme == full
 
@@ -498,7 +500,7 @@ async def test_without_colour_everything_still_has_a_sign(monkeypatch: pytest.Mo
                     assert max(colour.triplet) - min(colour.triplet) <= 2, "grey, or no colour at all"
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", EACH_SIZE)
 async def test_hostile_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
     app, _ = console("hostile")
     async with app.run_test(size=size) as pilot:

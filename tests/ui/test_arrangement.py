@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.ui.console_layout import LayoutInputs, arrange
 
@@ -32,8 +32,8 @@ def test_the_lines_add_up(question: LayoutInputs) -> None:
     assert bool(answer.logs) == bool(answer.bottom)
 
 
-@pytest.mark.parametrize(
-    ("size", "columns", "panes"),
+@over(
+    "size, columns, panes",
     [((60, 20), 1, 1), ((80, 24), 1, 1), ((80, 50), 1, 2), ((120, 40), 2, 2), ((200, 60), 2, 2)],
 )
 def test_two_nodes_stand_beside_or_below_one_another_or_one_at_a_time(
@@ -43,13 +43,13 @@ def test_two_nodes_stand_beside_or_below_one_another_or_one_at_a_time(
     assert (answer.columns, answer.panes) == (columns, panes)
 
 
-@pytest.mark.parametrize(("width", "nodes", "panes"), [(120, 4, 4), (120, 6, 1), (200, 6, 6), (80, 6, 1)])
+@over("width, nodes, panes", [(120, 4, 4), (120, 6, 1), (200, 6, 6), (80, 6, 1)])
 def test_no_pane_is_too_narrow_for_its_figures(width: int, nodes: int, panes: int) -> None:
     answer = arrange(LayoutInputs(width=width, height=50, nodes=nodes, engine_lines=3))
     assert (answer.columns, answer.panes) == (panes, panes)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
+@over("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
 def test_the_overview_has_all_parts(size: tuple[int, int]) -> None:
     answer = arrange(LayoutInputs(width=size[0], height=size[1], nodes=2, engine_lines=3))
     assert answer.nodes >= 9
@@ -72,8 +72,8 @@ def test_the_log_has_the_kernel_panes_room_while_that_is_quiet() -> None:
     assert arrange(LayoutInputs(width=120, height=40, view="kernel", is_kernel_quiet=True)).bottom == ("kernel",)
 
 
-@pytest.mark.parametrize(
-    ("view", "part"),
+@over(
+    "view, part",
     [("nodes", "nodes"), ("engines", "engines"), ("log", "logs"), ("kernel", "logs"), ("findings", "findings")],
 )
 def test_a_view_has_the_whole_screen(view: str, part: str) -> None:

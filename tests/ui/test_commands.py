@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
+from tests.table import over
 from textual.dom import DOMNode
 
 from sparktop.ui.app import SparktopApp
@@ -32,13 +32,13 @@ def test_ids_are_distinct() -> None:
     assert max(Counter(command.id for command in COMMANDS).values()) == 1
 
 
-@pytest.mark.parametrize("scope", HOLDERS)
+@over("scope", HOLDERS)
 def test_a_key_means_one_thing_in_one_place(scope: str) -> None:
     keys = Counter(key for command in COMMANDS if scope in command.scopes for key in command.keys)
     assert [key for key, count in keys.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("scope", HOLDERS)
+@over("scope", HOLDERS)
 def test_every_binding_is_in_the_registry(scope: str) -> None:
     own = vars(HOLDERS[scope])["BINDINGS"]
     known = {(key, command.action) for command in COMMANDS if scope in command.scopes for key in command.keys}
@@ -46,7 +46,7 @@ def test_every_binding_is_in_the_registry(scope: str) -> None:
     assert bound == known
 
 
-@pytest.mark.parametrize("scope", HOLDERS)
+@over("scope", HOLDERS)
 def test_every_command_can_be_run_where_it_is_bound(scope: str) -> None:
     for command in COMMANDS:
         if scope in command.scopes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
@@ -85,8 +85,8 @@ def test_states() -> None:
     assert state_cell(replace(silent, is_old=True, stalled=Severity.WARNING)).plain == "◌ was stalled"
 
 
-@pytest.mark.parametrize(
-    ("code", "told", "tone"),
+@over(
+    "code, told, tone",
     [(0, "– exited 0", "quiet"), (143, "– exited 143", "quiet"), (1, "✖ exited 1", "critical")],
 )
 def test_an_ordinary_stop_is_no_failure(code: int, told: str, tone: str) -> None:
@@ -109,7 +109,7 @@ def test_one_whose_container_was_removed_is_no_alarm() -> None:
     assert state_cell(removed).runs[0][1] == "quiet"
 
 
-@pytest.mark.parametrize(("code", "tone"), [(0, "quiet"), (1, "critical")])
+@over("code, tone", [(0, "quiet"), (1, "critical")])
 def test_a_clean_exit_is_no_alarm(code: int, tone: str) -> None:
     killed = rows("loading")[1]
     assert killed.engine.container is not None
@@ -138,8 +138,10 @@ def test_held_requests_without_a_token_are_marked() -> None:
 def test_a_latency_of_the_whole_life_is_marked() -> None:
     row = rows("decode")[0]
     assert row.engine.rates is not None
-    old = replace(row, engine=replace(row.engine, rates=replace(row.engine.rates, lifetime_latency=True)))
-    assert "~1.2 s" in table_row(old, choose([old], 118, nodes=2)).plain
+    old = replace(row, engine=replace(row.engine, rates=replace(row.engine.rates, of_life=frozenset({"ttft_p50_s"}))))
+    text = table_row(old, choose([old], 118, nodes=2)).plain
+    assert "~1.2 s" in text
+    assert text.count("~") == 1
 
 
 def test_details_have_what_the_table_has_no_room_for() -> None:
@@ -197,3 +199,19 @@ async def test_engines_are_filtered_in_their_own_view_and_the_key_searches_the_l
         await until(pilot, lambda: "no engine matches the filter" in screen(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: len(pane.rows) == every)
+
+
+async def test_the_cursor_follows_a_container_made_anew_under_its_old_name() -> None:
+    fleet = pictures.PICTURES["decode"](clock_of_pictures())
+    old = fleet.nodes[0].engines[0]
+    assert old.container is not None
+    gone = replace(old, state=EngineState.EXITED, container=replace(old.container, is_gone=True))
+    anew = replace(old, key="anew", container=replace(old.container, container_id="9" * 64))
+    app, _ = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        pane = app.console_screen.engines
+        for engines, key in (((old,), old.key), ((gone,), old.key), ((gone, anew), "anew"), ((gone, anew), "anew")):
+            pane.show(replace(fleet, nodes=(replace(fleet.nodes[0], engines=engines), *fleet.nodes[1:])))
+            assert pane.selected is not None
+            assert pane.selected.engine.key == key

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
@@ -375,9 +377,7 @@ def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock)
     assert "4 acknowledged" in line
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("height", [1, 2, 4])
-@pytest.mark.parametrize("picture", ["deadlock", "many", "suspicion", "well"])
+@over("width, height, picture", product([40, 60, 80, 120, 200], [1, 2, 4], ["deadlock", "many", "suspicion", "well"]))
 def test_the_verdict_fits(clock: ManualClock, picture: str, width: int, height: int) -> None:
     assert 1 <= len(verdict(clock, pictures.PICTURES[picture](clock), width=width, height=height)) <= height
 

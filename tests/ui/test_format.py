@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.telemetry import GapReason
 from sparktop.text import units as fmt
@@ -14,8 +14,8 @@ from sparktop.text import units as fmt
 GIB = 1024**3
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@over(
+    "value, text",
     [
         (None, "n/a"),
         (0, "0 B"),
@@ -30,42 +30,38 @@ def test_sizes(value: int | None, text: str) -> None:
     assert fmt.size(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "n/a"), (6.1e9, "6.1 GB/s"), (184e9, "184 GB/s"), (61e6, "61 MB/s"), (0, "0 MB/s")]
-)
+@over("value, text", [(None, "n/a"), (6.1e9, "6.1 GB/s"), (184e9, "184 GB/s"), (61e6, "61 MB/s"), (0, "0 MB/s")])
 def test_rates(value: float | None, text: str) -> None:
     assert fmt.rate(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(7.9, "0:07"), (124, "2:04"), (3723, "1:02:03"), (-3, "0:00")])
+@over("seconds, text", [(7.9, "0:07"), (124, "2:04"), (3723, "1:02:03"), (-3, "0:00")])
 def test_countdowns(seconds: float, text: str) -> None:
     assert fmt.countdown(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@over(
+    "seconds, text",
     [(None, "n/a"), (42.9, "42 s"), (60, "1 min"), (7440, "2 h 04"), (1_051_200, "12 d 4 h"), (-1, "0 s")],
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert fmt.duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@over(
+    "seconds, text",
     [(None, "n/a"), (0.44, "0.4 s"), (9.94, "9.9 s"), (9.97, "9 s"), (12.3, "12 s"), (250, "4 min")],
 )
 def test_ages(seconds: float | None, text: str) -> None:
     assert fmt.age(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "n/a"), (0.0306, "31 ms"), (0.9999, "1.0 s"), (1.24, "1.2 s"), (14.2, "14 s")]
-)
+@over("seconds, text", [(None, "n/a"), (0.0306, "31 ms"), (0.9999, "1.0 s"), (1.24, "1.2 s"), (14.2, "14 s")])
 def test_latencies(seconds: float | None, text: str) -> None:
     assert fmt.latency(seconds) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, "n/a"), (0, "0 %"), (0.09, "0.1 %"), (96.4, "96 %")])
+@over("value, text", [(None, "n/a"), (0, "0 %"), (0.09, "0.1 %"), (96.4, "96 %")])
 def test_percentages(value: float | None, text: str) -> None:
     assert fmt.percent(value) == text
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 
@@ -51,8 +53,7 @@ def test_the_age_grows_when_nothing_comes(clock: ManualClock) -> None:
     assert "03:12:47" in line.draw(120, 1)[0].plain
 
 
-@pytest.mark.parametrize("picture", sorted(pictures.PICTURES))
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@over("picture, width", product(sorted(pictures.PICTURES), [40, 60, 80, 120, 200]))
 def test_links_are_the_last_to_go(clock: ManualClock, picture: str, width: int) -> None:
     text = header(clock, picture, width, title="demo: a long title of a scenario", read_only=True)
     if width >= 60 and picture != "hostile":
@@ -113,7 +114,7 @@ def test_a_lost_link_says_when_it_is_tried_again(clock: ManualClock) -> None:
     assert verdict(clock, fleet, width=200)[0].rstrip().endswith("trying now")
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@over("width", [40, 60, 80, 120])
 def test_help_and_quit_are_always_among_the_keys(width: int) -> None:
     (line,) = KeyLine().draw(width, 1)
     assert line.width <= width
@@ -183,7 +184,7 @@ def test_the_pane_of_its_node_says_what_it_does(clock: ManualClock, guard: Guard
     assert not any("guard" in one.plain for one in node_body(replace(view, guard=None), width=100, height=12, now_s=0))
 
 
-@pytest.mark.parametrize("view", ["overview", "nodes", "engines", "log", "kernel", "findings", "processes"])
+@over("view", ["overview", "nodes", "engines", "log", "kernel", "findings", "processes"])
 def test_the_footer_names_the_open_view_at_80_columns(view: str) -> None:
     line = KeyLine()
     line._view = view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.table import over
 from tests.ui import svg
 from tests.ui.log_stage import Stage
 from textual import events
@@ -29,7 +30,7 @@ SHOWN = {
 """A binding -> how the help names it; what moves a cursor, and closes, is told with the console's own."""
 
 
-@pytest.mark.parametrize("width", [30, 52, DESCRIPTION_FROM, 100])
+@over("width", [30, 52, DESCRIPTION_FROM, 100])
 def test_every_command_is_there_with_its_keys(width: int) -> None:
     lines = help_lines(width)
     assert all(line.width <= width for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.table import over
 from tests.ui import svg
 from tests.ui.log_stage import Stage
 
@@ -98,7 +99,7 @@ def test_an_event_without_wall_time_is_placed_by_the_boot_clock() -> None:
     assert event_line(unknown, 80, show_node=False).plain.startswith(" " * 9 + "▲ x")
 
 
-@pytest.mark.parametrize("width", [8, 20, 40, 60, 200])
+@over("width", [8, 20, 40, 60, 200])
 def test_a_row_fits(width: int) -> None:
     for burst in BURST:
         assert event_line(EventRow("spark1", burst, START), width, show_node=True).width <= width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.table import over
 from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, QWEN
 from tests.ui.look import clock_of_pictures
@@ -96,7 +96,7 @@ def test_ranks_of_one_name_are_named_once() -> None:
     assert said(rows(known(first_draft(MINIMAX, fleet())), 100)[0]).count("vllm-minimax") == 1
 
 
-@pytest.mark.parametrize("state", [LinkState.LOST, LinkState.REFUSED])
+@over("state", [LinkState.LOST, LinkState.REFUSED])
 def test_of_a_node_that_is_gone_no_memory_is_told(state: LinkState) -> None:
     seen = fleet()
     gone = replace(seen.nodes[1], link=Link(state=state))
@@ -152,7 +152,7 @@ def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_a
     assert legend.plain.strip().startswith("╳ short 3.0")
 
 
-@pytest.mark.parametrize("is_eager", [True, False])
+@over("is_eager", [True, False])
 def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bool) -> None:
     need = replace(GPT.need, spike_gib=47.0)
     recipe = replace(GPT, need=need, defaults={**GPT.defaults, "enforce_eager": is_eager})
@@ -161,8 +161,8 @@ def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bo
     assert ("unless enforce_eager is set, as it is here" in shown) is is_eager
 
 
-@pytest.mark.parametrize(
-    ("fit", "state", "is_told"),
+@over(
+    "fit, state, is_told",
     [
         (Fit.NO, GateState.FAILED, False),
         (Fit.TIGHT, GateState.WARNED, False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-import pytest
+from tests.table import over
 from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
 from tests.ui.look import clock_of_pictures
@@ -80,8 +80,8 @@ def test_ranks_of_one_engine_go_together() -> None:
     assert all(held is not None for held in one.held_bytes.values())
 
 
-@pytest.mark.parametrize(
-    ("lever", "words"),
+@over(
+    "lever, words",
     [
         (
             Lever(values={"max_model_len": "32768"}, stops=("a", "b c")),

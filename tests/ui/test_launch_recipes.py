@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.table import over
 from tests.ui import launches, svg
 from tests.ui.acting import NARROW, at, notified
 from tests.ui.launches import GPT, HOSTILE_SHELF, MISTRAL, QWEN, launching
@@ -37,7 +38,7 @@ def test_what_a_row_says() -> None:
     assert speed_text(Expected()) == ""
 
 
-@pytest.mark.parametrize("width", [30, 60, 76, 116, 196])
+@over("width", [30, 60, 76, 116, 196])
 def test_columns_never_want_more_than_there_is(width: int) -> None:
     shown = columns(launches.SHELF, width)
     assert shown[0].key is RecipeColumn.RECIPE

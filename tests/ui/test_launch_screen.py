@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.ui import launches, svg
-from tests.ui.acting import NARROW, USUAL, at, notified
+from tests.ui.acting import NARROW, USUAL, at, each_size, notified
 from tests.ui.launches import GPT, HOSTILE_SHELF, MINIMAX, QWEN, launching
 from tests.ui.operating import FakeOperating
 from tests.ui.test_app import screen, until
@@ -35,7 +35,7 @@ def _no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     """No secret of who runs the tests."""
     for name in ("HF_TOKEN", "VLLM_API_KEY", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    folder = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.mktemp("homes-state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.chdir(folder)
 
@@ -408,7 +408,7 @@ async def test_the_log_of_an_engine_that_is_there_is_opened_from_the_run() -> No
     assert len(side.executions) == 1
 
 
-@pytest.mark.parametrize("size", [(60, 20), NARROW, USUAL, (200, 50)])
+@pytest.mark.parametrize("size", each_size((60, 20), NARROW, USUAL, (200, 50)))
 async def test_hostile_text_is_only_text_and_everything_can_be_reached(size: tuple[int, int]) -> None:
     async with launching(size=size, shelf=HOSTILE_SHELF) as (app, _, pilot):
         await pilot.press("L")

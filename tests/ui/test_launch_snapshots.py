@@ -29,7 +29,7 @@ def _alone(utc: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     """No secret of who runs the tests."""
     for name in ("HF_TOKEN", "VLLM_API_KEY", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    folder = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.mktemp("homes-state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.chdir(folder)
 

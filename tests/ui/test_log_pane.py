@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.table import over
 from tests.ui import svg
 from tests.ui.log_stage import VLLM, Feed, Stage, from_remote, numbered
 from textual.content import Content
@@ -268,8 +269,8 @@ async def test_another_feed_replaces_the_first() -> None:
         assert title(pane).endswith("following")
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
+@over(
+    "text, masked",
     [
         (f"HF_TOKEN={SECRET}", "HF_TOKEN=<masked>"),
         (f"using {SECRET}.", "using <masked>."),

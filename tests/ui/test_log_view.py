@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
+from tests.table import over
 from tests.ui import svg
 from tests.ui.log_stage import Stage, from_remote, level_of, numbered
 from textual import events
@@ -354,8 +355,8 @@ def held(*lines: str) -> PausedLines:
     return PausedLines(ring)
 
 
-@pytest.mark.parametrize(
-    ("typed", "line", "spans"),
+@over(
+    "typed, line, spans",
     [
         ("error", "An Error, an ERROR", [(3, 8), (13, 18)]),
         ("Error", "An Error, an ERROR", [(3, 8)]),
@@ -440,8 +441,8 @@ def test_held_lines_take_on_what_joins_and_no_more_than_there_is_room_for() -> N
 # Breaking lines
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "rows"),
+@over(
+    "text, width, rows",
     [
         ("", 10, [""]),
         ("short", 10, ["short"]),

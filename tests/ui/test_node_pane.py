@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures
 
@@ -30,7 +30,6 @@ def shown(view: NodeView, size: tuple[int, int] = ROOMY) -> str:
     return "\n".join(line.plain for line in node_body(view, width=size[0], height=size[1], now_s=now_s))
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.sampled_from(sorted(pictures.PICTURES)), st.integers(10, 200), st.integers(1, 60), st.integers(0, 1))
 def test_it_never_exceeds_its_room(picture: str, width: int, height: int, node: int) -> None:
     clock = clock_of_pictures()
@@ -157,7 +156,7 @@ def test_a_narrow_pane_cuts_the_reasons_for_throttling_before_it_leaves_them_out
     assert "throttled" not in gpu_line(view, 40).plain
 
 
-@pytest.mark.parametrize(("some", "sign"), [(0.0, ""), (12.0, "▲"), (60.0, "✖")])
+@over("some, sign", [(0.0, ""), (12.0, "▲"), (60.0, "✖")])
 def test_levels_of_pressure(some: float, sign: str) -> None:
     clock = clock_of_pictures()
     pressure = Pressure(some_avg10=some, some_avg60=0, full_avg10=0, full_avg60=0)
@@ -182,12 +181,12 @@ def test_more_gpu_processes_than_room_are_counted() -> None:
     assert "more GPU processes" in text
 
 
-@pytest.mark.parametrize("width", [4, 6, 8, 12, 16, 20, 30])
+@over("width", [4, 6, 8, 12, 16, 20, 30])
 def test_available_memory_is_the_last_figure_to_go(width: int) -> None:
     assert "45.4" in body("decode", size=(width, 1))
 
 
-@pytest.mark.parametrize("width", [9, 12, 16, 24])
+@over("width", [9, 12, 16, 24])
 def test_another_nodes_available_memory_is_the_last_of_its_tab_to_go(width: int) -> None:
     node = pictures.decode(clock_of_pictures()).nodes[1]
     line = _briefest(node, width)

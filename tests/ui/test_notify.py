@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import poll
+from tests.table import over
 from tests.ui import claims, pictures, svg
 from tests.ui.look import clock_of_pictures
 from tests.ui.test_app import ready, screen, until
@@ -105,15 +106,15 @@ def test_the_title_says_the_worst_and_who_is_watched(attention: Attention) -> No
     assert window_title(fleet, attention) == "sparktop spark1 spark2"
 
 
-@pytest.mark.parametrize("text", ["a\x07b", "\x1b]52;c;x\x07", "\x9d0;t\x9c", "a\nb", "\u202ex", "x" * 9000])
+@over("text", ["a\x07b", "\x1b]52;c;x\x07", "\x9d0;t\x9c", "a\nb", "\u202ex", "x" * 9000])
 def test_text_for_the_terminal_holds_no_control(text: str) -> None:
     made = for_terminal(text)
     assert made.isprintable()
     assert len(made) <= notify.TERMINAL_CHARS
 
 
-@pytest.mark.parametrize(
-    ("argument", "made"),
+@over(
+    "argument, made",
     [
         ("{severity}", "critical"),
         ("now: {title} on {nodes}", "now: One (and 1 more) on spark1 spark2"),

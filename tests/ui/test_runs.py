@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.table import over
 from tests.ui import claims, svg
 from tests.ui.acting import at, notified, open_run, with_finding
 from tests.ui.look import clock_of_pictures, console
@@ -62,8 +63,8 @@ def test_half_a_secret_is_not_left_of_a_title_that_is_cut() -> None:
 # --- a stop that is waited for
 
 
-@pytest.mark.parametrize(
-    ("act", "seconds"),
+@over(
+    "act, seconds",
     [
         (STOP, 60.0),
         (Remote(operations=(Signal(pid=7, started_ticks=1, ends_within_s=45.0),)), 45.0),
@@ -137,7 +138,7 @@ def test_what_the_steps_say_of_themselves_is_not_said_above_them_too() -> None:
     assert "Not started: Start vllm" in plain(printed_lines(run, 100, has_steps=True)).replace("\n", " ")
 
 
-@pytest.mark.parametrize("limit", [4, 6, 9])
+@over("limit", [4, 6, 9])
 def test_a_long_end_leaves_its_keys_in_sight(limit: int) -> None:
     run = a_run(RunState.FAILED, message="It stalled. " * 60, hint="Look at it. " * 60, can_go_back=True)
     lines = head_lines(run, 60, WALL_S, limit=limit)

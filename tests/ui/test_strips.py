@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-import pytest
 from rich.segment import Segment
+from tests.table import over
 from textual.strip import Strip
 
 from sparktop.ui.strips import _divide, free_undivided_strips
@@ -18,7 +18,7 @@ class Watched(Strip):
     __slots__ = ("__weakref__",)
 
 
-@pytest.mark.parametrize("cuts", [[6], [6, 9], [2, 6], [3]])
+@over("cuts", [[6], [6, 9], [2, 6], [3]])
 def test_a_divided_strip_goes_without_a_collection(cuts: list[int]) -> None:
     free_undivided_strips()
     gc.disable()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-import pytest
+from tests.table import over
 
 RUN = """
 from tests.bench.lab import end_by_signals
@@ -21,7 +21,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@over("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_what_was_started(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.bounds import (
     LARGEST,
@@ -28,7 +30,7 @@ from sparktop.bounds import (
 )
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "9" * 400,
@@ -60,8 +62,10 @@ def test_what_programs_write_is_read() -> None:
     assert len(json_of(json.dumps([{}] * 1000))) == 1000
 
 
-@pytest.mark.parametrize("read", [whole, amount, real, seconds_of])
-@pytest.mark.parametrize("value", [10**400, 1e300, math.inf, math.nan, "3", None, [3], {}, 2**65])
+@over(
+    "read, value",
+    product([whole, amount, real, seconds_of], [10**400, 1e300, math.inf, math.nan, "3", None, [3], {}, 2**65]),
+)
 def test_a_figure_is_a_number_within_bounds(read: Any, value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         read(value)

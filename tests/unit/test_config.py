@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop import config
 from sparktop.errors import ConfigError
@@ -28,8 +29,8 @@ def test_the_file_under_xdg_is_read() -> None:
     assert config.load() == config.Config(hosts=("spark1", "spark2"), interval_s=2.0, read_only=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@over(
+    "text, said",
     [
         ("intervall_s = 2", "did you mean `interval_s`?"),
         ("zebra = 2", "known keys:"),
@@ -106,7 +107,7 @@ def test_rule_files_are_read_in_the_order_of_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"), [(b"\xff\xfe", "decode"), (b"#" * (config.MAX_RULE_FILE_BYTES + 1), "longer")]
+    ("raw", "said"), [(b"\xff\xfe", "decode"), (b"#" * (config.MAX_RULE_FILE_BYTES + 1), "larger than")]
 )
 def test_a_rule_file_that_is_no_text_is_named(raw: bytes, said: str) -> None:
     folder = config.config_home() / "rules"
@@ -132,7 +133,7 @@ def test_a_docker_engine_may_listen_elsewhere_on_a_host(tmp_path: Path) -> None:
     assert loaded.protected == ("spark2",)
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "interval_s = " + "9" * 400,

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, get_args
 
-import pytest
 from tests.plan_golden import OPERATIONS, dump
 from tests.recipe_support import recipe
+from tests.table import over
 
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
@@ -140,7 +140,7 @@ def another(value: Any, name: str) -> Any:
     return (*value, "~") if isinstance(value, tuple) else "~"
 
 
-@pytest.mark.parametrize("with_files", [True, False])
+@over("with_files", [True, False])
 def test_any_field_that_changes_changes_the_dump(with_files: bool) -> None:
     one = plan()
     before, seen = dump(one, with_files=with_files), set()

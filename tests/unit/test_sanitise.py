@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop import sanitise
 
 
-@pytest.mark.parametrize(
-    ("raw", "clean"),
+@over(
+    "raw, clean",
     [
         (b"plain [/x] [red]text[/]", "plain [/x] [red]text[/]"),
         (b"\x1b[31mred\x1b[0m", "red"),

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.table import over
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "sparktop"
@@ -127,7 +127,7 @@ def _elsewhere(pattern: str) -> list[str]:
     return [f"{place}: {text}" for place, text in _other_texts() if re.search(pattern, text, re.IGNORECASE)]
 
 
-@pytest.mark.parametrize(("pattern", "better"), GIVEN_UP.items(), ids=GIVEN_UP)
+@over("pattern, better", GIVEN_UP.items(), ids=GIVEN_UP)
 def test_a_phrase_that_was_given_up_is_nowhere(pattern: str, better: str) -> None:
     assert [*_in_rules(pattern), *_elsewhere(pattern)] == [], f"write: {better}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    card_of,
     each,
     from_gate,
     judged,
@@ -26,10 +28,17 @@ from sparktop.checks.docker import (
     judge_docker_session,
     judge_gpu_runtime,
 )
-from sparktop.checks.host import LingerFacts, judge_host_memlock, judge_kernel_log, judge_linger
-from sparktop.checks.judgement import State
+from sparktop.checks.host import (
+    LingerFacts,
+    judge_host_memlock,
+    judge_kernel_log,
+    judge_linger,
+    judge_unit_restart,
+)
+from sparktop.checks.judgement import State, worst
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
+from sparktop.operate.launch.gates.node import linger_words
 from sparktop.operate.launch.inputs.docker import info_ask
 
 
@@ -129,6 +138,10 @@ def _cdi(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_hand("Describe the GPU to Docker; again after each driver update", *steps))
 
 
+_ADMINS = {"sudo", "admin", "wheel"}
+"""Groups whose members may run everything by sudo, as Ubuntu and others have it in sudoers."""
+
+
 def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
     node, privileges = nodes[0], seen.privileges(nodes[0])
     if privileges is None:
@@ -141,8 +154,10 @@ def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
             return passed("sudo without a password, for every command")
         case "listed":
             return passed(f"sudo without a password, for {len(privileges.sudo_rules)} commands")
-        case "password":
+        case "password" if _ADMINS & set((seen.text(groups_ask(node)) or "").split()):
             return passed("sudo asks for a password", scoped)
+        case "password":  # it asks before it looks whether the user may do anything
+            return unknown(f"sudo asks for a password, and {privileges.user} is in no group that may use it")
         case other:
             return warning(f"no root: sudo is {other}", scoped)
 
@@ -155,17 +170,35 @@ def _linger(seen: Seen, nodes: Nodes) -> Outcome:
     judgement = judge_linger(LingerFacts(host=host, shares_ipc=True, engine_user_id=host.user_id))
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)
-    found = {
-        "root": "root's own IPC objects stay at logout",
-        "system-user": f"the IPC objects of {host.user}, a system user, stay at logout",
-        "lingers": f"{host.user} lingers",
-        "no-logind": "no systemd there: nothing is removed at logout",
-        "kept": f"{host.user} doesn't linger, but RemoveIPC=no",
-    }.get(
+    found = linger_words(host.user).get(
         judgement.case,
         f"{host.user} doesn't linger: at its last logout a container with --ipc=host and its user id loses semaphores",
     )
     return judged(judgement, found, by_action("enable-linger", f"Let {host.user} linger"))
+
+
+def _restart(seen: Seen, nodes: Nodes) -> Outcome:
+    node, view = nodes[0], seen.view(nodes[0])
+    if view is None or view.facts is None:
+        return unknown("not read yet")
+    if gap := view.facts.gaps.get("units"):
+        return unknown(f"systemd's units: {gap}")
+    engines = {engine.name for engine in view.engines}
+    units = [unit for unit in view.facts.units if unit.name.removesuffix(".service") in engines]
+    if not units:
+        return passed("no unit of systemd's is named after an engine there")
+    judgements = [(judge_unit_restart(unit.restart), unit) for unit in units]
+    judgement = worst(*(judgement for judgement, _ in judgements))
+    unit = next(unit for one, unit in judgements if one is judgement)
+    if judgement.state is State.UNKNOWN:
+        return unknown(f"{unit.name}: {judgement.unknown}")
+    found = f"{unit.name}: Restart={unit.restart}"
+    if judgement.is_problem:
+        found += " leaves it down after vLLM died with exit code 0"
+    name = shlex.quote(unit.name)
+    edit = f"sudo sed -i 's/^Restart=.*/Restart=always/' \"$(systemctl show -P FragmentPath -- {name})\""
+    steps = (f"on {node}: {edit} && sudo systemctl daemon-reload   # stops nothing",)
+    return judged(judgement, found, by_hand("Have systemd start it after every end", *steps))
 
 
 def memlock_ask(node: str) -> Output:
@@ -188,41 +221,37 @@ def _memlock(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="access.kernel-log",
+    card_of(
+        judge_kernel_log,
         title="Kernel log",
         looks_at="journalctl -k, /dev/kmsg",
         why="Xids and out-of-memory kills are seen there alone.",
-        sources=judge_kernel_log.sources,
         look=_kernel_log,
         root="to add the group",
     ),
-    Card(
-        id="access.docker",
+    card_of(
+        judge_docker_session,
         title="Docker",
         looks_at="the socket, id -nG",
         why="Launch, restart and logs go through it.",
-        sources=judge_docker_session.sources,
         look=_docker,
         asks=_docker_asks,
         root="to add the group",
     ),
-    Card(
-        id="access.gpu-runtime",
+    card_of(
+        judge_gpu_runtime,
         title="GPU in Docker",
         looks_at="docker info: runtimes, CDI devices",
         why="Without it every container dies with `could not select device driver`.",
-        sources=judge_gpu_runtime.sources,
         look=_runtime,
         asks=each(info_ask, toolkit_ask),
         root="to configure it",
     ),
-    Card(
-        id="access.cdi",
+    card_of(
+        judge_cdi,
         title="CDI device",
         looks_at="nvidia-ctk cdi list",
         why="A Spark has CDI and no nvidia runtime; a driver update leaves a stale description.",
-        sources=judge_cdi.sources,
         look=_cdi,
         asks=each(cdi_ask),
         root="to generate it",
@@ -234,26 +263,33 @@ CARDS = (
         why="Dropping caches and rebooting need root; sparktop asks for the password once, or needs exact lines.",
         sources=("sudoers(5)", "sparkrun setup"),
         look=_sudo,
-        asks=each(_privileges_ask),
+        asks=each(_privileges_ask, groups_ask),
         root="to permit it",
     ),
-    Card(
+    card_of(
+        judge_linger,
         id="access.linger",
         title="Linger",
         looks_at="loginctl's Linger, RemoveIPC",
         why="logind removes a user's semaphores at the last logout: a worker dies with FileNotFoundError.",
-        sources=judge_linger.sources,
         look=_linger,
         root="to enable it",
     ),
-    Card(
-        id="access.memlock",
+    card_of(
+        judge_host_memlock,
         title="Locked memory",
         looks_at="ulimit -l of the session",
         why="RDMA pins memory: a small limit shows as ibv_reg_mr: Cannot allocate memory.",
-        sources=judge_host_memlock.sources,
         look=_memlock,
         asks=each(memlock_ask),
         root="to lift it",
+    ),
+    card_of(
+        judge_unit_restart,
+        title="Units of engines",
+        looks_at="systemctl show: Restart=",
+        why="vLLM exits with 0 when its EngineCore dies: Restart=on-failure leaves the model down for good.",
+        look=_restart,
+        root="to change a unit",
     ),
 )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.checks.judgement import Judgement, State
+from sparktop.checks.judgement import Check, Judgement, State, View
 from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import EngineRank, names_in_order
 from sparktop.masking import mask_text
@@ -155,6 +155,11 @@ class Card:
     @property
     def chapter(self) -> Chapter:
         return Chapter(self.id.partition(".")[0])
+
+
+def card_of(check: Check[Any], **fields: Any) -> Card:
+    """The card that shows a check: its sources and, unless `fields` has another, its id are the check's."""
+    return Card(**{"id": check.views.get(View.BRING_UP), "sources": check.sources, **fields})
 
 
 def passed(found: str, *better: Remedy) -> Outcome:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, each, judged, unknown
+import shlex
+
+from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, card_of, each, judged, unknown
+from sparktop.checks.fabric import half_of
 from sparktop.checks.identity import Identity, identity_of, judge_clones, judge_name, judge_product, judge_users
 from sparktop.checks.judgement import State
+from sparktop.model.fleet import Contact
 from sparktop.model.survey import FileText, Output
 from sparktop.model.telemetry import HostFacts
 
@@ -44,6 +48,9 @@ def _name(seen: Seen, nodes: Nodes) -> Outcome:
     facts = _facts(seen, nodes[0])
     published = (seen.text(published_ask(nodes[0])) or "").removeprefix("s ").strip().strip('"')
     own = facts.hostname.partition(".")[0] if facts else ""
+    view = seen.view(nodes[0])
+    addressed = [one.name for one in view.interfaces if one.addresses and half_of(one.name) is None] if view else []
+    lan = addressed[0] if addressed else "INTERFACE"
     judgement = judge_name((published, own))
     if judgement.state is State.UNKNOWN:
         return unknown(judgement.unknown)
@@ -57,7 +64,7 @@ def _name(seen: Seen, nodes: Nodes) -> Outcome:
         found,
         by_hand(
             "Publish the name on one interface",
-            f"on {nodes[0]}: sudo sed -i 's/^#\\?allow-interfaces=.*/allow-interfaces=enP7s7/' "
+            f"on {nodes[0]}: sudo sed -i 's/^#\\?allow-interfaces=.*/allow-interfaces={lan}/' "
             "/etc/avahi/avahi-daemon.conf",
             f"on {nodes[0]}: sudo systemctl restart avahi-daemon",
         ),
@@ -78,11 +85,15 @@ def _clones(seen: Seen, nodes: Nodes) -> Outcome:
         "host-key": f"{pair} have one SSH host key: each can pose as the other",
         "name": f"{pair} have one host name",
     }.get(judgement.case, f"{len(views)} machines, each with ids and host keys of its own")
+    ids = [identity.machine_id for identity in identities if identity.machine_id]
+    contact = next((view.link.contact for view in views if view.name == second), Contact())
+    host = contact.host if contact.port == 22 else f"[{contact.host}]:{contact.port}"
     new_ids = (
-        f"on {second}: sudo rm /etc/machine-id /var/lib/dbus/machine-id && sudo systemd-machine-id-setup",
+        *((f"on {second}: sudo rm /etc/machine-id /var/lib/dbus/machine-id && sudo systemd-machine-id-setup",)
+          if len(set(ids)) < len(ids) else ()),
         f"on {second}: sudo rm /etc/ssh/ssh_host_* && sudo ssh-keygen -A && sudo reboot",
-        f"here: ssh-keygen -R {second}   # its key is new: compare the fingerprint at the next login",
-    )
+        f"here: ssh-keygen -R {shlex.quote(host or second)}   # compare its new fingerprint at the next login",
+    )  # fmt: skip
     steps = {
         "one-machine": (f"name the other Spark: sparktop bringup {nodes[0]} OTHER",),
         "name": (f"on {second}: sudo hostnamectl set-hostname NAME",),
@@ -116,32 +127,29 @@ CARDS = (
         asks=each(vendor_ask),
         basis=(Basis.BOOT,),
     ),
-    Card(
-        id="identity.name",
+    card_of(
+        judge_name,
         title="Published name",
         looks_at="the host name, avahi's name",
         why="avahi appends -2 where it meets its own name: scripts then reach another machine, or none.",
-        sources=judge_name.sources,
         look=_name,
         asks=each(published_ask),
         root="to change avahi",
     ),
-    Card(
-        id="identity.clones",
+    card_of(
+        judge_clones,
         title="Clones",
         looks_at="machine ids, boot ids, SSH host keys, host names",
         why="Units from one image have shared them: leases, names and trust then lie (CVE-2026-24218).",
-        sources=judge_clones.sources,
         look=_clones,
         scope=Scope.FLEET,
         root="to make new ids",
     ),
-    Card(
-        id="identity.user",
+    card_of(
+        judge_users,
         title="Login user",
         looks_at="id -un, id -u",
         why="Cluster scripts, shared files and ssh between the nodes assume one user.",
-        sources=judge_users.sources,
         look=_users,
         scope=Scope.FLEET,
         root="to add one",

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.bounds import json_of, list_of, real, seconds_of
+from sparktop.bounds import list_of, real, seconds_of
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.config import write_private
 from sparktop.errors import ConfigError
+from sparktop.files import opened, private_folder, read_json, write_private
 from sparktop.model.bringup import CheckResult, CheckState, Gauge, Key
 from sparktop.model.finding import Remedy
 
 VERSION = 2
 """1 had only rows that passed, without subject, state and remedies."""
 READABLE = (1, VERSION)
-LARGEST_BYTES = 4 << 20
 Words = Mapping[str, Any]
 
 
@@ -32,12 +33,7 @@ class Kept:
 
     def read(self) -> Mapping[Key, CheckResult]:
         """The kept rows; none where there is no file, or it can't be read."""
-        try:
-            if self._path.stat().st_size > LARGEST_BYTES:
-                return {}
-            file = sanitise.mapping(json_of(self._path.read_bytes()))
-        except (OSError, ValueError):
-            return {}
+        file = read_json(self._path)
         if file.get("version") not in READABLE:
             return {}
         rows = [row for item in sanitise.items(file.get("proven")) if (row := _row(item)) is not None]
@@ -53,7 +49,7 @@ class Kept:
         if not news:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self._path.parent)
             with self._alone():
                 proven = dict(self.read())
                 for row in news:
@@ -69,7 +65,7 @@ class Kept:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with open(self._path.with_suffix(".lock"), "a", encoding="ascii") as lock:
+        with open(opened(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT), "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -88,33 +84,21 @@ def _words(row: CheckResult) -> Words:
     return {
         "check": row.check,
         "nodes": list(row.nodes),
-        **({"subject": row.subject} if row.subject else {}),
+        "subject": row.subject,
         "state": str(row.state),
         "found": row.found,
-        **({"remedies": [_remedy_words(remedy) for remedy in row.remedies]} if row.remedies else {}),
-        **({"gauges": [_gauge_words(gauge) for gauge in row.gauges]} if row.gauges else {}),
+        **(
+            {"remedies": [{name: getattr(one, name) for name in _OF_REMEDY} for one in row.remedies]}
+            if row.remedies
+            else {}
+        ),
+        "gauges": [asdict(gauge) for gauge in row.gauges],
         "basis": dict(row.basis),
         "wall_s": row.proven_wall_s,
     }
 
 
-def _remedy_words(remedy: Remedy) -> Words:
-    return {
-        "title": remedy.title,
-        "steps": list(remedy.steps),
-        "action": remedy.action,
-        "options": [list(option) for option in remedy.options],
-    }
-
-
-def _gauge_words(gauge: Gauge) -> Words:
-    return {
-        "label": gauge.label,
-        "value": gauge.value,
-        "unit": gauge.unit,
-        "healthy": list(gauge.healthy),
-        "state": str(gauge.state),
-    }
+_OF_REMEDY = ("title", "steps", "action", "options")
 
 
 def _row(item: object) -> CheckResult | None:

@@ -12,6 +12,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    card_of,
     each,
     failed,
     judged,
@@ -226,48 +227,43 @@ CARDS = (
         asks=each(smi_ask),
         basis=(Basis.BOOT, Basis.DRIVER),
     ),
-    Card(
-        id="machine.cuda",
+    card_of(
+        judge_cuda,
         title="CUDA",
         looks_at="cuInit(0)",
         why="nvidia-smi may be fine while every CUDA program fails.",
-        sources=judge_cuda.sources,
         look=_cuda,
         asks=each(cuda_ask),
     ),
-    Card(
-        id="machine.memory",
+    card_of(
+        judge_memory_total,
         title="Total memory",
         looks_at="MemTotal",
         why="A Spark has 119.6 to 121.7 GiB; the rest is firmware's.",
-        sources=judge_memory_total.sources,
         look=_memory,
         basis=(Basis.BOOT,),
     ),
-    Card(
-        id="machine.hidden-memory",
+    card_of(
+        judge_handover,
         title="Memory held by the kernel",
         looks_at="CmaTotal and CmaFree of /proc/meminfo",
         why="Kernel 7.0.0-1019 keeps 9.3 GiB for a handover: NCCL then says ibv_reg_mr: Cannot allocate memory.",
-        sources=judge_handover.sources,
         look=_hidden_memory,
         basis=(Basis.BOOT, Basis.KERNEL),
         root="to install kho=off",
     ),
-    Card(
-        id="machine.heat",
+    card_of(
+        judge_heat,
         title="GPU temperature",
         looks_at="the GPU's temperature",
         why="From 90 °C on it slows down or powers off.",
-        sources=judge_heat.sources,
         look=_heat,
     ),
-    Card(
-        id="machine.disk",
+    card_of(
+        judge_disk_room,
         title="Disk space",
         looks_at="statvfs of the disks for containers, logs and models",
         why="A full disk stops containers and cuts downloads short.",
-        sources=judge_disk_room.sources,
         look=_disk,
     ),
     Card(

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparktop.bringup.card import Card, Nodes, Outcome, Seen, by_action, by_hand, each, judged, passed, skipped, unknown
+from sparktop.bringup.card import (
+    Card,
+    Nodes,
+    Outcome,
+    Seen,
+    by_action,
+    by_hand,
+    card_of,
+    each,
+    judged,
+    passed,
+    skipped,
+    unknown,
+)
 from sparktop.checks.judgement import State
 from sparktop.checks.machine import MEMORY_AT_REST_GIB, RestFacts, judge_memory_at_rest
 from sparktop.engines.ranks import is_alive
@@ -38,10 +51,6 @@ def _rest(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
-def swap_ask(node: str) -> Output:
-    return Output(node=node, argv=("swapon", "--show=NAME,SIZE", "--noheadings", "--bytes"))
-
-
 def guards_ask(node: str) -> Output:
     return Output(node=node, argv=("systemctl", "is-active", "earlyoom.service", "systemd-oomd.service"))
 
@@ -54,21 +63,22 @@ def parse_guards(text: str | None) -> tuple[str, ...] | None:
     return tuple(name for name, state in zip(("earlyoom", "systemd-oomd"), states, strict=True) if state == "active")
 
 
-def swap_text(text: str | None) -> str:
-    """The swap as swapon lists it: "16 GiB", or none."""
-    sizes = [
-        int(words[1]) for line in (text or "").splitlines() if len(words := line.split()) == 2 and words[1].isdecimal()
-    ]
-    return gib(float(sum(sizes))) if sizes else "none"
+def swap_text(seen: Seen, node: str) -> str | None:
+    """The swap of /proc/meminfo: "16.0 GiB", or none; None: no sample."""
+    view = seen.view(node)
+    if view is None or view.sample is None:
+        return None
+    total_bytes = view.sample.memory.swap_total_bytes
+    return gib(total_bytes) if total_bytes else "none"
 
 
 def _habits(seen: Seen, nodes: Nodes) -> Outcome:
-    swap, guards = swap_ask(nodes[0]), parse_guards(seen.text(guards_ask(nodes[0])))
+    swap, guards = swap_text(seen, nodes[0]), parse_guards(seen.text(guards_ask(nodes[0])))
     view = seen.view(nodes[0])
     facts = view.facts if view is not None else None
-    if not seen.has_answer(swap):
-        return unknown(seen.why_not(swap))
-    parts = [f"swap {swap_text(seen.text(swap))}"]
+    if swap is None:
+        return unknown("no sample yet")
+    parts = [f"swap {swap}"]
     parts += [f"out-of-memory daemon {' and '.join(guards) or 'none'}"] if guards is not None else []
     if facts is not None and facts.is_graphical is not None:
         parts += ["desktop running (1.5 to 3 GB)" if facts.is_graphical else "no desktop"]
@@ -112,22 +122,21 @@ def _tools(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="memory.rest",
+    card_of(
+        judge_memory_at_rest,
         title="Memory at rest",
         looks_at="MemAvailable",
         why="What is taken at rest is missing from every launch: desktop, dead engines, files in /dev/shm.",
-        sources=judge_memory_at_rest.sources,
         look=_rest,
     ),
     Card(
         id="memory.habits",
         title="Swap and OOM daemon",
-        looks_at="swapon, systemctl is-active",
+        looks_at="/proc/meminfo, systemctl is-active",
         why="Opinions differ; what differs between two nodes breaks pairs (see parity).",
         sources=("docs/facts/bringup.md section 6",),
         look=_habits,
-        asks=each(swap_ask, guards_ask),
+        asks=each(guards_ask),
     ),
     Card(
         id="tools.programs",

@@ -8,7 +8,7 @@ from itertools import combinations
 from sparktop.bringup.access import memlock_ask
 from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, passed, unknown, warning
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
-from sparktop.bringup.memory import guards_ask, parse_guards, swap_ask, swap_text
+from sparktop.bringup.memory import guards_ask, parse_guards, swap_text
 from sparktop.checks.node_facts import COMPONENTS
 from sparktop.dataclass import dataclass
 from sparktop.model.survey import Ask, FileText, Output
@@ -78,10 +78,6 @@ def _toolkit(seen: Seen, node: str) -> str | None:
     return text.splitlines()[0].rpartition(" ")[2] if text and text.strip() else None
 
 
-def _swap(seen: Seen, node: str) -> str | None:
-    return swap_text(seen.text(swap_ask(node))) if seen.has_answer(swap_ask(node)) else None
-
-
 def _guards(seen: Seen, node: str) -> str | None:
     guards = parse_guards(seen.text(guards_ask(node)))
     return None if guards is None else " and ".join(guards) or "none"
@@ -144,7 +140,7 @@ COMPONENTS_OF_PARITY = (
     Component(name="container toolkit", value=_toolkit, matters=""),
     Component(
         name="swap",
-        value=_swap,
+        value=swap_text,
         matters="a rank that swaps stalls the others",
         remedy="the same on all: sudo swapoff -a, or a swap file of one size",
     ),
@@ -183,7 +179,7 @@ COMPONENTS_OF_PARITY = (
 
 def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
     for node in nodes:
-        yield from (smi_ask(node), _package_ask(node), info_ask(node), toolkit_ask(node), swap_ask(node))
+        yield from (smi_ask(node), _package_ask(node), info_ask(node), toolkit_ask(node))
         yield from (guards_ask(node), memlock_ask(node), _command_line_ask(node), python_ask(node))
         yield _caches_ask(node)
         if (ask := header_ask(seen, node)) is not None:

@@ -11,6 +11,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    card_of,
     each,
     failed,
     judged,
@@ -194,12 +195,11 @@ def _clock(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="reach.name",
+    card_of(
+        judge_lookup,
         title="Name",
         looks_at="the name's addresses, which of them answered, the host name",
         why="A name may lead nowhere, over IPv6 alone, or to another machine that answers to it.",
-        sources=judge_lookup.sources,
         look=_name,
         root="to rename the machine",
     ),
@@ -211,12 +211,11 @@ CARDS = (
         sources=("NVIDIA/dgx-spark-playbooks connect-to-your-spark",),
         look=_connection,
     ),
-    Card(
-        id="reach.login",
+    card_of(
+        judge_login,
         title="Login",
         looks_at="what the login was accepted by; your public keys",
         why="A password is asked again at each reconnection, and nobody is there at 3 a.m.",
-        sources=judge_login.sources,
         look=_login,
         asks=_login_asks,
     ),
@@ -229,12 +228,11 @@ CARDS = (
         look=_path,
         asks=each(reached_ask),
     ),
-    Card(
-        id="reach.clock",
+    card_of(
+        judge_clock,
         title="Clock",
         looks_at="the samples' time",
         why="A wrong clock shows as TLS errors: downloads and registries fail.",
-        sources=judge_clock.sources,
         look=_clock,
         root="to set it",
     ),

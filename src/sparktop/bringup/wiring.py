@@ -6,6 +6,7 @@ What a launch's gates judge of a link (carrier, rate, MTU, devices, GIDs, packet
 from __future__ import annotations
 
 import shlex
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -19,6 +20,7 @@ from sparktop.bringup.card import (
     Seen,
     by_action,
     by_hand,
+    card_of,
     each,
     from_gates,
     judged,
@@ -73,6 +75,20 @@ def _is_single(seen: Seen) -> bool:
 # --- wiring
 
 
+def links_ask(node: str) -> Output:
+    return Output(node=node, argv=("ip", "-j", "link", "show"))
+
+
+def parse_switched_off(text: str | None) -> frozenset[str]:
+    """The interfaces that are switched off: without carrier, whatever is plugged in."""
+    try:
+        rows: Any = json_of(text or "[]")
+    except ValueError:
+        return frozenset()
+    links = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return frozenset(str(row.get("ifname")) for row in links if "UP" not in (row.get("flags") or "UP"))
+
+
 def _cable(seen: Seen, nodes: Nodes) -> Outcome:
     node, view = nodes[0], seen.view(nodes[0])
     if view is None or view.network is None:
@@ -89,6 +105,11 @@ def _cable(seen: Seen, nodes: Nodes) -> Outcome:
         "dark": f"no carrier on {', '.join(half.name for items in ports.values() for half in items)}",
         "half": f"port {figures.get('port')} has one half only: {figures.get('interface')}",
     }.get(judgement.case, "; ".join(lit))
+    switched_off = parse_switched_off(seen.text(links_ask(node)))
+    off = [half.name for items in ports.values() for half in items if half.name in switched_off]
+    if off:
+        up = (f"on {node}: sudo ip link set {shlex.quote(name)} up" for name in off)
+        return judged(judgement, f"{found}; switched off: {', '.join(off)}", by_hand("Switch it on", *up))
     plug = by_hand("Plug the cable into the same port of both, then reboot both with the cable in")
     return judged(judgement, found, plug, by_action("reboot", f"Reboot {node} with the cable in"))
 
@@ -213,12 +234,19 @@ def facing(seen: Seen, nodes: Nodes) -> tuple[tuple[Interface, ...], ...]:
     )
 
 
+def _dark(seen: Seen, nodes: Nodes) -> Outcome | None:
+    """What a row of the cable says where none is up: it isn't about the LAN. None where one is."""
+    for node in nodes:
+        if (view := seen.view(node)) is None or view.network is None:
+            return unknown(f"the network of {node} has not been read yet")
+    dark = [node for node, side in zip(nodes, facing(seen, nodes), strict=True) if not side]
+    return skipped(f"no cable is up on {' and '.join(dark)}") if dark else None
+
+
 def _plan(seen: Seen, nodes: Nodes) -> Outcome:
     sides = facing(seen, nodes)
-    if not all(sides):
-        return skipped(
-            f"no cable is up on {' and '.join(node for node, side in zip(nodes, sides, strict=True) if not side)}"
-        )
+    if (dark := _dark(seen, nodes)) is not None:
+        return dark
     judgement = judge_addresses(AddressFacts(first=sides[0], second=sides[1]))
     at_fault = nodes[int(judgement.figures.get("node", 0))]
     interface, other = judgement.figures.get("interface"), judgement.figures.get("other")
@@ -295,6 +323,8 @@ _OF_RDMA = ("rate", "hca", "gid")
 
 def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
     def look(seen: Seen, nodes: Nodes) -> Outcome:
+        if (dark := _dark(seen, nodes)) is not None:
+            return dark
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
         if name in _OF_RDMA and not all(end.hcas for end in ends):
             return skipped("RDMA doesn't lead to the other node yet")
@@ -351,7 +381,7 @@ def address_ask(node: str) -> Output:
 
 
 def profiles_ask(node: str) -> Output:
-    return Output(node=node, argv=("nmcli", "-t", "-f", "DEVICE,NAME,AUTOCONNECT", "connection", "show"))
+    return Output(node=node, argv=("nmcli", "-t", "-f", "DEVICE,AUTOCONNECT,FILENAME", "connection", "show"))
 
 
 def networkd_ask(node: str) -> Output:
@@ -373,7 +403,10 @@ def parse_dynamic(text: str | None) -> Mapping[str, bool]:
 
 
 def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str] | None:
-    """The configuration of each interface, by NetworkManager or systemd-networkd; None: neither answered."""
+    """The file that configures each interface, by NetworkManager or systemd-networkd; None: neither answered.
+
+    A file of networkd's that matches an interface declares nothing of addresses that networkd has not set itself.
+    """
     try:
         raw: Any = json_of(networkd or "")
     except ValueError:
@@ -383,13 +416,17 @@ def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str]
     profiles: dict[str, str] = {}
     for line in (nmcli or "").splitlines():
         device, _, rest = line.partition(":")
-        name, _, autoconnect = rest.rpartition(":")
+        autoconnect, _, path = rest.partition(":")
         if device and device != "--" and autoconnect == "yes":
-            profiles[device] = name
+            profiles[device] = path
     for item in items(raw, "Interfaces"):
-        file = item.get("NetworkFile")
-        if isinstance(item.get("Name"), str) and isinstance(file, str) and file:
-            profiles[item["Name"]] = file
+        network_file = item.get("NetworkFile")
+        is_by_hand = any(
+            address.get("Family") == socket.AF_INET and address.get("ConfigSource") == "foreign"
+            for address in items(item, "Addresses")
+        )
+        if isinstance(item.get("Name"), str) and isinstance(network_file, str) and network_file and not is_by_hand:
+            profiles[item["Name"]] = network_file
     return profiles
 
 
@@ -398,6 +435,21 @@ def _kept_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
         yield address_ask(nodes[0])
         yield profiles_ask(nodes[0])
         yield networkd_ask(nodes[0])
+        profiles = _profiles(seen, nodes[0]) or {}
+        yield from (changed_ask(nodes[0], file) for file in profiles.values() if file.startswith(_MADE))
+
+
+def _profiles(seen: Seen, node: str) -> Mapping[str, str] | None:
+    return parse_profiles(seen.text(profiles_ask(node)), seen.text(networkd_ask(node)))
+
+
+_MADE = "/run/"
+"""Where netplan puts what it makes of its own files, anew at each boot."""
+
+
+def changed_ask(node: str, file: str) -> Output:
+    """What of /etc/netplan is newer than a file that netplan made of it: one that was removed changes the folder."""
+    return Output(node=node, argv=("find", "/etc/netplan", "-newer", file))
 
 
 def _kept(seen: Seen, nodes: Nodes) -> Outcome:
@@ -406,14 +458,17 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
     if not addressed:
         return skipped("the cable's interfaces have no address")
     leases = parse_dynamic(seen.text(address_ask(node)))
-    profiles = parse_profiles(seen.text(profiles_ask(node)), seen.text(networkd_ask(node)))
+    profiles = _profiles(seen, node)
     facts = [
         PersistenceFacts(
             interface=one.name,
             is_dynamic=leases.get(one.name),
-            profile=profiles.get(one.name, "") if profiles is not None else None,
+            profile=file if profiles is not None and (not made or seen.has_answer(asked)) else None,
+            is_stale=made and bool((seen.text(asked) or "").strip()),
         )
         for one in addressed
+        for file in ((profiles or {}).get(one.name, ""),)
+        for made, asked in ((file.startswith(_MADE), changed_ask(node, file)),)
     ]
     judgement = judge_persistence(facts)
     if judgement.state is State.UNKNOWN:
@@ -422,7 +477,11 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
     found = {
         "lease": f"{interface} has a DHCP lease: it may be another after a reboot",
         "undeclared": f"no configuration declares {interface}: its address is gone after a reboot",
+        "stale": f"/etc/netplan was changed since {(profiles or {}).get(str(interface))} was made from it",
     }.get(judgement.case, ", ".join(f"{one.interface}: {one.profile}" for one in facts))
+    if judgement.case == "stale":
+        steps = tuple(f"on {node}: sudo netplan get ethernets.{one.name}" for one in addressed)
+        return judged(judgement, found, by_hand("See whether it still declares the address", *steps))
     loose = [one for one, fact in zip(addressed, facts, strict=True) if fact.is_dynamic or not fact.profile]
     return judged(
         judgement,
@@ -479,13 +538,13 @@ def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="wiring.cable",
+    card_of(
+        judge_cable,
         title="Cable",
         looks_at="carrier of the ConnectX-7 interfaces",
         why="Each cage is fed by two PCIe halves: with one of them the bandwidth is 109 instead of 196 Gb/s.",
-        sources=judge_cable.sources,
         look=_cable,
+        asks=each(links_ask),
     ),
     Card(
         id="wiring.neighbours",
@@ -496,51 +555,46 @@ CARDS = (
         look=_neighbours,
         asks=each(neighbours_ask),
     ),
-    Card(
-        id="wiring.shape",
+    card_of(
+        judge_wiring,
         title="Shape",
         looks_at="lldpctl of all nodes",
         why="A ring's port 0 leads to the next Spark's port 1; wired otherwise, or in part, pings fail.",
-        sources=judge_wiring.sources,
         look=_shape,
         asks=each(neighbours_ask),
         scope=Scope.FLEET,
     ),
-    Card(
-        id="wiring.drops",
+    card_of(
+        judge_drops,
         title="Carrier losses",
         looks_at="carrier_down_count",
         why="A badly seated cable loses one flow in ten and passes every ping.",
-        sources=judge_drops.sources,
         look=_drops,
         asks=_drops_asks,
     ),
-    Card(
-        id="addresses.plan",
+    card_of(
+        judge_addresses,
         title="Addresses",
         looks_at="addresses of the cable's interfaces, both nodes",
         why="Twins in one network answer over the wrong half; without a common network there is no link.",
-        sources=judge_addresses.sources,
         look=_plan,
         asks=_wiring_asks,
         scope=Scope.PAIR,
         root="to set them",
     ),
-    Card(
-        id="addresses.jumbo",
+    card_of(
+        judge_jumbo,
         title="Jumbo frames",
         looks_at="the interfaces",
         why="Smaller packets cost 2 to 8 %.",
-        sources=judge_jumbo.sources,
         look=_jumbo,
         root="to set it",
     ),
-    Card(
-        id="addresses.mtu",
+    card_of(
+        judge_mtu,
         title="MTU at both ends",
         looks_at="the interfaces, both nodes",
         why="Small pings pass, and NCCL's start hangs.",
-        sources=judge_mtu.sources,
         look=_of_gate("mtu"),
         asks=_pair_asks,
         scope=Scope.PAIR,
@@ -556,32 +610,29 @@ CARDS = (
         asks=_pair_asks,
         scope=Scope.PAIR,
     ),
-    Card(
-        id="addresses.route",
+    card_of(
+        judge_default_route,
         title="Default route",
         looks_at="ip route show default",
         why="Plugging the cable in may take the internet away.",
-        sources=judge_default_route.sources,
         look=_route,
         asks=each(route_ask),
         root="to change it",
     ),
-    Card(
-        id="addresses.kept",
+    card_of(
+        judge_persistence,
         title="Addresses after a reboot",
         looks_at="ip address, NetworkManager, systemd-networkd",
         why="What was set by hand is gone after the next boot.",
-        sources=judge_persistence.sources,
         look=_kept,
         asks=_kept_asks,
         root="to declare them",
     ),
-    Card(
-        id="addresses.ssh",
+    card_of(
+        judge_mesh,
         title="SSH between nodes",
         looks_at="ssh over the fabric's addresses, both ways",
         why="Copies of models and mpirun go that way; a launch has died on it after a download of 157 GiB.",
-        sources=judge_mesh.sources,
         look=_mesh,
         asks=_mesh_asks,
         scope=Scope.PAIR,
@@ -596,12 +647,11 @@ CARDS = (
         asks=_pair_asks,
         scope=Scope.PAIR,
     ),
-    Card(
-        id="rdma.rate",
+    card_of(
+        judge_rate,
         title="Port rate",
         looks_at="the rate of the RDMA ports",
         why="A cable may train at 100, or at 25 until both were rebooted with the cable in.",
-        sources=judge_rate.sources,
         look=_of_gate("rate"),
         asks=_pair_asks,
         scope=Scope.PAIR,

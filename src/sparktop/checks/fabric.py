@@ -274,6 +274,8 @@ class PersistenceFacts:
     """From DHCP; None: not known."""
     profile: str | None = None
     """Of NetworkManager or systemd-networkd; empty: none has it; None: not known."""
+    is_stale: bool = False
+    """It lies in /run, and what it was made from has changed since: the next boot makes another."""
 
 
 @check(
@@ -291,6 +293,8 @@ def judge_persistence(all_facts: Sequence[PersistenceFacts]) -> Judgement:
             return warning("lease", interface=facts.interface)
         if facts.profile == "":
             return failed("undeclared", interface=facts.interface)
+        if facts.is_stale:
+            return warning("stale", interface=facts.interface)
     if not all_facts or any(facts.is_dynamic is None or facts.profile is None for facts in all_facts):
         return unknown("how the addresses are configured was not read")
     return passed()

@@ -195,6 +195,21 @@ def judge_clock(ahead_s: float | None) -> Judgement:
 
 
 @check(
+    "access.restart",
+    "A unit leaves an engine down that died with exit code 0",
+    scope="systemd units of engines",
+    sources=("vLLM 0.32.0, its EngineCore killed", "systemd.service(5), Restart="),
+    is_rule=False,
+    bring_up="access.restart",
+)
+def judge_unit_restart(restart: str) -> Judgement:
+    """Whether a unit that restarts its engine does so after every end (docs/facts/engines.md section 6.6)."""
+    if not restart:
+        return unknown("its Restart= was not read")
+    return passed(restart) if restart in ("always", "no") else warning(restart)
+
+
+@check(
     "access.kernel-log",
     "The kernel log can't be read",
     scope="every node",

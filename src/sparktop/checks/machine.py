@@ -194,3 +194,27 @@ def judge_power(facts: PowerFacts) -> Judgement:
         return warning("hot", sm_mhz=facts.sm_mhz)
     is_pinned = facts.power_w is None or facts.power_w < PINNED_W
     return failed("pinned", sm_mhz=facts.sm_mhz) if is_pinned else warning("slow", sm_mhz=facts.sm_mhz)
+
+
+@check(
+    "launch.context",
+    "The context is longer than the model's",
+    scope="vLLM, SGLang",
+    sources=("vLLM: User-specified max_model_len is greater than the derived max_model_len",),
+    is_rule=False,
+    gate="context",
+)
+def judge_context(tokens: tuple[int | None, int | None]) -> Judgement:
+    """Whether the context is longer than the model's own maximum, which both engines refuse by default.
+
+    Only a warning: a rope scaling in its config.json may extend it.
+
+    Args:
+        tokens: of the context (None: the engine chooses), and of the model at most.
+    """
+    context, longest = tokens
+    if context is None:
+        return passed("chosen")
+    if longest is None:
+        return unknown("how long the model's context may be is not known")
+    return warning() if context > longest else passed()

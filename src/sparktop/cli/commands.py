@@ -57,7 +57,7 @@ COMMANDS = (
         shape="demo",
         brief="open the console on simulated Sparks; needs no hardware",
         examples=(
-            ("sparktop demo --scenario memory-spike", "play an incident"),
+            ("sparktop demo memory-spike", "play an incident"),
             ("sparktop demo --list", "list the incidents"),
         ),
     ),

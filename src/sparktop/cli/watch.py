@@ -123,11 +123,11 @@ def demo(words: list[str]) -> int:
 
 def demo_arguments() -> ArgumentParser:
     """The arguments of `sparktop demo`."""
-    argument_parser = parser("demo", "sparktop demo [options]")
+    argument_parser = parser("demo", "sparktop demo [options] [SCENARIO]")
     argument_parser.add_argument(
-        "--scenario", default="healthy", metavar="SCENARIO", help="the incident to play (default healthy; see --list)"
+        "scenario", nargs="?", default="healthy", metavar="SCENARIO", help="the incident to play (default healthy)"
     )
-    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the scenarios")
+    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the incidents")
     _add_theme(argument_parser)
     return argument_parser
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparktop.cmdline.engine_flags import Arity, spec_of
 from sparktop.dataclass import dataclass
 from sparktop.model.change import Change
 
@@ -107,8 +108,11 @@ def _read(lines: Sequence[tuple[int, str]], environment: Mapping[str, str]) -> t
                 problems.append(Problem(number, "unset wants one flag or one variable"))
         elif text.startswith("-"):
             name = re.split(r"[= ]", text, maxsplit=1)[0]
-            if _FLAG.fullmatch(name):
-                flags[name] = text[len(name) + 1 :].strip()
+            value = text[len(name) + 1 :].strip()
+            if re.match(r"\d\S*\s", value) and spec_of(name.lstrip("-")).arity is Arity.ONE:
+                problems.append(Problem(number, f"{name} takes one number: each change on a line of its own"))
+            elif _FLAG.fullmatch(name):
+                flags[name] = value
             else:
                 problems.append(Problem(number, f"{name} is no flag"))
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparktop.cmdline.container_body import host_options, with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
-from sparktop.cmdline.engine_flags import is_switch
+from sparktop.cmdline.engine_flags import Arity, spec_of
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.source import Item, Word, hull, item_of
 from sparktop.dataclass import dataclass
@@ -87,7 +87,8 @@ def docker_run(words: Sequence[Word], *, is_exec: bool = False) -> DockerRun:
             value = word.part(len(name) + 1) if equals else None
             engine_name = name[2:].replace("_", "-")
             following = words[index] if index < len(words) else None
-            takes_value = following is not None and not following.text.startswith("-") and not is_switch(engine_name)
+            is_switch = spec_of(engine_name).arity is Arity.SWITCH
+            takes_value = following is not None and not following.text.startswith("-") and not is_switch
             # The last word is the image's name.
             if value is None and takes_value and index + 1 < len(words):
                 value = following

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparktop.cmdline.engine_flags import LEVEL, Arity, canonical, is_flag, spec_of
+from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_flag, polar, spec_of
 from sparktop.cmdline.source import Item, Word, hull
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
@@ -17,16 +17,14 @@ class Flag:
     at: int
     """The index of its word."""
     word: str
+    spelled: str
+    """Its name as it is typed."""
     name: str
-    """Canonical."""
+    """Canonical, with `no-` before it where the word turns the flag off."""
     joined: str | None = None
-    """The value after "="."""
+    """The value in the same word, as after "="."""
     values: tuple[int, ...] = ()
     """Indices of the words that are its values."""
-
-    @property
-    def spelled(self) -> str:
-        return self.word.partition("=")[0]
 
     @property
     def end(self) -> int:
@@ -34,13 +32,9 @@ class Flag:
         return self.values[-1] + 1 if self.values else self.at + 1
 
 
-def canonical_of(spelled: str, kind: EngineKind | None) -> str:
-    """A flag's canonical name; SGLang's --model is an alias of --model-path."""
-    name = canonical(spelled)
-    return "model-path" if name == "model" and kind is EngineKind.SGLANG else name
-
-
-def parsed(words: Sequence[str | None], kind: EngineKind | None = None) -> tuple[list[Flag], list[int]]:
+def parsed(
+    words: Sequence[str | None], kind: EngineKind | None = None, version: str | None = None
+) -> tuple[list[Flag], list[int]]:
     """The flags in order, and the indices of the words that belong to none: program, model, unknown words (None)."""
     flags: list[Flag] = []
     loose: list[int] = []
@@ -50,39 +44,38 @@ def parsed(words: Sequence[str | None], kind: EngineKind | None = None) -> tuple
         index += 1
         if word is None or not is_flag(word):
             loose.append(at)
-        elif level := LEVEL.fullmatch(word):
-            flags.append(Flag(at=at, word=word, name="optimization-level", joined=level[1]))
-        else:
-            spelled, equals, joined = word.partition("=")
-            name = canonical_of(spelled, kind)
-            arity = spec_of(name).arity
-            limit = 0 if equals or arity is Arity.SWITCH else len(words) if arity is Arity.MANY else 1
-            while index < len(words) and index - at <= limit and not is_flag(words[index] or ""):
-                index += 1
-            values = tuple(range(at + 1, index))
-            flags.append(Flag(at=at, word=word, name=name, joined=joined if equals else None, values=values))
+            continue
+        spelled, equals, joined = attached(word) or word.partition("=")
+        name = polar(spelled, kind, version)
+        arity = spec_of(name, kind).arity
+        limit = 0 if equals or arity is Arity.SWITCH else len(words) if arity is Arity.MANY else 1
+        while index < len(words) and index - at <= limit and not is_flag(words[index] or ""):
+            index += 1
+        values, value = tuple(range(at + 1, index)), joined if equals else None
+        flags.append(Flag(at=at, word=word, spelled=spelled, name=name, joined=value, values=values))
     return flags, loose
 
 
-def flags_of(words: Sequence[Word]) -> tuple[list[Item], list[Word]]:
+def flags_of(
+    words: Sequence[Word], kind: EngineKind | None = None, version: str | None = None
+) -> tuple[list[Item], list[Word]]:
     """The flags in order with their positions, and the words that belong to no flag (the model's name)."""
-    flags, loose = parsed([word.text for word in words])
+    flags, loose = parsed([word.text for word in words], kind, version)
     items = []
     for flag in flags:
-        word = words[flag.at]
-        values = [words[index] for index in flag.values]
+        word, values = words[flag.at], [words[index] for index in flag.values]
         if flag.joined is not None:
-            value = None if LEVEL.fullmatch(word.text) else word.part(len(flag.spelled) + 1)
-            item = Item(name=flag.name, value=flag.joined, span=word.span, value_span=value.span if value else None)
-        else:
-            item = Item(
+            values = [word.part(len(flag.word) - len(flag.joined))]
+        items.append(
+            Item(
                 name=flag.name,
                 value=values[0].text if values else None,
                 rest=tuple(value.text for value in values[1:]),
+                spelled=flag.spelled,
                 span=hull(word, values[-1] if values else None),
                 value_span=hull(values[0], values[-1]) if values else None,
             )
-        items.append(item)
+        )
     return items, [words[index] for index in loose]
 
 
@@ -112,12 +105,12 @@ def flag_of(name: str, engine: EngineKind) -> str:
 def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False) -> tuple[str, ...]:
     """A parameter as words of an argv; a switch on or off, a value that begins with a dash joined by "="."""
     flag = flag_of(name, engine)
-    spec = spec_of(flag.lstrip("-"))
+    spec = spec_of(canonical(flag, engine), engine)
     if is_bool or spec.arity is Arity.SWITCH:
         if value.lower() in ("true", ""):
             return (flag,)
         if value.lower() == "false":
-            return (f"--no-{spec.name}",) if engine is EngineKind.VLLM and spec.is_on_in_vllm else ()
+            return (f"--no-{spec.name}",) if spec.says_off else ()
     return joined_words(flag, value)
 
 
@@ -126,18 +119,24 @@ def joined_words(flag: str, value: str) -> tuple[str, ...]:
     return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
 
 
-def values_of(argv: Sequence[str]) -> Mapping[str, str]:
-    """The first value of each flag's last occurrence, by canonical name; "" for a switch."""
-    return {
-        flag.name: flag.joined if flag.joined is not None else argv[flag.values[0]] if flag.values else ""
-        for flag in parsed(argv)[0]
-    }
+def values_of(argv: Sequence[str], kind: EngineKind | None = None) -> Mapping[str, str]:
+    """The first value of each flag's last occurrence, by canonical name; "" for a switch, `no-NAME` for one off."""
+    values: dict[str, str] = {}
+    for flag in parsed(argv, kind)[0]:
+        values.pop(opposite(flag.name), None)
+        values[flag.name] = flag.joined if flag.joined is not None else argv[flag.values[0]] if flag.values else ""
+    return values
+
+
+def opposite(name: str) -> str:
+    """The canonical name of the same flag turned the other way."""
+    return name.removeprefix(OFF) if name.startswith(OFF) else f"{OFF}{name}"
 
 
 def value_of(argv: Sequence[str], *names: str) -> str | None:
     """A flag's value, "" for a switch; None where it isn't set."""
     values = values_of(argv)
-    return next((values[name] for name in map(canonical, names) if name in values), None)
+    return next((values[name] for name in map(polar, names) if name in values), None)
 
 
 def has(argv: Sequence[str], *names: str) -> bool:
@@ -146,7 +145,7 @@ def has(argv: Sequence[str], *names: str) -> bool:
 
 
 def without(argv: Sequence[str], *names: str) -> tuple[str, ...]:
-    """The argv without these flags, their `--no-` forms and their values."""
+    """The argv without these flags, on or off, and their values."""
     removed = {at for flag in _occurrences(argv, *names) for at in range(flag.at, flag.end)}
     return tuple(word for at, word in enumerate(argv) if at not in removed)
 
@@ -161,6 +160,6 @@ def placed(argv: Sequence[str], words: Sequence[str], *names: str) -> tuple[str,
 
 
 def _occurrences(argv: Sequence[str], *names: str) -> list[Flag]:
-    """The flags of these names and their `--no-` forms."""
-    names_on = {canonical(name).removeprefix("no-") for name in names}
-    return [flag for flag in parsed(argv)[0] if flag.name.removeprefix("no-") in names_on]
+    """The flags of these names, on or off."""
+    wanted = set(map(canonical, names))
+    return [flag for flag in parsed(argv)[0] if flag.name.removeprefix(OFF) in wanted]

@@ -13,8 +13,8 @@ from dataclasses import field
 from functools import lru_cache
 
 from sparktop.cmdline.engine_argv import parsed, values_of
-from sparktop.cmdline.engine_flags import canonical
-from sparktop.cmdline.shell import commands
+from sparktop.cmdline.engine_flags import polar
+from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Word
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineKind
@@ -39,11 +39,11 @@ class EngineCommand:
     metrics_off: str = ""
     """What to change so that it exports metrics; empty where it should."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Each flag's value by its canonical name; "" for a switch."""
+    """Each flag's value by its canonical name; "" for a switch, `no-NAME` for one that is off."""
 
     def value(self, *names: str) -> str | None:
         """A flag's value, "" for a switch; None where it isn't set."""
-        return next((self.flags[name] for name in map(canonical, names) if name in self.flags), None)
+        return next((self.flags[name] for each in names if (name := polar(each, self.kind)) in self.flags), None)
 
     def has(self, *names: str) -> bool:
         """Whether a flag is set."""
@@ -74,7 +74,7 @@ def _simple_commands(argv: Sequence[str]) -> Iterator[Sequence[str]]:
     yield argv
     for text in argv:
         if " " in text:
-            yield from ([word.text for word in command] for command in commands(Word(text), {}))
+            yield from ([word.text for word in command] for command in commands(Word(text), Variables()))
 
 
 def command_of(engine: Engine) -> EngineCommand:
@@ -152,9 +152,9 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | No
 
 
 def _engine_command(kind: EngineKind, arguments: Sequence[str]) -> EngineCommand:
-    flags = values_of(arguments)
-    model = flags.get("model-path") or flags.get("model")
-    if not model and kind is EngineKind.VLLM and (loose := parsed(arguments)[1]):
+    flags = values_of(arguments, kind)
+    model = flags.get("model")
+    if not model and kind is EngineKind.VLLM and (loose := parsed(arguments, kind)[1]):
         model = arguments[loose[0]]
     model = model or flags.get("served-model-name")
     metrics_off = ""

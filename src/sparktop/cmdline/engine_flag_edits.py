@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from sparktop.cmdline.engine_argv import Flag, canonical_of, joined_words, parsed
-from sparktop.cmdline.engine_flags import LEVEL, Arity, is_flag, spec_of
+from sparktop.cmdline.engine_argv import Flag, joined_words, opposite, parsed
+from sparktop.cmdline.engine_flags import Arity, attached, is_flag, polar, spec_of
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 
@@ -64,10 +64,10 @@ def flag_edits(
             raise CannotEdit(f"{flag_name[:60]!r} is no flag")
         if any("\0" in text for text in (flag_name, value or "")):
             raise CannotEdit(f"{flag_name[:60]!r} holds a character that no command line can")
-        if level := LEVEL.fullmatch(flag_name):
-            name, value = "optimization-level", None if value is None else level[1]
-        else:
-            name = canonical_of(flag_name.partition("=")[0], kind)
+        spelled, _, text = attached(flag_name) or flag_name.partition("=")
+        if attached(flag_name):  # -O3
+            value = None if value is None else text
+        name = polar(spelled, kind)
         if name in seen:
             raise CannotEdit(f"{flag_name} is asked to be changed twice, under two of its names")
         seen.add(name)
@@ -81,13 +81,9 @@ def meaning(arguments: Sequence[str], kind: EngineKind) -> dict[str, tuple[str, 
     meanings: dict[str, tuple[str, ...]] = {"": tuple(str(arguments[index]) for index in loose)} if loose else {}
     for flag in flags:
         values = (flag.joined,) if flag.joined is not None else tuple(str(arguments[index]) for index in flag.values)
-        meanings.pop(_opposite(flag.name), None)
+        meanings.pop(opposite(flag.name), None)
         meanings[flag.name] = values
     return meanings
-
-
-def _opposite(name: str) -> str:
-    return name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
 
 
 def _refuse_unknown(arguments: Sequence[str | None], loose: Sequence[int], open_at: Sequence[int]) -> None:
@@ -153,10 +149,10 @@ class _Editor:
         base, _, key = name.partition(".")
         if not occurrences and key and self._set_json(base, key, None):
             return
-        has_model = bool(self.loose) or any(flag.name in ("model", "model-path") for flag in self.flags)
+        has_model = bool(self.loose) or any(flag.name == "model" for flag in self.flags)
         for flag in occurrences:
             words = [index for index in flag.values if self.arguments[index] is not None or len(flag.values) == 1]
-            if words and not has_model and spec_of(flag.name).arity is not Arity.MANY:
+            if words and not has_model and spec_of(flag.name, self.kind).arity is not Arity.MANY:
                 raise CannotEdit(
                     f"it is unclear whether {self.arguments[words[0]]!r} is the value of {flag.spelled} or the model"
                 )
@@ -172,7 +168,7 @@ class _Editor:
                 self._note(flag.spelled, self._current(flag), None)
 
     def _switch_on(self, flag_name: str, name: str) -> None:
-        last = next((flag for flag in reversed(self.flags) if flag.name in (name, _opposite(name))), None)
+        last = next((flag for flag in reversed(self.flags) if flag.name in (name, opposite(name))), None)
         if last is None:
             self.edits.appended.append(flag_name)
             self._note(flag_name, None, "")
@@ -190,9 +186,8 @@ class _Editor:
         before = self._current(last)
         if before == value and len(last.values) < 2:
             return
-        if level := LEVEL.fullmatch(last.word):
-            self._replace((last.at,), (f"-O{value}",) if value.isdecimal() else (flag_name, value))
-            before = level[1]
+        if attached(last.word):
+            self._replace((last.at,), (f"{last.spelled}{value}",) if value.isdecimal() else (flag_name, value))
         elif last.joined is not None:
             self._replace((last.at,), (f"{last.spelled}={value}",))
         elif last.values and not value.startswith("-"):

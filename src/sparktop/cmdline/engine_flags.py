@@ -1,15 +1,23 @@
-"""The flags of vLLM and SGLang whose spelling or number of values a reader must know: one table.
+"""The flags of vLLM and SGLang by all their names, as their own parsers read them: engine_flags.toml, looked up.
 
-Any other flag takes one value, or none where its name begins as a switch's does (docs/facts/engines.md section 4).
+argparse takes any unambiguous beginning of a long name; vLLM also underscores for dashes, and `-O3` for
+`--optimization-level 3`. A flag that no version in the table has takes one value, or none where its name begins as a
+switch's does (docs/facts/engines.md section 4).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache, lru_cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from sparktop.dataclass import dataclass
+from sparktop.model.engine import EngineKind
 
 
 class Arity(Enum):
@@ -18,84 +26,199 @@ class Arity(Enum):
     SWITCH = 0
     ONE = 1
     MANY = 2
+    OPT = 3
+    """One or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagSpec:
-    """A flag by its long name without dashes."""
+    """A flag by its long name without dashes: vLLM's, where both engines have it."""
 
     name: str
     aliases: tuple[str, ...] = ()
-    """Other names, without dashes; those of `_SINGLE_DASH` are written with one dash."""
+    """Other names, without dashes."""
     arity: Arity = Arity.ONE
     is_on_in_vllm: bool = False
-    """A switch that is on by default in vLLM: off is `--no-NAME`."""
+    """A switch that is on by default in every version of vLLM."""
+    says_off: bool = False
+    """A switch that is off only as `--no-NAME`: where it isn't given, it is on, or the engine decides."""
 
 
-FLAGS = (
-    FlagSpec(name="tensor-parallel-size", aliases=("tp", "tp-size")),
-    FlagSpec(name="pipeline-parallel-size", aliases=("pp", "pp-size", "pipeline-parallelism")),
-    FlagSpec(name="data-parallel-size", aliases=("dp", "dp-size")),
-    FlagSpec(name="nnodes", aliases=("n",)),
-    FlagSpec(name="node-rank", aliases=("r",)),
-    FlagSpec(name="compilation-config", aliases=("cc",)),
-    FlagSpec(name="speculative-config", aliases=("sc",)),
-    FlagSpec(name="quantization", aliases=("q",)),
-    FlagSpec(name="optimization-level", aliases=("O",)),
-    FlagSpec(name="kv-cache-memory-bytes", aliases=("kv-cache-memory",)),
-    FlagSpec(name="headless", arity=Arity.SWITCH),
-    FlagSpec(name="async-scheduling", arity=Arity.SWITCH, is_on_in_vllm=True),
-    FlagSpec(name="is-embedding", arity=Arity.SWITCH),
-    FlagSpec(name="help", arity=Arity.SWITCH),
-    FlagSpec(name="version", arity=Arity.SWITCH),
-    FlagSpec(name="enable-prefix-caching", arity=Arity.SWITCH, is_on_in_vllm=True),
-    FlagSpec(name="enable-chunked-prefill", arity=Arity.SWITCH, is_on_in_vllm=True),
-    FlagSpec(name="enable-flashinfer-autotune", arity=Arity.SWITCH, is_on_in_vllm=True),
-    FlagSpec(name="log-level"),
-    FlagSpec(name="log-level-http"),
-    FlagSpec(name="log-requests-level"),
-    FlagSpec(name="log-config-file"),
-    FlagSpec(name="served-model-name", arity=Arity.MANY),
-    FlagSpec(name="lora-modules", arity=Arity.MANY),
-    FlagSpec(name="lora-paths", arity=Arity.MANY),
-    FlagSpec(name="lora-target-modules", arity=Arity.MANY),
-    FlagSpec(name="api-key", arity=Arity.MANY),
-    FlagSpec(name="cuda-graph-bs", arity=Arity.MANY),
-    FlagSpec(name="cuda-graph-bs-decode", arity=Arity.MANY),
-    FlagSpec(name="cuda-graph-bs-prefill", arity=Arity.MANY),
-    FlagSpec(name="cudagraph-capture-sizes", arity=Arity.MANY),
-    FlagSpec(name="bucket-time-to-first-token", arity=Arity.MANY),
-    FlagSpec(name="bucket-inter-token-latency", arity=Arity.MANY),
-    FlagSpec(name="bucket-e2e-request-latency", arity=Arity.MANY),
-)
-_BY_NAME: Mapping[str, FlagSpec] = {name: spec for spec in FLAGS for name in (spec.name, *spec.aliases)}
+_Named = tuple[FlagSpec, bool, tuple[str, ...]]
+"""What a name stands for: the flag, whether it turns it off, the versions that have the name."""
+_KINDS = {
+    "one": Arity.ONE, "many": Arity.MANY, "optional": Arity.OPT, "switch": Arity.SWITCH, "pair": Arity.SWITCH,
+    "pair-on": Arity.SWITCH, "pair-auto": Arity.SWITCH,
+}  # fmt: skip
+OFF = "no-"
+"""Before the name of a flag that is turned off."""
 _SWITCH_NAME = re.compile(r"(?:enable|disable|no|trust|enforce|skip|use|allow|log)-")
-_SINGLE_DASH = frozenset({"tp", "pp", "dp", "cc", "sc", "q", "O", "n", "r", "asc", "ac", "dcp", "pcp", "dpa", "dpp"})
-LEVEL = re.compile(r"-O(\d)")
-"""vLLM's `-O3`: an optimization level in one word."""
+_ATTACHED = re.compile(r"(-[Onqr])(?:(?<=O)=)?([^=.].*)")
+"""A single-letter flag of vLLM with its value in the same word: `-O3`, `-n2`."""
+
+
+class _Parser(NamedTuple):  # made in a sixth of a dataclass's time, and each start imports it
+    """One engine's flags, by their names with dashes."""
+
+    versions: tuple[str, ...]
+    names: Mapping[str, _Named]
+    in_order: Sequence[str]
+
+    def meant(self, head: str, version: str) -> dict[tuple[str, bool], FlagSpec]:
+        """(flag, whether off) that a name, or the beginning of several, stands for in one version; none where it is
+        no name there."""
+        named = self.names.get(head)
+        if named is None or version not in named[2]:
+            names = self.in_order[bisect_left(self.in_order, head) :] if len(head) > 2 else ()
+            begun = [self.names[name] for name in takewhile(lambda name: name.startswith(head), names)]
+        else:
+            begun = [named]
+        return {(flag.name, is_off): flag for flag, is_off, versions in begun if version in versions}
+
+    def versions_for(self, version: str | None) -> tuple[str, ...]:
+        """Those in the table that a version's parser is: itself, else its neighbours; all where it isn't known."""
+        if version is None:
+            return self.versions
+        older = [each for each in self.versions if _numbers(each) <= _numbers(version)][-1:]
+        newer = [each for each in self.versions if _numbers(each) >= _numbers(version)][:1]
+        return tuple(dict.fromkeys(older + newer))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+@cache
+def _parsers() -> Mapping[EngineKind, _Parser]:
+    import tomllib  # first paint reads no flags
+
+    tables = tomllib.loads(Path(__file__).with_name("engine_flags.toml").read_text("utf-8"))
+    parsers: dict[EngineKind, _Parser] = {}
+    for engine in EngineKind:
+        versions = tuple(tables[engine]["versions"])
+        known = parsers[EngineKind.VLLM].names if parsers else {}
+        names = dict(_names(engine, tables[engine], versions, known))
+        parsers[engine] = _Parser(versions, names, sorted(names))
+    return parsers
+
+
+def _names(
+    engine: EngineKind, table: Mapping[str, Any], versions: tuple[str, ...], known: Mapping[str, _Named]
+) -> Iterator[tuple[str, _Named]]:
+    """Every name of an engine's flags; a flag that `known` has under any name has its name."""
+    for kind, arity in _KINDS.items():
+        is_pair, is_on = kind.startswith("pair"), kind == "pair-on" and engine is EngineKind.VLLM
+        for row in table.get(kind, "").split():
+            signed = re.findall(r"([=!])([^=!@]+)@?([^=!]*)", f"=--{row}")
+            own = [name for sign, name, _ in signed if sign == "="]
+            main = next((known[name][0].name for name in own if name in known and not known[name][1]), own[0][2:])
+            aliases = tuple(plain for name in own if (plain := name.lstrip("-")) != main)
+            says_off = is_pair and kind != "pair"
+            flag = FlagSpec(name=main, aliases=aliases, arity=arity, is_on_in_vllm=is_on, says_off=says_off)
+            for sign, name, limits in signed:
+                first, _, last = limits.partition("-")
+                begin = versions.index(first) if first else 0
+                those = versions[begin : versions.index(last) + 1] if last else versions[begin:]
+                yield name, (flag, sign == "!", those)
+                if is_pair and sign == "=" and name.startswith("--"):
+                    yield f"--no-{name[2:]}", (flag, True, those)
+
+
+def __getattr__(name: str) -> Any:
+    """FLAGS, all flags, and `_SINGLE_DASH`, the names of one dash: read from the file on first use."""
+    if name == "FLAGS":
+        return tuple(flag for engine in EngineKind for flag in _by_name(engine).values())
+    if name == "_SINGLE_DASH":
+        return _short_names()
+    raise AttributeError(name)
+
+
+@cache
+def _short_names() -> frozenset[str]:
+    return frozenset(name[1:] for parser in _parsers().values() for name in parser.names if name[1] != "-")
 
 
 def is_flag(text: str) -> bool:
     """Whether a word is a flag: two dashes, or one for the engines' short flags."""
+    if not text.startswith("-"):
+        return False
     if re.match(r"--[A-Za-z]", text):
         return True
-    head = re.split(r"[=.]", text[1:])[0]
-    return text.startswith("-") and (head in _SINGLE_DASH or LEVEL.fullmatch(text) is not None)
+    return text == "-O" or re.split(r"[=.]", text[1:])[0] in _short_names() or attached(text) is not None
 
 
-def canonical(name: str) -> str:
-    """A flag's canonical name: no dashes before it, underscores as dashes, aliases by their long name; a part after a
-    dot stays."""
-    head, dot, key = name.lstrip("-").replace("_", "-").partition(".")
-    return f"{_BY_NAME[head].name if head in _BY_NAME else head}{dot}{key}"
+def attached(text: str) -> tuple[str, str, str] | None:
+    """(flag, "=" or what takes its place, value) of a single-letter flag with its value; None for any other word."""
+    match = _ATTACHED.fullmatch(text)
+    return (match[1], "=", match[2]) if match and re.split(r"[=.]", text[1:])[0] not in _short_names() else None
 
 
-def spec_of(name: str) -> FlagSpec:
+@lru_cache(maxsize=4096)
+def polar(name: str, kind: EngineKind | None = None, version: str | None = None) -> str:
+    """A flag's canonical name, with `no-` before it where `name` turns it off.
+
+    `name` is any of its names or the beginning of one, with its dashes or without. Underscores become dashes; a key
+    after a dot stays. Without `kind` it may be either engine's, without `version` any version's: a beginning counts
+    where all versions that accept it mean the same flag.
+    """
+    head, dot, key = name.replace("_", "-").partition(".")
+    if head.lstrip("-") == "O":
+        return f"optimization-level{dot}{key}"
+    if not head.startswith("-"):
+        head = f"-{head}" if head in _short_names() else f"--{head}"
+    parsers = [parser for engine, parser in _parsers().items() if kind in (None, engine)]
+    known = next((parser.names[head] for parser in parsers if head in parser.names), None)
+    if known is not None:
+        meant = {(known[0].name, known[1])}
+    else:
+        begun = [parser.meant(head, each) for parser in parsers for each in parser.versions_for(version)]
+        meant = {one for found in begun if len(found) == 1 for one in found}
+    if len(meant) != 1:
+        return f"{head.lstrip('-')}{dot}{key}"
+    ((flag_name, is_off),) = meant
+    return f"{OFF if is_off else ''}{flag_name}{dot}{key}"
+
+
+def canonical(name: str, kind: EngineKind | None = None) -> str:
+    """A flag's canonical name, also for a name that turns it off."""
+    return polar(name, kind).removeprefix(OFF)
+
+
+def spec_of(name: str, kind: EngineKind | None = None) -> FlagSpec:
     """The flag of this canonical name, or what its name tells about one that isn't in the table."""
-    spec = _BY_NAME.get(name.partition(".")[0])
-    return spec or FlagSpec(name=name, arity=Arity.SWITCH if _SWITCH_NAME.match(name) else Arity.ONE)
+    base, dot, _ = name.removeprefix(OFF).partition(".")
+    if dot:
+        return FlagSpec(name=name)  # a key of a JSON value
+    for engine in (kind,) if kind else EngineKind:
+        if flag := _by_name(engine).get(base):
+            return flag
+    if kind is EngineKind.SGLANG:  # it has no positional argument: all words after a flag are its values
+        return FlagSpec(name=name, arity=Arity.MANY)
+    return FlagSpec(name=name, arity=Arity.SWITCH if _SWITCH_NAME.match(name) else Arity.ONE)
 
 
-def is_switch(name: str) -> bool:
-    """Whether a flag of this canonical name takes no value."""
-    return spec_of(name).arity is Arity.SWITCH
+@cache
+def _by_name(kind: EngineKind) -> Mapping[str, FlagSpec]:
+    return {flag.name: flag for flag, _, _ in _parsers()[kind].names.values()}
+
+
+def closest(spelled: str, kind: EngineKind, version: str) -> str:
+    """The name in that version which is spelled most like this one; empty where none is."""
+    import difflib  # only for a flag that is refused
+
+    parser = _parsers()[kind]
+    names = [name for name, (_, _, versions) in parser.names.items() if parser.versions_for(version)[-1] in versions]
+    return next(iter(difflib.get_close_matches(spelled.partition(".")[0].replace("_", "-"), names, 1, 0.8)), "")
+
+
+def is_in(spelled: str, kind: EngineKind, version: str) -> bool | None:
+    """Whether a version's parser takes this name as it is typed; None where the table can't tell.
+
+    It can for a version that it has, and between two that agree. Only vLLM takes underscores.
+    """
+    parser, head = _parsers()[kind], spelled.partition(".")[0]
+    if not _numbers(parser.versions[0]) <= _numbers(version) <= _numbers(parser.versions[-1]):
+        return None
+    head = head.replace("_", "-") if kind is EngineKind.VLLM else head
+    answers = {head == "-O" or len(parser.meant(head, each)) == 1 for each in parser.versions_for(version)}
+    return answers.pop() if len(answers) == 1 else None

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from sparktop.cmdline.source import Word
 from sparktop.cmdline.variables import MAX_DEFAULTS, Takes, reference_at, takes
 from sparktop.dataclass import dataclass
 
-Variables = MutableMapping[str, Sequence[Word]]
-"""Each variable's words: one for a plain variable, several for an array."""
-
-MAX_VALUE_CHARS = 65536
-"""A variable that grows beyond this (a=$a$a ...) is left as written."""
+MAX_SUBSTITUTED = 1 << 19
+"""Characters that the variables of one text may become together (a=$a$a ...); the rest is left as written."""
+_WORD_COST = 16
+"""What a word of an array counts for, with its characters."""
 MAX_NESTING = 40
 """Substitutions nested deeper than this are refused."""
 
@@ -47,6 +46,22 @@ _RESERVED = frozenset(["if", "then", "elif", "else", "while", "until", "do", "!"
 """Words after which a command begins."""
 _OPEN_QUOTE = "a quote is opened in it and never closed"
 _OPEN_SUBSTITUTION = "a substitution is opened in it and never closed"
+
+
+class Variables(dict[str, Sequence[Word]]):
+    """Each variable's words: one for a plain variable, several for an array."""
+
+    def __init__(self, values: Mapping[str, Sequence[Word]] | None = None) -> None:
+        super().__init__(values or {})
+        self.substituted: list[int] = values.substituted if isinstance(values, Variables) else [0]
+        """How much they have become; a copy, for a shell within, counts with it."""
+
+    def words(self, name: str) -> Sequence[Word] | None:
+        """A variable's words, counted as substituted; None where it isn't known, or too much has been."""
+        values = self.get(name)
+        if values is not None:
+            self.substituted[0] += sum(len(value.text) + _WORD_COST for value in values)
+        return values if self.substituted[0] <= MAX_SUBSTITUTED else None
 
 
 class Dialect(Enum):
@@ -202,13 +217,14 @@ def commands(source: Word, variables: Variables, *, strict: bool = False) -> Ite
 def plain_words(source: Word) -> list[Word]:
     """The words of a text that no shell reads: a compose file's `command`, a Dockerfile's ENV."""
     words = (token for token in tokens(source.text, Dialect.PLAIN) if isinstance(token, ShellWord))
-    return [field for word in words for field in _fields(word, source, {}, is_script=False)]
+    return [field for word in words for field in _fields(word, source, Variables(), is_script=False)]
 
 
-def filled(source: Word, variables: Variables, *, depth: int = 0) -> Word:
+def filled(source: Word, variables: Variables | None = None, *, depth: int = 0) -> Word:
     """One value with its variables substituted; quotes and spaces in it are literal. `depth`: of nested defaults."""
     if depth > MAX_DEFAULTS:
         return source
+    variables = Variables() if variables is None else variables
     text: list[str] = []
     at: list[int] = []
     position = 0
@@ -262,9 +278,9 @@ def _expanded(raw: Word, variables: Variables, *, is_script: bool = True, depth:
     reference, _ = reference_at(raw.text, 0)
     if reference is None:
         return [raw]
-    values = variables.get(reference.name)
-    if values is not None and sum(len(value.text) for value in values) > MAX_VALUE_CHARS:
-        values = None
+    values = variables.words(reference.name)
+    if values is None and reference.name in variables:
+        return [raw]
     taken = takes(reference, None if values is None else "".join(value.text for value in values))
     if taken is Takes.REST:
         operand = raw.part(reference.rest_start, reference.rest_start + len(reference.rest))

@@ -96,6 +96,8 @@ class Item:
     """None: given without a value."""
     rest: tuple[str, ...] = ()
     """Further values of the same flag: `--served-model-name a b`."""
+    spelled: str = ""
+    """A flag's name as typed: `-tp`, `--gpu_memory_utilization`."""
     section: str = ""
     """The section of a unit key: "Unit", "Service"."""
     span: Span | None = None

@@ -8,9 +8,10 @@ kept apart from the same signs taken literally: LIVE and LIVE_PERCENT stand for 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from sparktop.cmdline import source
+from sparktop.cmdline.shell import Variables
 from sparktop.cmdline.source import Word
 from sparktop.dataclass import dataclass
 
@@ -85,18 +86,17 @@ def split(text: str, *, fills: bool = True) -> list[str]:
     return [word.text for word in _split(Word(text), fills=fills, is_draft=False)]
 
 
-def draft_words(line: Word, variables: Mapping[str, Word], *, fills: bool = True) -> list[Word]:
+def draft_words(line: Word, variables: Variables, *, fills: bool = True) -> list[Word]:
     """The words of a line that a lint reads, with known variables filled in; what systemd would refuse is kept."""
     words: list[Word] = []
     for word in _split(line, fills=fills, is_draft=True):
-        value = variables.get(word.text[1:]) if is_open(word.text) else None
-        if value is not None:
-            words += [value.part(match.start(), match.end()) for match in re.finditer(r"\S+", value.text)]
+        if is_open(word.text) and (values := variables.words(word.text[1:])):
+            words += [values[0].part(*match.span()) for match in re.finditer(r"\S+", values[0].text)]
             continue
         pieces, done = [], 0
         for match in _VARIABLE.finditer(word.text):
-            if match[1] in variables:
-                pieces += [word.part(done, match.start()), variables[match[1]]]
+            if values := variables.words(match[1]):
+                pieces += [word.part(done, match.start()), values[0]]
                 done = match.end()
         whole = source.joined([*pieces, word.part(done)])
         words.append(Word(shown(whole.text), whole.at))

@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # the lints are imported when there is an engine, or a file t
     from sparktop.diagnose.lint.user_rules import LintRule
 
 TABLES = ("rule", "lint")
-
-
 _SERVING_LINE = "INFO:     Application startup complete."
 """A log line that says that an engine serves; fed before the examples of rules with `when = "serving"`."""
 
@@ -192,10 +190,7 @@ _LIVE_RULES = (
     link.nccl_on_tcp,
     container_access.ray_monitor,
     container_access.linger,
-    progress.log,
-    progress.log_of_a_hang,
-    progress.log_of_unequal_memory,
-    progress.log_of_another_rank,
+    *progress.LOGS,
     progress.no_tokens,
     progress.kv_cache_full,
     progress.load_stalled,

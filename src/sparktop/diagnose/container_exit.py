@@ -11,7 +11,7 @@ from typing import Any
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose import rule_file
-from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, names
+from sparktop.diagnose.names import PLACEHOLDERS, fill, names
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.engine import ORDINARY_EXITS, Container
 from sparktop.model.event import Severity
@@ -72,7 +72,7 @@ def ending_of(
     """The meaning of an exit code; None for a clean end, an ordinary stop (143, 130) or no exit code.
 
     Args:
-        called: the container and its image, for the remedies' commands (`diagnose.logs.names`).
+        called: the container and its image, for the remedies' commands (`diagnose.names`).
     """
     if not oom_killed and (exit_code is None or exit_code in ORDINARY_EXITS):
         return None

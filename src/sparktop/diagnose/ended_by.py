@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparktop.diagnose.container_exit import ending_of
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import EngineRank, is_alive
-from sparktop.model.engine import Engine
+from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
 from sparktop.model.guard import GuardPhase
 from sparktop.text.units import duration
@@ -39,7 +40,7 @@ def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
         by = stopped_by(node, engine, fleet)
         if by is not None and by.is_under_way:
             return doing(by)
-        if is_since_reboot(by, node, ended_s, fleet):
+        if is_since_reboot(by, node, engine, fleet):
             words = f"down {since_reboot(by)}"
         elif by is not None:
             words = stopped(by)
@@ -48,8 +49,29 @@ def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
     return f"{words} ({duration(max(0.0, now_s - ended_s))} ago)"
 
 
+def exit_code(engine: Engine) -> int | None:
+    """The exit code of its container, if that has ended."""
+    container = engine.container
+    return container.exit_code if container is not None and container.status in ("exited", "dead") else None
+
+
+def failed(engine: Engine) -> bool:
+    """Whether its log or its exit code tells of a failure that nobody meant.
+
+    A vLLM whose EngineCore dies exits with 0, as after a stop, and logs its shutdown: of these the log decides.
+    """
+    log, container, code = engine.log, engine.container, exit_code(engine)
+    if log is not None and log.failure and (not log.is_stopping or log.critical_finding is not None):
+        return code not in STOPPED_EXITS
+    if code is None or container is None or (log is not None and log.is_stopping):
+        return False
+    return ending_of(code, oom_killed=container.oom_killed) is not None
+
+
 def successor(engine: Engine, node: NodeView) -> Engine | None:
-    """The running engine of the node that took its place: it has its name, its port or its model; None without one."""
+    """The running engine of the node that took its place: it has its name or its port, or was started for its model
+    after the end; None without one."""
+    ended_s, now_s = engine.exited_wall_s, node.sample.wall_s if node.sample else 0.0
     names = {engine.name, name_set_aside(engine.name)}
     port = engine.endpoint.port if engine.endpoint else None
     return next(
@@ -59,7 +81,13 @@ def successor(engine: Engine, node: NodeView) -> Engine | None:
             if is_alive(other)
             and (
                 other.name in names
-                or (engine.model is not None and other.model == engine.model)
+                or (
+                    engine.model is not None
+                    and other.model == engine.model
+                    and other.uptime_s is not None
+                    and ended_s is not None
+                    and now_s - other.uptime_s >= ended_s
+                )
                 or (port is not None and other.endpoint is not None and other.endpoint.port == port)
             )
         ),
@@ -121,13 +149,17 @@ def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
 
 
-def is_since_reboot(by: Intervention | None, node: NodeView, ended_s: float, fleet: FleetState) -> bool:
-    """Whether it ended with the machine, of the console's reboot `by` or of any other; the end in the node's time."""
+def is_since_reboot(by: Intervention | None, node: NodeView, engine: Engine, fleet: FleetState) -> bool:
+    """Whether it ended with the machine, of the console's reboot `by` or of any other."""
     if by is not None and by.is_reboot:
         return True
-    if node.sample is None:
+    container, ended_s = engine.container, engine.exited_wall_s
+    if node.sample is None or ended_s is None:
         return False
     booted_s = node.sample.wall_s - node.sample.boot_s
+    started_s = container.started_wall_s if container is not None else None
+    if started_s is not None and started_s < booted_s <= ended_s:
+        return True  # what a panic or lost power ended, Docker stamps when it starts itself, however late in the boot
     if not booted_s - REBOOT_BEFORE_S <= ended_s <= booted_s + REBOOT_AFTER_S:
         return False
     booted_here_s = fleet.wall_s - boot_s_now(node, node.sample, fleet)

@@ -98,6 +98,10 @@ _MARGIN = re.compile(r"^\s*(?:\d{1,7}[:|\t-]\s*(?=[\[<A-Z]|\d{4}-\d\d-))?")
 """Indentation and line numbers before a kernel line, from a terminal or a pager."""
 
 
+_STARTED = '"StartedAt": "'
+"""In `docker inspect`: what the container's log says from then on is of a new run."""
+
+
 class Explanation:
     """Reads one text piece by piece and finds what is wrong in it."""
 
@@ -117,6 +121,8 @@ class Explanation:
         self._has_kernel_lines = False
         self._findings: tuple[Finding, ...] | None = None
         self._has_documents = False
+        self._started_s: float | None = None
+        """The only container's StartedAt, until a line that was written later is read."""
         self.lines = 0
         """Number of lines read."""
 
@@ -128,7 +134,12 @@ class Explanation:
         """The findings, root cause first. Don't feed anything afterwards."""
         if self._findings is None:
             self._read_lines(self._decoder.finish())
-            claims = [claim for reader in self._readers.values() for claim in reader.claims()]
+            is_one = len(self._readers) == 1 and not self._has_kernel_lines
+            claims = [
+                claim
+                for reader in self._readers.values()
+                for claim in reader.claims(is_over=is_one or bool(reader.kinds))
+            ]
             whole_text_findings = [*findings.findings(self._folder.events, source=self._source)]
             whole_text_findings += self._document_findings()
             findings_in_order = [
@@ -188,6 +199,9 @@ class Explanation:
             self._read_record(text, number, None)
             return text
         text = without_escapes(record.text)
+        if record.stamp and (at := text.find(record.stamp[:5])) > 0 and unwrap(text[at:]) is not None:
+            # Docker's last line of a run had no end: the next run's first follows on it.
+            return f"{self._read(record.stamp + ' ' + text[:at], number)}\n{self._read(text[at:], number)}"
         for line in text.replace("\r", "\n").split("\n"):
             self._read_record(line, number, record)
         return text
@@ -198,9 +212,15 @@ class Explanation:
         if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
             self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None
         if not hits:
-            reader.take(text, hits)
+            reader.take(text, hits, line=number)
             return
         wall_s = record.wall_s if record is not None else None
+        if _STARTED in hits:
+            stamp = text.partition(_STARTED)[2].partition('"')[0]
+            self._started_s = Record(text="", stamp=stamp).wall_s
+        elif self._started_s is not None and wall_s is not None and wall_s >= self._started_s:
+            self._started_s = None
+            reader.begin_run()
         reader.take(text, hits, line=number, wall_s=wall_s)
         if not self._kernel_words.isdisjoint(hits):
             boot_s = record.boot_s if record is not None else None
@@ -226,4 +246,4 @@ def explain_together(explanations: Sequence[Explanation], rules: Iterable[LogRul
 
 @cache
 def _lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
-    return Lexicon(rules, kernel_line.words())
+    return Lexicon(rules, (*kernel_line.words(), _STARTED))

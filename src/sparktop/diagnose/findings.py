@@ -12,8 +12,6 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 
 ENGINE_DOWN = "engine.down"
 """The rule that tells of an engine that served and is down, whoever meant it."""
-
-
 Key = tuple[str, tuple[str, ...], str]
 """Of a finding: `Finding.key`."""
 
@@ -63,7 +61,7 @@ def _family(finding: Finding, children: Mapping[int, Sequence[Finding]]) -> list
 
 def cause_of(finding: Finding, findings: Sequence[Finding]) -> Finding | None:
     """The finding that caused this one: of the rule in `caused_by`, on one of the same nodes; None if there is none."""
-    return _cause(finding, _by_rule(findings))
+    return _cause(finding, _by_rule(findings)) if finding.caused_by is not None else None
 
 
 def _by_rule(findings: Sequence[Finding]) -> Mapping[str, Sequence[Finding]]:
@@ -82,9 +80,10 @@ def _cause(finding: Finding, by_rule: Mapping[str, Sequence[Finding]]) -> Findin
     return next(chain(on_same_node, nowhere), None)
 
 
-def _rank(finding: Finding) -> tuple[int, int, int, int]:
+def _rank(finding: Finding) -> tuple[int, ...]:
     return (
         -finding.severity.weight,
+        1 if finding.engine else 0,  # what a setting costs comes after what happens now
         0 if finding.confidence is Confidence.CONFIRMED else 1,
         1 if finding.is_unseen else 0,
         0 if finding.blocks_starts else 1,

@@ -16,8 +16,6 @@ from sparktop.text.units import gib, memory_rate
 
 _SAME_KEY = "same host key"
 """A connection's own warning of it; `_twin_notices` names the pair once."""
-
-
 LOST_TOGETHER_S = 10.0
 """Nodes that are lost within this time have most likely lost what is between them and the operator."""
 _SILENT = (Reach.UNTESTED, Reach.NO_NETWORK, Reach.NO_HOST)

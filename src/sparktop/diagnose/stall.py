@@ -11,8 +11,6 @@ from sparktop.model.finding import Finding, Phase
 
 STALLED = "stalled"
 """The word in the place of such an engine's state."""
-
-
 RULES = ("gpu.spin-deadlock", "gpu.capture-stuck", "engine.no-tokens", "engine.load-stalled")
 """Rules whose findings mean that an engine makes no progress."""
 

@@ -251,7 +251,13 @@ def _row_data(row: CheckResult) -> dict[str, Any]:
         "why": card.why,
         "found": row.found,
         "remedies": [
-            {"title": remedy.title, "steps": list(remedy.steps), "action": remedy.action} for remedy in row.remedies
+            {
+                "title": remedy.title,
+                "steps": list(remedy.steps),
+                "action": remedy.action,
+                "command": typed(remedy, row) if remedy.action else None,
+            }
+            for remedy in row.remedies
         ],
         "gauges": [
             {

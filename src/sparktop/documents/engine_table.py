@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.ended_by import known_ending, stopped_by
+from sparktop.diagnose.ended_by import failed, known_ending, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
@@ -107,7 +107,7 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
         why = "OOM" if engine.container.oom_killed else f"{code}" if code is not None else ""
         if engine.container.is_gone:
             runs, why = Line.of(("– removed", "quiet")), "" if code == 0 else why
-        elif code in ORDINARY_EXITS and not engine.container.oom_killed:
+        elif code in ORDINARY_EXITS and not failed(engine):
             runs = Line.of((f"– {engine.state}", "quiet"))  # an ordinary stop: whether it is missed the findings say
         return runs + Line.of((f" {why}", "value")) if why else runs
     return runs
@@ -195,7 +195,7 @@ def _latency_cell(name: str) -> Callable[[EngineRow], Line]:
     def cell(row: EngineRow) -> Line:
         rates = row.engine.rates
         value = getattr(rates, name) if rates else None
-        if value is not None and rates is not None and rates.lifetime_latency:
+        if value is not None and rates is not None and name in rates.of_life:
             return _figure_cell(f"~{latency(value)}", "quiet")
         return _figure_cell(latency(value))
 
@@ -367,7 +367,7 @@ def details(row: EngineRow, width: int) -> list[Line]:
     if engine.endpoint is not None:
         endpoint_text = f"http://{engine.endpoint.host}:{engine.endpoint.port}  {engine.endpoint.state}"
         pairs.append(("endpoint", endpoint_text + (f": {engine.endpoint.detail}" if engine.endpoint.detail else "")))
-    elif why := no_figures(engine):
+    elif engine.state is not EngineState.EXITED and (why := no_figures(engine)):
         pairs.append(("endpoint", why))
     argv = engine.argv or (container.argv if container else ())
     if argv:
@@ -408,10 +408,13 @@ def _container_text(engine: Engine) -> str:
 def _figures_text(engine: Engine) -> str:
     rates, metrics = engine.rates, engine.metrics
     assert rates is not None
-    span = "since it started" if rates.lifetime_latency else "lately"
+    ttft, itl = (
+        f"{latency(getattr(rates, name))} ({'since it started' if name in rates.of_life else 'lately'})"
+        for name in ("ttft_p50_s", "itl_p50_s")
+    )
     texts = [
         f"{speed(rates.generation_tokens_per_s)} tok/s out, {speed(rates.prompt_tokens_per_s)} tok/s in",
-        f"first token {latency(rates.ttft_p50_s)}, between tokens {latency(rates.itl_p50_s)} ({span}, median)",
+        f"medians: first token {ttft}, between tokens {itl}",
     ]
     if metrics is not None:
         texts.append(f"{count(metrics.preemptions)} preemptions")

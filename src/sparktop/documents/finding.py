@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.findings import cause_of
+from sparktop.diagnose.findings import cause_of, families
 from sparktop.documents.finding_tree import SIGNS, AttentionState, columns, cuts_brief, row_line, rows, unmarked
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Phase, Remedy
@@ -48,8 +48,8 @@ def details(view: FindingView, width: int, *, is_printed: bool = False) -> list[
 
 
 def pages(findings: Sequence[Finding], width: int) -> list[Line]:
-    """All details of several findings, for the command line."""
-    views = [FindingView(finding=finding, findings=tuple(findings)) for finding in findings]
+    """All details of several findings, for the command line; what follows from one is folded under it."""
+    views = [FindingView(finding=family[0], findings=tuple(family)) for family in families(findings)]
     return spaced(
         [*heading(view, width), BLANK, *indented(_details_body(view, width - INDENT, is_printed=True))]
         for view in views
@@ -91,7 +91,7 @@ def _details_body(view: FindingView, width: int, *, is_printed: bool = False) ->
     lines += _section("What to do, surest and cheapest first" if finding.remedies[1:] else "What to do", remedies)
     lines += _section("Why this and nothing else", _points(finding.distinction, width - INDENT))
     lines += _section("Holds for", wrapped(finding.scope, width - INDENT) if finding.scope else [])
-    lines += _relations(view, width)
+    lines += _folded(view, width) if is_printed else _relations(view, width)
     sources = [*finding.references, f"rule {finding.rule}"]
     return lines + _section("Sources", _points(sources, width - INDENT, tone="quiet"))
 
@@ -226,8 +226,19 @@ def _relations(view: FindingView, width: int) -> list[Line]:
     lines = _section("Belongs to", [_named(cause, width - INDENT)] if cause is not None else [])
     if cause is None and finding.caused_by:
         lines += _section("Belongs to", [Line.of((finding.caused_by, "quiet"))])
-    consequences = [other for other in findings if other.key != finding.key and cause_of(other, findings) is finding]
+    followers = (other for other in findings if other.caused_by == finding.rule and other.key != finding.key)
+    consequences = [other for other in followers if cause_of(other, findings) is finding]
     return lines + _section("What belongs to it", [_named(other, width - INDENT) for other in consequences])
+
+
+def _folded(view: FindingView, width: int) -> list[Line]:
+    """All that follows from the finding, each with the place where it was seen."""
+    consequences = (other for other in view.findings if other.key != view.finding.key)
+    lines = []
+    for other in dict.fromkeys(consequences):
+        seen = next((f"  {each.source}:{each.line}" for each in other.evidence if each.line is not None), "")
+        lines.append(_named(other, width - INDENT - len(seen)) + Line.of((seen, "quiet")))
+    return _section("What belongs to it", lines)
 
 
 def _named(finding: Finding, width: int) -> Line:

@@ -45,6 +45,10 @@ def _verdict(fleet: FleetState, width: int, *, is_one_look: bool) -> list[Line]:
         sign, tone = SIGNS[notice.severity]
         node = f"{notice.node}: " if notice.node else ""
         lines += hanging(Line.of((f"{sign} ", tone)), f"{node}{notice.text}", width)
+    for view in fleet.nodes:
+        if view.link.state is LinkState.LIVE and (why := view.containers.unknown):
+            text = f"{view.name}: containers and engines are not known: {why}"
+            lines += hanging(Line.of(("▲ ", "warning")), text, width)
     live_names = [view.name for view in fleet.nodes if view.link.state is LinkState.LIVE]
     if not live_names or not fleet.rules_watching:
         return lines

@@ -274,7 +274,7 @@ _PROOFS: Mapping[Proof, str] = {
     Proof.TOOL_CALL: "POST /v1/chat/completions with one tool, get_weather",
     Proof.LONG_PROMPT: f"POST /v1/chat/completions, streamed, with some {LONG_TOKENS:,} tokens",
     Proof.TWO_AT_ONCE: "POST /v1/chat/completions, twice at once",
-    Proof.WRONG_KEY: "GET /v1/models with a wrong key, and without one",
+    Proof.WRONG_KEY: "GET /v1/models?client=sparktop with a wrong key, and without one",
 }
 
 

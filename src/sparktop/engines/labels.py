@@ -21,8 +21,6 @@ CHANGED = "sparktop.changed"
 """JSON of the names that a relaunch has changed outside of parameters; absent where there are none."""
 SPARKRUN_LOG = "/tmp/sparkrun_serve.log"  # noqa: S108 - a path inside a container
 """Where an engine writes that sparkrun has put into a container by `docker exec`."""
-
-
 _SET_ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
 """Names of containers that a relaunch has set aside (operate.relaunch)."""
 

@@ -120,7 +120,7 @@ def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
     """(what the engine takes of this node's memory, where that figure comes from)."""
     total = node.sample.memory.total_bytes if node.sample else 0
     held = held_bytes(engine, node)
-    cache_flag = command_of(engine).value("--kv-cache-memory-bytes", "--kv-cache-memory")
+    cache_flag = command_of(engine).value("--kv-cache-memory-bytes")
     if cache_flag is not None and held:  # overrides the share; the weights come on top, and only their sum was measured
         return held, "what it held, as --kv-cache-memory-bytes names only its cache"
     name = SHARE_FLAGS[engine.kind]

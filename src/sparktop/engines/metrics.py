@@ -45,7 +45,10 @@ FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
     EngineKind.VLLM: {
         "running": (Source(name="vllm:num_requests_running"),),
         "waiting": (Source(name="vllm:num_requests_waiting"),),
-        "prompt_tokens": (Source(name="vllm:prompt_tokens_total"),),
+        "prompt_tokens": (  # of those computed, where cached ones are told apart
+            Source(name="vllm:prompt_tokens_by_source_total", where={"source": frozenset(("local_compute",))}),
+            Source(name="vllm:prompt_tokens_total"),
+        ),
         "generation_tokens": (Source(name="vllm:generation_tokens_total"),),
         "iterations": (Source(name="vllm:iteration_tokens_total_count"),),
         "kv_cache_ratio": (
@@ -62,7 +65,7 @@ FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
     EngineKind.SGLANG: {
         "running": (Source(name="sglang:num_running_reqs"),),
         "waiting": (Source(name="sglang:num_queue_reqs"),),
-        "prompt_tokens": (_realtime("prefill_compute", "prefill_cache"), Source(name="sglang:prompt_tokens_total")),
+        "prompt_tokens": (_realtime("prefill_compute"), Source(name="sglang:prompt_tokens_total")),
         "generation_tokens": (_realtime("decode"), Source(name="sglang:generation_tokens_total")),
         "iterations": (Source(name="sglang:cuda_graph_passes_total"),),
         "kv_cache_ratio": (Source(name="sglang:token_usage", largest=True),),
@@ -72,7 +75,6 @@ FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
         "preemptions": (Source(name="sglang:num_retracted_requests_total"),),
     },
 }
-
 
 HISTOGRAMS: Mapping[EngineKind, Mapping[str, Sequence[str]]] = {
     EngineKind.VLLM: {
@@ -85,16 +87,12 @@ HISTOGRAMS: Mapping[EngineKind, Mapping[str, Sequence[str]]] = {
     },
 }
 
-
 RANK_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "cp_rank")
-
-
-WITHOUT_FIGURES: Mapping[EngineKind, str] = {
+_WITHOUT_NAMES: Mapping[EngineKind, str] = {
     EngineKind.VLLM: "no vllm: names in it: is it started with --disable-log-stats, or is this another server?",
     EngineKind.SGLANG: "no sglang: names in it: start it with --enable-metrics",
 }
-
-
+_WITHOUT_FIGURES = "its names have no figures yet: SGLang has some after half a minute or its first request"
 MAX_ROWS = 4096
 """Samples of interest in one answer: an engine of eight ranks has some 600."""
 _NAME = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)[ {\t]")
@@ -117,7 +115,9 @@ def parse(text: bytes, kind: EngineKind, wall_s: float) -> EngineMetrics | NotMe
     if not samples:
         if not _NAME.search(text) and b"\n# TYPE " not in b"\n" + text:
             return NotMetrics(state=EndpointState.NOT_METRICS, reason="its answer can't be read as metrics")
-        return NotMetrics(state=EndpointState.NO_METRICS, reason=WITHOUT_FIGURES[kind])
+        has_names = f"\n{kind}:".encode() in b"\n" + text
+        reason = _WITHOUT_FIGURES if has_names else _WITHOUT_NAMES[kind]
+        return NotMetrics(state=EndpointState.NO_FIGURES, reason=reason)
     figures: dict[str, Any] = {name: _figure(samples, sources) for name, sources in FIGURES[kind].items()}
     for name, histograms in HISTOGRAMS[kind].items():
         sums = [Source(name=f"{histogram}_sum") for histogram in histograms]
@@ -190,7 +190,12 @@ def _figure(samples: _Samples, sources: Iterable[Source]) -> float | None:
 def _once_per_rank(
     rows: Sequence[tuple[Mapping[str, str], float]], where: Mapping[str, frozenset[str]] = _ANY
 ) -> dict[tuple[tuple[str, str], ...], float]:
-    """Values by their labels without the rank; of several ranks, the lowest one's value."""
+    """Values by their labels without the rank; of several ranks, the lowest one's value.
+
+    SGLang with priorities gives each one's share beside the total, whose priority is empty.
+    """
+    if any(labels.get("priority") == "" for labels, _ in rows):
+        rows = [row for row in rows if not row[0].get("priority")]
     lowest: dict[tuple[tuple[str, str], ...], tuple[tuple[str, ...], float]] = {}
     for labels, value in rows:
         if any(labels.get(label) not in allowed for label, allowed in where.items()):

@@ -37,7 +37,8 @@ def audit(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Print the last `count` runs and guard entries, of one node if `node` is given; the exit code.
+    """Print the last `count` runs and guard entries, of one node if `node` is given; the exit code, 1 where nothing of
+    the file could be read.
 
     `as_json` prints the entries of the file in an object with "version" and "entries"; with `follow` one entry per
     line, until interrupted.
@@ -60,11 +61,14 @@ def audit(
     out.flush()
     if damaged:
         print(f"sparktop: {damaged} damaged line{'s' if damaged > 1 else ''} passed over", file=err)
-    if not log_entries and not as_json:
+    is_lost = bool(damaged) and not log_entries
+    if is_lost:
+        print(f"sparktop: nothing in {path or audit_path()} can be read: what has been done is lost", file=err)
+    elif not log_entries and not as_json:
         print(f"sparktop: nothing has been done yet ({path or audit_path()})", file=err)
     if follow:
         _follow(path or audit_path(), node, printed_count=len(log_entries), as_json=as_json, out=out)
-    return 0
+    return int(is_lost)
 
 
 def last_run_on(target: str, nodes: Collection[str]) -> str:

@@ -19,10 +19,11 @@ from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import draw, width_of
 from sparktop.model.fleet import FleetState
 from sparktop.model.plan import Plan, Refusal
-from sparktop.model.run import Run
+from sparktop.model.run import Run, StepState
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
 from sparktop.operate.audit.request_codec import whole_request
+from sparktop.operate.machine.reboot import REBOOT_STEP
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
 
@@ -95,8 +96,13 @@ def _way_back(operating: Operating, run: Run) -> Plan | Refusal:
 
 
 async def _again(operating: Operating, run: Run) -> Plan | Refusal:
-    """The same action anew; what the interrupted run owes is carried into it."""
+    """The same action anew; what the interrupted run owes is carried into it. A reboot isn't done twice."""
     request = run.plan.request
+    states = {step_run.step.id: step_run.state for step_run in run.steps}
+    if states.get(REBOOT_STEP) in (StepState.DONE, StepState.UNKNOWN):
+        again = f"to reboot once more: sparktop act reboot {' '.join(request.nodes)}"
+        reason = "That run has ordered the reboot, or may have. What it was to do afterwards is left."
+        return Refusal(request=request, reason=reason, remedies=(*filter(None, (run.hint,)), again))
     if request.action in HALF_AUDITED:
         whole = whole_request(request, run.asked, os.environ)
         if whole is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparktop import sanitise
+from sparktop import files, sanitise
 from sparktop.diagnose.findings import as_data, ordered
 from sparktop.diagnose.lint.catalogue import cards, check
 from sparktop.diagnose.lint.read.configuration import read as read_launch
@@ -177,7 +177,8 @@ def _lint_result(
     if recipe is None:
         return (), [], ""
     try:
-        specs = read_launch(Path(shelf_entry.path).read_text("utf-8", "replace"), sanitise.line(shelf_entry.path)).specs
+        text = files.read(Path(shelf_entry.path)).decode("utf-8", "replace")
+        specs = read_launch(text, sanitise.line(shelf_entry.path)).specs
     except (OSError, ConfigError) as error:
         return (), [], _line(str(error))
     findings = check(specs, mask=mask_text, own=own_rules)

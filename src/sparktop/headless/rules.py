@@ -20,8 +20,8 @@ from sparktop.diagnose.lint import catalogue as lint_catalogue
 from sparktop.diagnose.lint import user_rules
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs import rule as log_rule
-from sparktop.diagnose.logs.names import PLACEHOLDERS, fill
 from sparktop.diagnose.logs.rule import LogRule
+from sparktop.diagnose.names import PLACEHOLDERS, fill
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.documents.finding import remedy_lines
 from sparktop.errors import UsageError

@@ -15,9 +15,11 @@ from sparktop.diagnose.findings import as_data as finding_data
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.findings import exit_code as finding_code
 from sparktop.headless.terminal import draw, width_of
+from sparktop.model.engine import EndpointState, EngineState
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
 from sparktop.observe.watch import Publish, Watch
+from sparktop.probe.remote.parsers import COMPOSITORS
 
 JSON_VERSION = 1
 
@@ -78,7 +80,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return value
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 SETTLE_S = 3.0
@@ -173,10 +175,22 @@ def _answered(node: NodeView) -> bool:
 
 def _complete(node: NodeView) -> bool:
     if node.link.state is not LinkState.LIVE:
-        return True
+        return node.link.state is not LinkState.STALE  # a machine that is only slow answers again
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
     return gpu_known and node.containers.is_asked and node.has_looked_for_engines and _has_engine_logs(node)
+
+
+def has_looked_at_desktop(node: NodeView) -> bool:
+    """Whether the desktop that its processes show was looked at; the probe does so once it has seen one."""
+    processes = node.processes.processes if node.processes is not None else ()
+    return node.desktop is not None or not any(process.command in COMPOSITORS for process in processes)
+
+
+def has_asked_engines(node: NodeView) -> bool:
+    """Whether every engine that runs was asked for its figures once."""
+    endpoints = [engine.endpoint for engine in node.engines if engine.state is not EngineState.EXITED]
+    return all(one is None or one.state is not EndpointState.NOT_ASKED for one in endpoints)
 
 
 def _has_engine_logs(node: NodeView) -> bool:
@@ -196,7 +210,8 @@ def _has_engine_logs(node: NodeView) -> bool:
 
 
 def exit_code(state: FleetState) -> int:
-    """3 when a node has no live link, else 1 when a finding of warning or above fires, else 0."""
+    """3 when a node has no live link, else 1 when a finding of warning or above fires or containers are not known, else
+    0."""
     if not all(node.link.state is LinkState.LIVE for node in state.nodes):
         return 3
-    return finding_code(state.findings)
+    return finding_code(state.findings) or int(any(node.containers.unknown for node in state.nodes))

@@ -103,7 +103,8 @@ class EngineMetrics:
     running: float | None = None
     waiting: float | None = None
     prompt_tokens: float | None = None
-    """Counters, as all `*_tokens`, `prefix_*`, `preemptions`."""
+    """Those computed, not cached, where the engine tells them apart. Counters, as all `*_tokens`, `prefix_*`,
+    `preemptions`."""
     generation_tokens: float | None = None
     iterations: float | None = None
     kv_cache_ratio: float | None = None
@@ -130,8 +131,9 @@ class EngineRates:
     prefix_hit_ratio: float | None = None
     ttft_p50_s: float | None = None
     itl_p50_s: float | None = None
-    lifetime_latency: bool = False
-    """True when the latencies are of the engine's whole life, not of the last window."""
+    of_life: frozenset[str] = frozenset()
+    """Which of these two latencies are of the engine's whole life, not of the last window."""
+    preemptions_per_min: float | None = None
     progress_age_s: float | None = None
     """Seconds since a token counter last advanced, or a request came after an idle time; operator's clock."""
 
@@ -145,6 +147,8 @@ class EndpointState(StrEnum):
     TIMED_OUT = "timed out"
     NOT_METRICS = "not metrics"
     NO_METRICS = "metrics off"
+    NO_FIGURES = "without figures"
+    """It answers, and may have some later: SGLang's first come with its first request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +250,15 @@ class Containers:
     is_asked: bool = True
     is_denied: bool = False
     """This user may not use the Docker Engine."""
+    is_absent: bool = False
+    """There is no Docker Engine there."""
+
+    @property
+    def unknown(self) -> str:
+        """Why it isn't known which there are; empty where it is, and where there is no Docker Engine."""
+        if self.available or self.is_absent:
+            return ""
+        return self.detail if self.is_asked else "the Docker Engine has not answered yet"
 
 
 NOT_ASKED = Containers(is_asked=False, detail="not asked yet")

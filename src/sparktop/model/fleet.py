@@ -91,6 +91,8 @@ class Link:
     reason: str = ""
     hint: str = ""
     reach: Reach = Reach.UNTESTED
+    was_gone: bool = False
+    """Since it was last live, nothing answered there at all for a while."""
     attempt: int = 0
     next_attempt_s: float | None = None
     """Operator's monotonic clock, during a back-off."""

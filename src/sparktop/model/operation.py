@@ -31,6 +31,10 @@ class Command:
     limit_s: float = 30.0
     accepts: tuple[int, ...] = (0,)
     """Exit codes that mean success; any other fails the step."""
+    otherwise: str = ""
+    """What a failure means, for the operator."""
+    again_s: float | None = None
+    """How long it is repeated, seconds, until it succeeds; None: it is not."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Added to the user's own; how a secret reaches a program. Not for ROOT: sudo drops it."""
     content: str = field(default="", repr=False)
@@ -69,7 +73,7 @@ class DockerCall:
     accepts: tuple[int, ...] = (200, 201, 204, 304)
     saves: str = ""
     """Saves the answer's Id under this name: "{NEW}" in later calls of the step, of later steps on that node, and of
-    the rollback (`operate.run.placeholders` fills those in)."""
+    the rollback (`operate.plan.placeholders` fills those in)."""
     limit_s: float = 30.0
     done_when: Expect | None = None
     """How to tell that it has been done, where the answer got lost (the daemon restarted meanwhile): checked when it

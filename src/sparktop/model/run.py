@@ -116,7 +116,7 @@ class Run:
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
     after: Mapping[str, Figures] = field(default_factory=dict)
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node: ids that its steps saved, for later steps and the rollback (`operate.run.placeholders`)."""
+    """By node: ids that its steps saved, for later steps and the rollback (`operate.plan.placeholders`)."""
 
     @property
     def cause(self) -> Cause | None:

@@ -24,7 +24,7 @@ class DockerGet:
 
     node: str
     path: str
-    """ "/containers/<id>/json", "/containers/<id>/changes", "/images/<id>/json"."""
+    """ "/containers/<id>/json", "/containers/<id>/json?size=1", "/images/<id>/json"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,7 +267,7 @@ class HostFacts:
     removes_ipc: bool | None = None
     """RemoveIPC of logind.conf; its default is yes."""
     is_graphical: bool | None = None
-    """Whether graphical.target is active."""
+    """Whether its display manager runs."""
     units: tuple[Unit, ...] = ()
     """systemd services that run, or ran, an engine or a container."""
     gaps: Mapping[str, GapReason] = field(default_factory=no_gaps)

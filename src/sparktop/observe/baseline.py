@@ -13,8 +13,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sparktop.config import write_private
+from sparktop import sanitise
 from sparktop.dataclass import dataclass
+from sparktop.files import read_json, write_private
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView
 from sparktop.text.units import GIB
@@ -24,7 +25,6 @@ MACHINES_KEPT = 32
 MACHINES_OF_ONE_NODE = 4
 """One that says it is another machine every second would push every other one out of the file."""
 WRITE_EVERY_S = 60.0
-
 OTHERS_BYTES = 8 * GIB
 """With more memory than this held by GPU processes or unaccounted for, a machine is not in its state after boot."""
 SETTLED_S = 6.0
@@ -91,12 +91,9 @@ class BaselineFile:
 
 
 def _read_file(path: Path) -> dict[str, Machine]:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        rows = raw["machines"] if raw["version"] == VERSION else {}
-        return {str(key): machine for key, row in rows.items() if (machine := _machine(row)) is not None}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+    kept = read_json(path)
+    rows = sanitise.mapping(kept.get("machines")) if kept.get("version") == VERSION else {}
+    return {str(key): machine for key, row in rows.items() if (machine := _machine(row)) is not None}
 
 
 def _machine(row: Any) -> Machine | None:

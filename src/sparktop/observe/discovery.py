@@ -143,33 +143,17 @@ def keys_of(groups: Iterable[EngineProcesses]) -> list[tuple[str, EngineProcesse
 MAX_EXITED = 3
 """Of those that served, and as many of those that only failed to start: a restart loop doesn't push an engine that is
 missed out of the list, and engines that served don't hide why a new one didn't start."""
-
-
 EXITED_FOR_S = 24 * 3600.0
-
-
 REMOVED_FOR_S = 600.0
 """How long an engine that sparktop launched stays listed after its container was removed, as a rollback does: so
 long its memory is waited for."""
-
-
 STARTS_FOR_S = 15.0
 """No engine serves sooner after its start: imports and CUDA alone take so long."""
-
-
 _ENDED_STATUSES = ("exited", "dead")
-
-
 _LIVE_STATUSES = ("running", "paused", "restarting", "removing")
-
-
 _STILL_RUNS = "its process ended and the container still runs: see its log, or start it again there"
-
-
 _REMOVED = "its container was removed"
 _REMOVED_ITSELF = "its container was started with --rm: Docker removed it, with its exit code and log"
-
-
 _ANY_ADDRESS = ("", "0.0.0.0", "::", "localhost", "::1")  # noqa: S104 - compared, never bound
 
 
@@ -371,9 +355,12 @@ def _ended_engines(
             exited_wall_s=container.finished_wall_s,
             environment=container.environment if command else (),
         )
+    live_pids = {pid for engine in live.values() for pid in engine.pids}
     for key, previous in previous_by_key.items():
-        if key in live or key in exited or key in set_aside:
+        if key in live or key in exited or key in set_aside or live_pids.intersection(previous.pids):
             continue
+        if previous.container is None and "container" in previous.gaps and containers.available:
+            continue  # seen before Docker listed its container, which is gone by now: nobody knows what it was
         if previous.state is EngineState.EXITED:
             is_removed = (
                 previous.container is not None and containers.available and previous.container.container_id not in by_id

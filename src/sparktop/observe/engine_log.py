@@ -9,9 +9,9 @@ from dataclasses import replace
 from sparktop.cmdline.engine_command import of_container
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
-from sparktop.diagnose.logs.names import names_of
 from sparktop.diagnose.logs.reader import Lexicon, LogReader
 from sparktop.diagnose.logs.rule import LogRule
+from sparktop.diagnose.names import DOCKER_LOGS, names_of
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.masking import mask_text
 from sparktop.model.engine import Engine, EngineKind, LogFacts
@@ -21,6 +21,9 @@ from sparktop.observe.frames import FrameReader
 from sparktop.observe.log_ring import LineRing
 
 CAPACITY = 50_000
+BEFORE_START_S = 0.1
+"""Docker stamps a start once the process runs: its first line may be this much older, and it waits as long before
+it starts a container again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,14 @@ class Feed:
         self.previous: Feed | None = None
         """The log of the container that had the engine's name before."""
         self.status = "not followed yet"
+        self.command = "cat LOG"
+        """What prints the output of a process outside containers, once it is followed."""
         self.ring = LineRing(CAPACITY)
-        self.said = EngineLogState()
+        self._said = EngineLogState()
+        self.started_s: float | None = None
+        """When the container's newest run was started, node time."""
+        self.is_awaited = False
+        """Whether no line of that run has been read."""
         self._kind = kind
         self._reader = LogReader(rules, kind, mask=mask_text)
         self._before = _FailedRuns()
@@ -60,7 +69,7 @@ class Feed:
 
     def name(self, engine: Engine) -> None:
         """Take the engine's names, which discovery may learn some seconds after its process."""
-        self._reader.name(names_of(engine))
+        self._reader.name(names_of(engine, log_source(engine).command or self.command))
 
     def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> bool:
         """Append lines, and read for one frame at most; whether all is read, else call it again with ().
@@ -77,9 +86,38 @@ class Feed:
             self._last_line_wall_s = lines[-1].wall_s or arrived_wall_s or self._last_line_wall_s
         return self._rules.read_frame()
 
+    def begin(self, started_wall_s: float | None) -> None:
+        """Take when the container's newest run was started, by Docker: what was logged before is of earlier runs."""
+        if started_wall_s is None or started_wall_s == self.started_s:
+            return
+        self.started_s, self.is_awaited = started_wall_s, True
+        self._rules.clear()
+        again: list[tuple[int, LogLine]] = []  # Docker lists a start some seconds after its first lines
+        for number in range(self.ring.end, self.ring.first, -1):
+            (line,) = self.ring.slice(number - 1, number)
+            if line.priority != NOTE and (line.wall_s is None or self._is_earlier(line)):
+                break
+            again.append((number, line))
+        self._rules.add(reversed(again))
+        self._rules.read_frame()
+
+    def _is_earlier(self, line: LogLine) -> bool:
+        return line.wall_s is not None and line.wall_s < (self.started_s or 0.0) - BEFORE_START_S
+
+    @property
+    def said(self) -> EngineLogState:
+        """The state by the newest run's lines."""
+        return EngineLogState() if self.is_awaited else self._said
+
     def _read(self, numbered: tuple[int, LogLine]) -> None:
         number, line = numbered
-        self.said = advance(self.said, line, self._kind)
+        if line.priority == NOTE:
+            return
+        if self.is_awaited and not self._is_earlier(line):
+            self._before, self.is_awaited = self._ended_runs(), False
+            self._said = EngineLogState()
+            self._reader.reset()
+        self._said = advance(self._said, line, self._kind)
         self._reader.feed(line.text, line=number, wall_s=line.wall_s)
 
     def facts(self, *, is_restarted: bool = False) -> LogFacts:
@@ -90,9 +128,11 @@ class Feed:
                 one serves, comes further than any before it, or tells of something itself.
         """
         said = self.said
-        before = self._before if is_restarted and not said.has_served else _FailedRuns()
+        before = self._ended_runs() if self.is_awaited else self._before
+        before = before if is_restarted and not said.has_served else _FailedRuns()
         has_come_further = before.phases is not None and not said.phases <= before.phases
-        findings = self._read_findings(before) or (() if has_come_further else before.findings)
+        own = () if self.is_awaited else self._read_findings(before)
+        findings = own or (() if has_come_further else before.findings)
         return LogFacts(
             phase=said.phase,
             progress=said.progress,
@@ -114,16 +154,13 @@ class Feed:
             for finding in self._reader.findings(self.title)
         )
 
-    def forget(self) -> None:
-        """Reset the state read from the log, at the end of a run; the lines stay."""
-        before = _FailedRuns() if self.said.has_served else self._before
-        self._before = _FailedRuns(
+    def _ended_runs(self) -> _FailedRuns:
+        """The runs that ended, the one read so far included."""
+        before = _FailedRuns() if self._said.has_served else self._before
+        return _FailedRuns(
             findings=tuple(_since_first_seen(finding) for finding in self._read_findings(before)) or before.findings,
-            phases=(before.phases or frozenset()) | self.said.phases,
+            phases=(before.phases or frozenset()) | self._said.phases,
         )
-        self._rules.clear()
-        self.said = EngineLogState()
-        self._reader.reset()
 
     def note(self, text: str, wall_s: float) -> None:
         """Insert a line by sparktop: what happened to the connection, and when."""
@@ -139,27 +176,35 @@ def _since_first_seen(finding: Finding) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """Where an engine's log is followed; without a container it can't be, and `words` says the next step."""
+    """Where an engine's log is followed: of a container, or of a process outside any; else `words` says the next
+    step."""
 
     words: str
     """"docker logs", a path, or why there is no log."""
+    pid: int | None = None
+    """The process whose output is read."""
     container_id: str | None = None
     path: str | None = None
     """A file inside the container, instead of the container's own log."""
+    command: str = ""
+    """What prints it, of {container}; empty where only the process tells."""
 
 
 def log_source(engine: Engine) -> LogSource:
     """Where to follow an engine's log."""
     container = engine.container
-    if container is None and ":" not in engine.key and engine.key:
+    if container is None and not engine.key.startswith("pid:"):
         return LogSource(words="its container's log can't be read: see why the Docker Engine can't be asked")
     if container is None:
-        return LogSource(
-            words="it runs outside containers: its log is where it was started (a terminal, or journalctl)"
-        )
+        return LogSource(words="the output of its process", pid=int(engine.key.removeprefix("pid:")))
     if container.name.startswith("sparkrun_") and of_container(container.argv) is None:
-        return LogSource(words=SPARKRUN_LOG, container_id=container.container_id, path=SPARKRUN_LOG)
+        return LogSource(
+            words=SPARKRUN_LOG,
+            container_id=container.container_id,
+            path=SPARKRUN_LOG,
+            command=f"docker exec {{container}} cat {SPARKRUN_LOG}",
+        )
+    words = "docker logs"
     if of_container(container.argv) is None:
-        words = "docker logs (an engine started by `docker exec` may write to the terminal it was started in instead)"
-        return LogSource(words=words, container_id=container.container_id)
-    return LogSource(words="docker logs", container_id=container.container_id)
+        words += " (an engine started by `docker exec` may write to the terminal it was started in instead)"
+    return LogSource(words=words, container_id=container.container_id, command=DOCKER_LOGS)

@@ -15,6 +15,7 @@ from functools import partial
 from sparktop import sanitise
 from sparktop.bounds import json_of
 from sparktop.diagnose.catalogue import read_ahead_for_engines
+from sparktop.diagnose.ended_by import exit_code, failed
 from sparktop.diagnose.logs.engine_state import resolve_state
 from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rule import LogRule
@@ -33,17 +34,24 @@ from sparktop.observe.discovery import MAX_ENGINES, discover
 from sparktop.observe.engine_log import Feed, LogSource, log_source
 from sparktop.observe.frames import FRAME_S
 from sparktop.observe.node_state import NodeBook
-from sparktop.observe.rates import Scrapes, advance
+from sparktop.observe.rates import Scrapes, advance, has_requests
 from sparktop.transport.base import Transport
-from sparktop.transport.docker.engine import DockerEngine
+from sparktop.transport.docker.engine import TAIL_LINES, DockerEngine
+from sparktop.transport.docker.log_follower import FollowEnd, OnBatch
 from sparktop.transport.endpoint import EndpointClient
+from sparktop.transport.output_follower import follow_output
 from sparktop.transport.threads import in_thread
 
 CONTAINERS_EVERY_S = 3.0
 ENGINES_EVERY_S = 1.0
 METRICS_EVERY_S = 2.0
-NO_FIGURES_EVERY_S = 15.0
-"""Scrape interval of an endpoint that answers without figures."""
+IDLE_EVERY_S = 15.0
+"""Scrape interval of an endpoint that answers without figures, or of an engine that rests on a GPU that rests: each
+scrape is a line in the engine's log."""
+RESTS_S = 10.0
+"""Without a request or a token for so long, an engine rests."""
+WORKING_PERCENT = 5.0
+"""GPU utilisation from which an engine may have got a request."""
 FOLLOW_AGAIN_S = 1.0
 AFTER_FAULT_S = 5.0
 LAST_FEEDS_KEPT = 16
@@ -54,8 +62,6 @@ STRAINED_PERCENT = 20.0
 """PSI memory full avg10 above which a starved host is asked less often (docs/facts/reliability.md section 2.4)."""
 STRAINED_EVERY_S = 15.0
 _LEXICON_LOCK = threading.Lock()
-
-
 _Target = tuple[str, LogSource | tuple[str, int]]
 """What is followed: of which engine, and where."""
 
@@ -186,7 +192,7 @@ class Followers:
             for target in targets.keys() - tasks.keys():
                 engine, source = targets[target], target[1]
                 if isinstance(source, LogSource):
-                    log = partial(self._follow_log, docker, engine.key, source)
+                    log = partial(self._follow_log, transport, docker, engine.key, source)
                     tasks[target] = group.create_task(self._contained(f"log of {engine.name}", log))
                 else:
                     scrape = partial(self._follow_endpoint, transport, source, engine.key)
@@ -227,6 +233,8 @@ class Followers:
                 self._names[engine.key] = engine.name
             self._feeds[engine.key].title = title  # its container's name is known some seconds after its process
             self._feeds[engine.key].name(engine)
+            if engine.container is not None:
+                self._feeds[engine.key].begin(engine.container.started_wall_s)
             before = self._engine(engine.key)
             is_other_run = before is not None and bool(before.pids) and not set(before.pids) & set(engine.pids)
             if is_other_run or engine.state is EngineState.EXITED:
@@ -263,6 +271,10 @@ class Followers:
         version = log_state.version or engine.version
         facts = feed.facts(is_restarted=bool(engine.restarts))
         engine = replace(engine, state=state, progress=progress, version=version, log=facts)
+        code = exit_code(engine)
+        if state is EngineState.EXITED and (code == 0 or engine.container is None) and failed(engine):
+            how = "failed, by its log" + " (exit code 0)" * (code == 0)
+            engine = replace(engine, exit_detail=how)
         if state is not EngineState.EXITED and engine.metrics is None:
             engine = self._with_log_statistics(engine)
         return engine
@@ -300,9 +312,22 @@ class Followers:
             while (engine := self._engine(key)) is not None and engine.endpoint is not None:
                 scraped = self._scraped.setdefault(key, _Scraped())
                 is_useful = await self._scrape(client, engine, engine.endpoint, scraped)
-                await self._rest(METRICS_EVERY_S if is_useful else NO_FIGURES_EVERY_S)
+                next_s = self._book.clock.monotonic() + IDLE_EVERY_S
+                await self._rest(METRICS_EVERY_S)
+                while self._book.clock.monotonic() < next_s and (not is_useful or self._rests(scraped)):
+                    await self._rest(METRICS_EVERY_S)
         finally:
             await client.aclose()
+
+    def _rests(self, scraped: _Scraped) -> bool:
+        """Whether an engine has nothing to do, by its figures and by the GPU."""
+        reading = self._book.gpu_reading
+        is_gpu_at_work = any(
+            (gpu.utilisation_percent or 0.0) >= WORKING_PERCENT for gpu in (reading.gpus if reading else ())
+        )
+        if is_gpu_at_work or scraped.metrics is None or scraped.rates is None:
+            return False
+        return not has_requests(scraped.metrics) and (scraped.rates.progress_age_s or 0.0) >= RESTS_S
 
     async def _scrape(self, client: EndpointClient, engine: Engine, endpoint: Endpoint, scraped: _Scraped) -> bool:
         """Scrape once; False where frequent scrapes are useless."""
@@ -326,11 +351,11 @@ class Followers:
             scraped.metrics, scraped.rates, scraped.scrapes = None, None, Scrapes()
         return state in (EndpointState.OK, EndpointState.REFUSED, EndpointState.TIMED_OUT)
 
-    async def _follow_log(self, docker: DockerEngine, key: str, source: LogSource) -> None:
+    async def _follow_log(self, transport: Transport, docker: DockerEngine, key: str, source: LogSource) -> None:
         """Follow one engine's log until cancelled, across container restarts and broken streams."""
         feed = self._feeds[key]
         feed.status = source.words
-        if source.container_id is None:
+        if source.container_id is None and source.pid is None:
             return
         resumed_from_s = _newest_wall_s(feed)
         if resumed_from_s is not None:
@@ -351,8 +376,12 @@ class Followers:
             if not take(()):
                 asyncio.get_running_loop().call_later(FRAME_S, read_on)
 
+        if source.container_id is None:
+            end = await self._follow_process(transport, key, source.pid or 0, resumed_from_s, take)
+            feed.status = f"{source.words} · {end.reason}"
+            return
         while True:
-            before_s = self._started_wall_s(key)
+            before_s = feed.started_s
             if source.path is not None:
                 end = await docker.follow_file(source.container_id, source.path, on_batch=take)
             else:
@@ -361,33 +390,26 @@ class Followers:
             feed.status = f"{source.words} · {end.reason}"
             if end.ended:
                 feed.note(end.reason, self._book.clock.wall())
-                # asked of the picture, which changes as a whole
-                while not is_later_start(self._started_wall_s(key), before_s, resumed_from_s):  # noqa: ASYNC110
+                # listed seconds later: it may be of the run that was read to its end
+                while feed.started_s == before_s or not feed.is_awaited:  # noqa: ASYNC110 - told with each list
                     await asyncio.sleep(FOLLOW_AGAIN_S)
-                feed.forget()
             await asyncio.sleep(FOLLOW_AGAIN_S)
             feed.status = source.words
 
-    def _started_wall_s(self, key: str) -> float | None:
-        engine = self._engine(key)
-        return engine.container.started_wall_s if engine and engine.container else None
-
-
-def is_later_start(started_s: float | None, before_s: float | None, last_line_s: float | None) -> bool:
-    """Whether a container's start, as listed, is of a run after the one whose log was read to its end.
-
-    Containers are listed seconds apart, so the start listed before the log was followed may still be missing (the
-    container was seen "created") or be of the run before: a start no later than the log's last line is of the run
-    that was read, and its findings stay.
-
-    Args:
-        started_s: the start as listed now, by the node's clock; None while none is listed.
-        before_s: the start as listed before the log was followed.
-        last_line_s: Docker's stamp of the last line read; None where no line was.
-    """
-    if started_s == before_s or started_s is None:
-        return False
-    return last_line_s is None or started_s > last_line_s
+    async def _follow_process(
+        self, transport: Transport, key: str, pid: int, since: float | None, take: OnBatch
+    ) -> FollowEnd:
+        """Follow what a process outside containers writes, from its start on or going on."""
+        engine, table = self._engine(key), self._book.process_table
+        cgroup = next((one.cgroup for one in table.processes if one.pid == pid), "") if table else ""
+        if since is None:
+            since = self._book.wall_of((engine and engine.started_boot_s) or 0.0) - 1.0
+        feed = self._feeds[key]
+        tail = 0 if feed.ring.end else TAIL_LINES
+        learn = partial(setattr, feed, "command")
+        return await follow_output(
+            transport, pid, cgroup=cgroup, since=since, on_command=learn, on_batch=take, tail=tail
+        )
 
 
 def _targets(engines: Sequence[Engine]) -> dict[_Target, Engine]:

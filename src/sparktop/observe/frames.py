@@ -11,7 +11,6 @@ FRAME_S = 0.008
 """So long rules may read at a time: hundreds of hostile lines of a log take 0.2 s."""
 Later = Callable[[float, Callable[[], None]], object]
 """Calls a function that many seconds later, as an event loop's `call_later`."""
-
 _Item = TypeVar("_Item")
 
 

@@ -11,8 +11,6 @@ from sparktop.model.fleet import Growth, Trend
 from sparktop.model.telemetry import GpuReading, NetworkReading, Sample, Series
 
 KEPT_S = 15 * 60.0
-
-
 _OFFSETS_KEPT = 60
 
 
@@ -139,12 +137,8 @@ class History:
 
 WINDOW_S = 5.0
 """Short on purpose: available memory has fallen 47 GB in 6 s (field report 001)."""
-
-
 NOISE_BYTES_PER_S = 60e6
 """Below this rate an idle desktop wanders by itself: no time to empty is estimated."""
-
-
 EMPTY_WITHIN_S = 300.0
 """A fall of five seconds tells nothing of what is later than this: a request that begins takes its memory and stops."""
 
@@ -202,15 +196,9 @@ def rdma_rate(previous: NetworkReading, current: NetworkReading) -> float | None
 
 
 SPAN_S = 6.0
-
-
 MOST_READINGS = 64
 """Within the span: a Spark may say of any number that they were taken in it."""
-
-
 LEAST_BYTES_PER_S = 100e6
-
-
 SHOWN = 5
 
 

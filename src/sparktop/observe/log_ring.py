@@ -13,12 +13,8 @@ from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
 
 CAPACITY = 50_000
-
-
 CHUNK = 256
 """Lines per chunk: chunk n always has the lines n * CHUNK up to (n + 1) * CHUNK."""
-
-
 Entry = tuple[str, float | None, float | None, int | None, bool]
 """A stored line: LogLine's fields in their order."""
 

@@ -118,13 +118,8 @@ def _command(name: str) -> str:
 
 
 GB10_PEAK_BYTES_PER_S = 273e9
-
-
 _ACTIVE = re.compile(r"(?:^|[-_.])A(\d+(?:\.\d+)?)B(?=$|[-_.])", re.IGNORECASE)
-
-
 _TOTAL = re.compile(r"(?:^|[-_.])(\d+(?:\.\d+)?)B(?=$|[-_.])", re.IGNORECASE)
-
 
 _KNOWN_ACTIVE_BILLIONS = {
     "gpt-oss-120b": 5.1,
@@ -132,14 +127,10 @@ _KNOWN_ACTIVE_BILLIONS = {
     "minimax-m2": 10.0,
 }
 """Mixtures of experts whose names don't say how much of them is active (their model cards)."""
-
-
 _BITS_PER_WEIGHT = (
     (re.compile(r"nvfp4|mxfp4|fp4|int4|w4a16|awq|gptq|q4", re.IGNORECASE), 4.5),
     (re.compile(r"fp8|int8|w8a8|q8", re.IGNORECASE), 8.0),
 )
-
-
 _MXFP4_BY_DEFAULT = "gpt-oss"
 
 

@@ -31,19 +31,11 @@ from sparktop.transport.threads import in_thread
 
 AFTER_FAULT_S = 5.0
 """Delay before a node is watched again after a fault of sparktop's own."""
-
-
 LogRules = Callable[[], Sequence[LogRule]]
-
-
 URGENT_DELAY_S = 0.006
 """Delay after a sample: the GPU reading of the same tick comes some milliseconds later and joins the picture."""
-
-
 COALESCE_S = 0.25
 """Delay after any other change, to combine changes: at most about five pictures a second per node."""
-
-
 FIGURES_FIRST_S = 2.0
 """How long the runner, the containers and the engines wait for a connection's first sample: on a starved host, where
 none may come, they are still opened while the connection is young."""
@@ -176,7 +168,7 @@ class Monitor:
 
     async def run(self) -> None:
         """Watch every node until cancelled, then clean up."""
-        asyncio.get_running_loop().set_exception_handler(faults.in_callback)
+        faults.keep_off_the_terminal(asyncio.get_running_loop())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_ahead())

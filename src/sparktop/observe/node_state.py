@@ -135,6 +135,7 @@ class NodeBook:
             reason=reason,
             hint=hint,
             reach=reach,
+            was_gone=state is not LinkState.LIVE and (old.was_gone or reach is Reach.NO_HOST),
             attempt=attempt,
             next_attempt_s=next_attempt_s,
             host_key_fingerprint=old.host_key_fingerprint,
@@ -223,6 +224,10 @@ class NodeBook:
         if self._sample is None or self._sample_at_s is None:
             return None
         return self._sample.wall_s + max(0.0, self.clock.monotonic() - self._sample_at_s)
+
+    def wall_of(self, boot_s: float) -> float:
+        """The node's wall clock at a moment of its boot clock; 0 before its first sample."""
+        return self._sample.wall_s - (self._sample.boot_s - boot_s) if self._sample else 0.0
 
     @property
     def memory_stall_percent(self) -> float:

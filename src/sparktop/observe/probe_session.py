@@ -22,7 +22,6 @@ RESTARTS_AT_MOST = 5
 ACK_DELAY_S = 0.02
 """The parts of one sample come within some 10 ms: one acknowledgement is for all. A write costs the console and the
 node two packets, as asyncssh sends an empty one before each."""
-
 Heard = Callable[[Message, float], None]
 
 

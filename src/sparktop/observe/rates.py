@@ -7,10 +7,7 @@ from sparktop.model.engine import EngineMetrics, EngineRates
 
 RATE_SPAN_S = 4.0
 """The least span of token rates: one scrape's jitter is a tenth of that."""
-
-
 LATENCY_SPAN_S = 60.0
-
 
 _COUNTERS = (
     "prompt_tokens",
@@ -22,8 +19,8 @@ _COUNTERS = (
     "itl_count",
 )
 
-
-_PROGRESS = ("prompt_tokens", "generation_tokens", "iterations")
+_PROGRESS = ("prompt_tokens", "generation_tokens", "iterations", "kv_cache_ratio")
+"""The cache fills with each chunk of a long prompt, whose tokens are counted at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ def advance(scrapes: Scrapes, metrics: EngineMetrics) -> tuple[Scrapes, EngineRa
         moved_wall_s is None
         or not kept
         or _has_progressed(kept[-1], metrics)
-        or (_has_requests(metrics) and not _has_requests(kept[-1]))
+        or (has_requests(metrics) and not has_requests(kept[-1]))
     ):
         moved_wall_s = metrics.wall_s  # idle is no stall: a stall is counted from the first request on
     rate_base = _scrape_before(kept, metrics.wall_s, RATE_SPAN_S)
@@ -74,15 +71,16 @@ def between(
         previous = None
     if wide is None or restarted(wide, current):
         wide = previous
-    ttft, ttft_of_life = _median(wide, current, "ttft_buckets")
-    itl, itl_of_life = _median(wide, current, "itl_buckets")
+    medians = {f"{name}_p50_s": _median(wide, current, f"{name}_buckets") for name in ("ttft", "itl")}
+    preempted_per_s = _per_second(wide, current, "preemptions")
     return EngineRates(
         prompt_tokens_per_s=_per_second(previous, current, "prompt_tokens"),
         generation_tokens_per_s=_per_second(previous, current, "generation_tokens"),
         prefix_hit_ratio=_hit_ratio(wide, current),
-        ttft_p50_s=ttft,
-        itl_p50_s=itl,
-        lifetime_latency=(ttft is not None and ttft_of_life) or (itl is not None and itl_of_life),
+        ttft_p50_s=medians["ttft_p50_s"][0],
+        itl_p50_s=medians["itl_p50_s"][0],
+        of_life=frozenset(name for name, (value, of_life) in medians.items() if of_life and value is not None),
+        preemptions_per_min=None if preempted_per_s is None else 60 * preempted_per_s,
         progress_age_s=None if moved_wall_s is None else max(0.0, current.wall_s - moved_wall_s),
     )
 
@@ -122,7 +120,8 @@ def _has_progressed(previous: EngineMetrics, current: EngineMetrics) -> bool:
     return any(_value(previous, name) != _value(current, name) for name in _PROGRESS)
 
 
-def _has_requests(metrics: EngineMetrics) -> bool:
+def has_requests(metrics: EngineMetrics) -> bool:
+    """Whether requests run or wait."""
     return bool(metrics.running or metrics.waiting)
 
 

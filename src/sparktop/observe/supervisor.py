@@ -37,7 +37,6 @@ REACH_SPACING_S = 30.0
 NEW_PROBE_AFTER_S = 20.0
 """Silence on an open connection after which a second probe is started on it."""
 SUSPEND_JUMP_S = 5.0
-
 _QUICK_S = (0.3, 0.5, 0.5, 1.0)
 _PATIENT_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _REACHES: tuple[tuple[type[TransportError], Reach], ...] = (

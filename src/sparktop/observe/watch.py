@@ -11,7 +11,6 @@ from sparktop.transport.base import Transport
 
 Publish = Callable[[FleetState], None]
 """Called on the event loop with each new picture, at most about five times a second per node."""
-
 OnFault = Callable[[str, BaseException], object]
 """Called with a place in a node's data and what is wrong there; the console names it among its notices."""
 

@@ -14,9 +14,8 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
@@ -38,11 +37,11 @@ from sparktop.model.survey import (
 )
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
 from sparktop.operate.audit.audit import Audit, entries, is_under_way
+from sparktop.operate.plan.placeholders import fill_command, fill_placeholders, saved_for
 from sparktop.operate.refused import Refused
 from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, unreachable_refusal
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.placeholders import fill_command, fill_placeholders, saved_for
 from sparktop.operate.run.run_context import KeepMeasured, OwnPerformers, Performers, Picture, RunContext, Tell
 from sparktop.operate.run.run_text import brief, stops
 from sparktop.operate.runner.api import AskSecret, NodeLines
@@ -246,37 +245,32 @@ class Operations:
         """What ended runs of this machine changed on these nodes, oldest first; empty where the audit can't be read."""
         from sparktop.operate.audit.changes import changes_on
 
+        return changes_on(nodes, await in_thread(self._recalled))
+
+    def _recalled(self) -> Sequence[Mapping[str, Any]]:
+        """What the audit has of late; empty where it can't be read."""
         try:
-            audit_entries, _ = await in_thread(partial(entries, self._context.audit.path, limit_bytes=RECALLED_BYTES))
+            return entries(self._context.audit.path, limit_bytes=RECALLED_BYTES)[0]
         except SparktopError:
             return ()
-        return changes_on(nodes, audit_entries)
+
+    def _is_under_way(self, run_id: str) -> bool:
+        return is_under_way(run_id, self._context.audit.path)
 
     def _read_cut_off(self) -> tuple[InterruptedRun, ...]:
-        path = self._context.audit.path
-        try:
-            audit_entries, _ = entries(path, limit_bytes=RECALLED_BYTES)
-        except SparktopError:
-            return ()
-        if not audit_entries:
+        if not (audit_entries := self._recalled()):
             return ()
         from sparktop.operate.audit.interrupted_runs import interrupted_runs
 
         now_s = self._context.clock.wall()
-        return interrupted_runs(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
+        return interrupted_runs(audit_entries, is_under_way=self._is_under_way, now_wall_s=now_s)
 
     def _read_owed(self, picture: FleetState) -> Survey:
-        """A survey without answers, with what earlier runs of this machine owe; empty where the audit can't be
-        read."""
-        path = self._context.audit.path
-        try:
-            audit_entries, _ = entries(path, limit_bytes=RECALLED_BYTES)
-        except SparktopError:
-            return Survey()
+        """A survey without answers, with what earlier runs of this machine owe."""
         from sparktop.operate.audit.obligations import obligations, owed_guards
 
         now_s = self._context.clock.wall()
-        owed = obligations(audit_entries, is_under_way=lambda run_id: is_under_way(run_id, path), now_wall_s=now_s)
+        owed = obligations(self._recalled(), is_under_way=self._is_under_way, now_wall_s=now_s)
         return Survey(owed=owed.containers, owed_guards=owed_guards(owed, picture))
 
     def read(self, run_id: str) -> None:

@@ -227,7 +227,7 @@ def unit_file(
         f"ExecStartPre=-{_words(['/usr/bin/docker', 'rm', name])}",
         f"ExecStart={_words(['/usr/bin/docker', *run[1:]])}",
         f"ExecStop={_words(['/usr/bin/docker', 'stop', '-t', '60', name])}",
-        "Restart=on-failure",
+        "Restart=always",  # a vLLM whose EngineCore was killed exits with 0 (docs/facts/engines.md section 6.6)
         "RestartSec=60",
         f"TimeoutStartSec={START_S}",
         "TimeoutStopSec=90",

@@ -6,15 +6,16 @@ read is refused, with the reason. No value is ever part of a problem, a source o
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
+from sparktop.files import read as read_file
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe, SecretProblem
 
@@ -133,21 +134,18 @@ def read(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], SecretProble
     """(NAME=value lines of a .env file, unusable names with the reason, why it was refused); a missing file is no
     problem."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return _refused(path, "is not a file: sparktop didn't read it")
-        if status.st_mode & 0o077:
-            remedy = f"chmod 600 {shown(path)}"
-            return _refused(path, f"is readable by other users, so sparktop didn't read it: {remedy}", remedy)
-        if status.st_size > MAX_FILE_BYTES:
-            return _refused(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB: sparktop didn't read it")
-        text = path.read_text("utf-8-sig")
+        text = read_file(path, MAX_FILE_BYTES, is_private=True).decode("utf-8-sig")
     except FileNotFoundError:
         return {}, {}, None
+    except PermissionError as error:
+        if error.errno != errno.EPERM:
+            return _refused(path, "can't be read (PermissionError)")
+        remedy = f"chmod 600 {shown(path)}"
+        return _refused(path, f"is readable by other users, so sparktop didn't read it: {remedy}", remedy)
     except UnicodeDecodeError:
         return _refused(path, "is not UTF-8: sparktop didn't read it")
     except OSError as error:
-        return _refused(path, f"can't be read ({type(error).__name__})")
+        return _refused(path, f"can't be read: {error.strerror}: sparktop didn't read it")
     return (*_parse_lines(text), None)
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import NoReturn
 
 from sparktop.cmdline import shell
@@ -72,6 +73,7 @@ def tokens(template: str) -> list[Token]:
     return result
 
 
+@lru_cache(maxsize=1024)
 def parameters(template: str) -> tuple[str, ...]:
     """The names of a template's parameters in their order, each once."""
     return tuple(dict.fromkeys(name for name, _, is_parameter in tokens(template) if is_parameter))

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 
 from sparktop.sim.scenario.script import FaultKind
@@ -18,8 +17,9 @@ from sparktop.sim.scenario.script import FaultKind
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 100
 _FILLERS = 256
+_PIECES = 16
+"""Read and not yet passed on, of each direction."""
 _STALLS = (FaultKind.NO_ROUTE, FaultKind.STARVED)
-
 Serve = Callable[[socket.socket], None]
 """Start the SSH server on a connected socket; it must not block."""
 
@@ -29,7 +29,10 @@ class Listener:
 
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
-        self.relays: set[_Relay] = set()
+        self._relays: dict[asyncio.Task[None], socket.socket] = {}
+        self._flows = asyncio.Event()
+        """Nothing stalls."""
+        self._flows.set()
         self._socket = _listening(0)
         self.port: int = self._socket.getsockname()[1]
         self._fillers: list[socket.socket] = []
@@ -57,21 +60,22 @@ class Listener:
             await self._fill()
         elif fault is not FaultKind.REFUSED:
             self.accept()
-        for relay in list(self.relays):
-            relay.apply(stalled=fault in _STALLS)
+        (self._flows.clear if fault in _STALLS else self._flows.set)()
 
     def reset(self) -> None:
         """Reset every connection, as when a machine is switched off and on."""
-        for relay in list(self.relays):
-            relay.reset()
+        for relay, accepted in self._relays.items():
+            _reset(accepted)
+            relay.cancel()
 
     async def close(self) -> None:
         """Stop listening and end every connection."""
         await self._stop_accepting()
         self._drain()
         self._socket.close()
-        for relay in list(self.relays):
-            relay.close()
+        for relay in self._relays:
+            relay.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
 
     def accept(self) -> None:
         """Start accepting connections."""
@@ -97,8 +101,59 @@ class Listener:
                 _reset(accepted)
                 accepted.close()
                 continue
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await _Relay(self, stalled=self.fault in _STALLS).start(accepted)
+            relay = asyncio.create_task(self._relay(accepted))
+            self._relays[relay] = accepted
+            relay.add_done_callback(self._relays.pop)
+
+    async def _relay(self, accepted: socket.socket) -> None:
+        """One connection: TCP at the front, at the back the SSH server, which starts once nothing stalls."""
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        writers: list[asyncio.StreamWriter] = []
+        try:
+            await self._flows.wait()
+            ours, theirs = socket.socketpair()
+            self.serve(theirs)
+            front, to_front = await asyncio.open_connection(sock=accepted)
+            writers.append(to_front)
+            back, to_back = await asyncio.open_connection(sock=ours)
+            writers.append(to_back)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._carry(front, to_back))
+                both.create_task(self._carry(back, to_front))
+            for writer in writers:
+                writer.close()
+                await writer.wait_closed()
+        except* OSError:
+            pass  # either side is gone, or no descriptors are left
+        finally:
+            for writer in writers:
+                writer.transport.abort()
+            if not writers:
+                accepted.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what one side says, in order, late, or not at all; until its end."""
+        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_PIECES)
+        clock = asyncio.get_running_loop().time
+
+        async def write() -> None:
+            while True:
+                due_s, data = await pieces.get()
+                await asyncio.sleep(max(0.0, due_s - clock()))
+                await self._flows.wait()
+                if not data:
+                    writer.write_eof()
+                    return
+                writer.write(data)
+                await writer.drain()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(write())
+            data = b"-"
+            while data:
+                await self._flows.wait()
+                data = await reader.read(65536)
+                await pieces.put((clock() + self.delay_s, data))
 
     async def _fill(self) -> None:
         """Fill the accept queue so that no SYN is answered: the only way to be unreachable on loopback without
@@ -121,151 +176,6 @@ class Listener:
         self._fillers.clear()
         if self._socket.fileno() >= 0:
             self._socket.listen(_BACKLOG)
-
-
-class _Side(asyncio.Protocol):
-    """One side of a relay."""
-
-    def __init__(self, relay: _Relay) -> None:
-        self._relay = relay
-        self.transport: asyncio.Transport | None = None
-        self.full = False
-        """Its own way out is full: the other side must not be read."""
-        self.paused = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._relay.carry(self, data)
-
-    def eof_received(self) -> bool:
-        self._relay.carry(self, b"")
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._relay.close()
-
-    def pause_writing(self) -> None:
-        self.full = True
-        self._relay.update()
-
-    def resume_writing(self) -> None:
-        self.full = False
-        self._relay.update()
-
-    def set_reading(self, is_reading: bool) -> None:
-        if self.transport is not None and not self.transport.is_closing() and is_reading is self.paused:
-            self.paused = not is_reading
-            (self.transport.resume_reading if is_reading else self.transport.pause_reading)()
-
-
-class _Relay:
-    """One connection: TCP at the front, the SSH server at the back; data is passed in order, late, or not at all."""
-
-    def __init__(self, listener: Listener, *, stalled: bool) -> None:
-        self._listener = listener
-        self._stalled = stalled
-        self._front = _Side(self)
-        self._back = _Side(self)
-        self._late: deque[tuple[float, _Side, bytes]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._starting: asyncio.Task[None] | None = None
-        """The start of its SSH server, once begun."""
-        self._closed = False
-
-    async def start(self, accepted: socket.socket) -> None:
-        """Accept a connection; its SSH server starts now, or when the stall ends."""
-        self._listener.relays.add(self)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._front, accepted)
-        if self._closed:  # a reset came in between
-            self._end(self._front)
-            return
-        self._front.set_reading(False)
-        self.apply(stalled=self._stalled)
-
-    def apply(self, *, stalled: bool) -> None:
-        """Stall, or continue."""
-        self._stalled = stalled
-        if not stalled and self._starting is None and not self._closed:
-            self._starting = asyncio.create_task(self._open_back())
-        self.update()
-        if not stalled:
-            self._deliver()
-
-    async def _open_back(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._listener.serve(theirs)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: self._back, ours)
-        except OSError:  # out of descriptors
-            self.close()
-        if self._closed:  # ended while it opened
-            self._end(self._back)
-        self.update()
-
-    def update(self) -> None:
-        """Read a side only while the other can take data and nothing stalls."""
-        open_ = not self._stalled and self._back.transport is not None
-        self._front.set_reading(open_ and not self._back.full)
-        self._back.set_reading(open_ and not self._front.full)
-
-    def carry(self, source: _Side, data: bytes) -> None:
-        """Pass bytes (or the end, as no bytes) from one side to the other."""
-        target = self._back if source is self._front else self._front
-        delay_s = self._listener.delay_s
-        if delay_s or self._late or self._stalled:
-            self._late.append((asyncio.get_running_loop().time() + delay_s, target, data))
-            self._deliver()
-        else:
-            self._write(target, data)
-
-    def _deliver(self) -> None:
-        if self._stalled or self._closed:
-            return
-        now_s = asyncio.get_running_loop().time()
-        while self._late and self._late[0][0] <= now_s:
-            _, target, data = self._late.popleft()
-            self._write(target, data)
-        if self._late and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._late[0][0] + 0.001, self._timer_fired)
-
-    def _timer_fired(self) -> None:
-        self._timer = None
-        self._deliver()
-
-    def _write(self, target: _Side, data: bytes) -> None:
-        if target.transport is None or target.transport.is_closing():
-            return
-        if data:
-            target.transport.write(data)
-        elif target.transport.can_write_eof():
-            target.transport.write_eof()
-
-    def reset(self) -> None:
-        """End it with a TCP reset."""
-        if self._front.transport is not None:
-            raw = self._front.transport.get_extra_info("socket")
-            if raw is not None and raw.fileno() >= 0:
-                _reset(raw)
-            self._front.transport.abort()
-        self.close()
-
-    def close(self) -> None:
-        """End both sides."""
-        if self._closed:
-            return
-        self._closed = True
-        self._listener.relays.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._end(self._front)
-        self._end(self._back)
-
-    def _end(self, side: _Side) -> None:
-        if side.transport is not None:
-            side.transport.close()
 
 
 def _listening(port: int) -> socket.socket:

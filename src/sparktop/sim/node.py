@@ -31,7 +31,6 @@ _WATCH_S = 0.2
 _LONGEST_REST_S = 0.5
 """Real seconds: how often a clock that is moved by hand is checked."""
 _CONNECTION_ERRORS = (OSError, EOFError, asyncssh.Error)
-
 Handler = Callable[[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]], Awaitable[None]]
 
 
@@ -51,19 +50,10 @@ class LiveNode:
         self._listener = Listener(lambda connected: self.spawn(self._serve(connected)))
         self._tasks: set[asyncio.Task[None]] = set()
         self._options = asyncssh.SSHServerConnectionOptions(
-            server_factory=lambda: _Door(self),
-            process_factory=self._command,
-            server_host_keys=[self.host_key],
-            encoding=None,
-            server_version="OpenSSH_9.6p1",
-            gss_host=None,
-            password_auth=script.machine.needs_password,
-            kbdint_auth=False,
-            agent_forwarding=False,
-            x11_forwarding=False,
-            allow_pty=False,
-            compression_algs=None,
-        )
+            server_factory=lambda: _Door(self), process_factory=self._command, server_host_keys=[self.host_key],
+            encoding=None, server_version="OpenSSH_9.6p1", gss_host=None, password_auth=script.machine.needs_password,
+            kbdint_auth=False, agent_forwarding=False, x11_forwarding=False, allow_pty=False, compression_algs=None,
+        )  # fmt: skip
 
     @property
     def port(self) -> int:
@@ -162,49 +152,34 @@ class LiveNode:
 
     async def _command(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         command = process.command or ""
-        arguments = bundle.parse_command(command)
         with contextlib.suppress(*_CONNECTION_ERRORS):
-            if arguments is not None:
-                await self._probe(process, arguments)
-                return
-            if (runner_launch := bundle.parse_command(command, bundle.RUNNER_NAME)) is not None:
-                await self._runner(process, runner_launch)
-                return
+            for begin, name in ((self._probe, bundle.NAME), (self._runner, bundle.RUNNER_NAME)):
+                arguments = bundle.parse_command(command, name)
+                if arguments is not None:
+                    if await self._arrived(process, arguments):
+                        await _Conversation(self, self._play, process, begin(process, arguments)).run()
+                    return
             word = (command.split() or ["-bash"])[0][:100]
             process.stderr.write(f"bash: line 1: {word}: command not found (this is a simulated Spark)\n".encode())
             process.exit(127)
 
-    async def _probe(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
-        if await self._arrived(process, arguments):
-            spark, t = self.moment()
-            talk = Talk(
-                spark,
-                interval_s=arguments.interval_s,
-                digest=f"{arguments.crc:08x}",
-                lease_s=arguments.lease_s,
-                began_s=t,
-                now_s=self._play.clock.monotonic(),
-                react=self.react,
-            )
-            await _Conversation(self, self._play, process, talk).run()
+    def _probe(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> ProgramSession:
+        spark, t = self.moment()
+        return Talk(
+            spark, interval_s=arguments.interval_s, digest=f"{arguments.crc:08x}", lease_s=arguments.lease_s, began_s=t,
+            now_s=self._play.clock.monotonic(), react=self.react,
+        )  # fmt: skip
 
-    async def _runner(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> None:
+    def _runner(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> ProgramSession:
         def tell(words: dict[str, Any]) -> None:
             with contextlib.suppress(*_CONNECTION_ERRORS):
                 process.stdout.write(_line(words))
 
-        if await self._arrived(process, arguments):
-            self.moment()  # notices a reboot
-            runner = Runner(
-                self,
-                self._bench,
-                tell=tell,
-                spawn=self.spawn,
-                digest=f"{arguments.crc:08x}",
-                now_s=self._play.clock.monotonic(),
-                lease_s=arguments.lease_s,
-            )
-            await _Conversation(self, self._play, process, runner).run()
+        self.moment()  # notices a reboot
+        return Runner(
+            self, self._bench, tell=tell, spawn=self.spawn, digest=f"{arguments.crc:08x}",
+            now_s=self._play.clock.monotonic(), lease_s=arguments.lease_s,
+        )  # fmt: skip
 
     async def _arrived(self, process: asyncssh.SSHServerProcess[bytes], arguments: bundle.Arguments) -> bool:
         """Stage 0: whether what came is whole, with its words about it."""

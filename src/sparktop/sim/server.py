@@ -90,14 +90,9 @@ async def simulated_watch(scenario: Scenario, make: Callable[[Sequence[Connector
 def connector_of(node: SimulatedNode) -> SshConnector:
     """The connector of a simulated Spark; it types the password of one that doesn't accept the key yet."""
     return SshConnector.direct(
-        name=node.name,
-        host=node.host,
-        port=node.port,
-        username=node.username,
-        client_key=node.client_key,
-        pinned_host_key=node.host_key,
-        prompter=_Typist() if node.needs_password else None,
-    )
+        name=node.name, host=node.host, port=node.port, username=node.username, client_key=node.client_key,
+        pinned_host_key=node.host_key, prompter=_Typist() if node.needs_password else None,
+    )  # fmt: skip
 
 
 class _SimulatedWatch(ForwardingWatch):

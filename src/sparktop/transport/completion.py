@@ -136,7 +136,12 @@ ProgressCallback = Callable[[int], None]
 Prompt = str | Callable[[int | None], str]
 """A text, or the text for an engine whose context has so many tokens (None: it doesn't say)."""
 _NOTHING: Mapping[str, Any] = {}
+_USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
+"""A stream's own count of tokens: a piece may be several, and a token that is no text comes in no piece."""
 _THINKING = "<think>"
+_UNREADABLE = (400, 422)
+MODELS_PATH = "/v1/models?client=sparktop"
+"""The access logs of vLLM and SGLang name the path with its query, and no User-Agent: a 401 of ours is told by it."""
 
 
 async def complete(
@@ -215,23 +220,24 @@ async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallb
         return served
     model, longest = served
     prompt = words.prompt if isinstance(words.prompt, str) else words.prompt(longest)
+    more = words.more if words.is_strict or not words.is_streamed else {**_USAGE, **words.more}
     common: dict[str, Any] = {"max_tokens": words.max_tokens, "temperature": 0, "stream": words.is_streamed}
     if model:
         common["model"] = model
     chat = {**common, "messages": [{"role": "user", "content": prompt}]}
-    result = await _post(client, "/v1/chat/completions", {**chat, **words.more}, progress, seeks)
+    result = await _post(client, "/v1/chat/completions", {**chat, **more}, progress, seeks)
     if result.state is not CompletionState.REFUSED or words.is_strict:
         pass
     elif _has_no_chat(result.detail):
-        result = await _post(client, "/v1/completions", {**common, **words.more, "prompt": prompt}, progress, seeks)
-    elif words.more:
+        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress, seeks)
+    elif more and result.status in _UNREADABLE:
         result = await _post(client, "/v1/chat/completions", chat, progress, seeks)
     return replace(result, model=sanitise.line(model, limit=128))
 
 
 async def _served(client: httpx.AsyncClient) -> tuple[str, int | None] | Completion:
     """The name under which the first model is served ("" where unknown), and its context in tokens."""
-    async with asyncio.timeout(MODELS_S), client.stream("GET", "/v1/models") as response:
+    async with asyncio.timeout(MODELS_S), client.stream("GET", MODELS_PATH) as response:
         body = await _body(response)
         if response.status_code in (401, 403):
             return _denied(response.status_code, "/v1/models")
@@ -356,7 +362,7 @@ class _Answer:
             )
         if not is_whole:
             return replace(completion, state=CompletionState.BROKEN, detail="the answer broke off in the middle")
-        if not tokens:
+        if not tokens and self.finish_reason != "length":  # it generated all that was asked for, and counts none
             return replace(completion, state=CompletionState.EMPTY, detail="it answered without a token")
         return completion
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
+from textual._context import active_message_pump
 from textual.actions import ActionError, ActionParseResult, SkipAction
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
@@ -269,6 +273,23 @@ class SparktopApp(App[int]):
         except Exception as error:  # noqa: BLE001 - whatever a key does, the console goes on watching
             self.notify(faults.named(f"the key's action {action}", error), severity="error", markup=False)
             return True
+
+    def pop_screen(self) -> AwaitComplete:
+        """Pop the current screen; not for a screen that isn't on top: of two keys that arrive in one read, the second
+        would dismiss its dialog again, and end the console or close the screen below (Textual's own palette as well).
+        """
+        node = active_message_pump.get(None)
+        while node is not None and not isinstance(node, Screen):
+            node = node._parent
+        if len(self.screen_stack) <= 1 or node not in (None, self.screen):
+            return AwaitComplete()
+        return super().pop_screen()
+
+    def _fatal_error(self) -> None:
+        """End with two lines. Textual prints a traceback with every local variable: a secret just typed is one."""
+        error = sys.exc_info()[1] or RuntimeError("unknown")
+        self.bell()
+        self.panic(Text(f"{faults.named('the console, which ended', error)}\n{faults.place()}"))
 
     def on_unmount(self) -> None:
         self._notifier.leave()

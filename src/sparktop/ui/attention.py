@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from sparktop import sanitise
+from sparktop.bounds import seconds_of
 from sparktop.clock import Clock
-from sparktop.config import write_private
 from sparktop.dataclass import dataclass
 from sparktop.documents.finding_tree import AttentionState
+from sparktop.files import read_json, write_private
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 
@@ -121,20 +123,15 @@ class Attention:
 
 
 def _read(file: Path, now_s: float) -> dict[Key, _Mark]:
-    try:
-        raw = json.loads(file.read_text("utf-8"))
-        rows = raw["findings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
     marks: dict[Key, _Mark] = {}
-    for row in rows[-MAX_KEPT:] if isinstance(rows, list) else ():
+    for row in sanitise.items(read_json(file).get("findings"))[-MAX_KEPT:]:
         try:
             key = (str(row["rule"]), tuple(str(name) for name in row["nodes"]), str(row["subject"]))
             mark = _Mark(
                 severity=Severity(row["severity"]),
                 is_acknowledged=row["is_acknowledged"] is True,
-                snoozed_until_s=float(row["snoozed_until_s"]),
-                seen_s=float(row["seen_s"]),
+                snoozed_until_s=seconds_of(row["snoozed_until_s"]),
+                seen_s=seconds_of(row["seen_s"]),
             )
         except (KeyError, TypeError, ValueError):
             continue

@@ -16,6 +16,7 @@ import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from queue import Queue
 from typing import Any, TextIO
 
 from textual._xterm_parser import XTermParser
@@ -25,6 +26,9 @@ from textual.drivers.linux_driver import LinuxDriver
 LEAVE_SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 TICK_S, TICKS_FOR_S = 0.1, 1.0
 """After a key the parser is asked this often, for so long, whether it was a key or the start of a sequence (Esc)."""
+WRITES_AT_MOST = 60
+"""That the terminal hasn't read: some twenty pictures."""
+LEAVING_S = 2.0
 
 
 class TerminalDriver(LinuxDriver):
@@ -34,7 +38,8 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         self._file: Any = _TerminalOutput(sys.__stderr__, self._leave)
         self._loop = asyncio.get_running_loop()
-        self._is_leaving = False
+        self._is_leaving = self._is_behind = False
+        self._writes: Queue[str | None] = Queue()
         self.exit_event = self._exit = _ExitEvent()
 
     def start_application_mode(self) -> None:
@@ -42,6 +47,32 @@ class TerminalDriver(LinuxDriver):
             if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
                 self._loop.add_signal_handler(number, self._leave)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        assert self._writer_thread is not None
+        self._writes = self._writer_thread._queue
+        self._writes.maxsize = 0
+
+    def write(self, data: str) -> None:
+        """Never waits: a terminal that reads nothing (Ctrl-S, its own link hangs) would hold the event loop, and with
+        it every connection and run. Nothing more is drawn until it has read what was written."""
+        super().write(data)
+        if not self._is_behind and self._writes.qsize() > WRITES_AT_MOST:
+            self._is_behind = True
+            self._app._begin_batch()
+            self._loop.call_later(TICK_S, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self._writes.qsize():
+            self._loop.call_later(TICK_S, self._catch_up)
+            return
+        self._is_behind = False
+        self._app._end_batch()
+        self._app.refresh()
+
+    def close(self) -> None:
+        """End the writer, which may wait for such a terminal for ever."""
+        self._writes.put(None)
+        if self._writer_thread is not None:
+            self._writer_thread.join(LEAVING_S)
 
     def stop_application_mode(self) -> None:
         for number in LEAVE_SIGNALS:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.bringup_support import (
     ADDRESSES,
     BOTH,
@@ -27,6 +26,7 @@ from tests.bringup_support import (
     view,
 )
 from tests.pictures_support import GIB, engine, gib, gpu, link, memory
+from tests.table import over
 from tests.unit.bringup.endpoint_cases import ENDPOINT
 from tests.unit.diagnose.rules.pair_support import fabric
 
@@ -41,7 +41,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
 from sparktop.model.run import Run, StepRun
 from sparktop.model.survey import Answer, Privileges
-from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading
+from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading, Unit
 from sparktop.operate.actions import ACTIONS
 
 PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = CheckState
@@ -98,6 +98,13 @@ def alone(said: Text) -> Given:
     return Given({"grep -RsE": said}, view(engines=(local,)))
 
 
+def under_unit(restart: str) -> Given:
+    """A unit of this policy that runs an engine on spark1."""
+    unit = Unit(name=f"{ENGINE.name}.service", active="active", restart=restart)
+    other = Unit(name="else.service", active="active", restart="on-failure")
+    return spoilt({"units": (other, unit)}, engines=(ENGINE,))
+
+
 def tagged(image_id: str) -> Answer:
     return Answer(value=[{"Id": f"sha256:{image_id}", "RepoTags": ["vllm/vllm-openai:v0.21.0"]}])
 
@@ -109,6 +116,7 @@ def powered(*figures: Any, **more: Any) -> Given:
 BOTH_FAST = load("bw-conflicting-cpu", "bw-conflicting-cpu")
 
 
+ENGINE = engine()
 LOADING = engine(state=EngineState.LOADING, endpoint=None)
 
 
@@ -146,6 +154,12 @@ SMI = "nvidia-smi"
 CU_INIT = "python3 -I -S -c import ctypes"
 GUARDS = "systemctl is-active earlyoom.service systemd-oomd.service"
 ROUTE = "ip -j route show default"
+BY_HAND = {
+    "Name": "enp1s0f0np0",
+    "NetworkFile": "/run/systemd/network/10-netplan-enp1s0f0np0.network",
+    "Addresses": [{"Family": 2, "Address": [10, 0, 0, 1], "ConfigSource": "foreign"}],
+}
+"""As systemd 257 says it of `ip address add` on a port that netplan declares without an address."""
 DROPS = "grep -sH . -- /sys/class/net"
 NO_GPU = {"gpu": GpuReading(boot_s=0.0, gpus=())}
 UNREAD_NETWORK = {"network": None}
@@ -335,11 +349,21 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "for every command",
         Given(privileges=Privileges(user="spark", docker="open", sudo="free")),
     ),
+    (
+        "access.sudo",
+        UNKNOWN,
+        "in no group",
+        Given({"id -nG": "plain docker\n"}, privileges=Privileges(user="plain", docker="open", sudo="password")),
+    ),
     ("access.sudo", PASSED, "logged in as root", Given(privileges=Privileges(is_root=True, docker="open"))),
     ("access.linger", WARNING, "doesn't linger", spoilt({"is_lingering": False, "removes_ipc": True})),
     ("access.linger", UNKNOWN, "not read", spoilt({"is_lingering": None})),
     ("access.memlock", WARNING, "8 MiB", on("prlimit", "8388608\n")),
     ("access.memlock", UNKNOWN, "no program", on("prlimit", MISSING)),
+    ("access.restart", PASSED, "Restart=always", under_unit("always")),
+    ("access.restart", WARNING, "Restart=on-failure", under_unit("on-failure")),
+    ("access.restart", UNKNOWN, "was not read", under_unit("")),
+    ("access.restart", PASSED, "no unit", Given()),
     ("memory.rest", WARNING, "94.0 GiB available without an engine", spoilt(available_gib=94.0)),
     ("memory.rest", SKIPPED, "not at rest", spoilt(engines=None, available_gib=27.0)),
     ("memory.rest", UNKNOWN, "no sample", spoilt(sample=None)),
@@ -350,7 +374,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "earlyoom, desktop",
         Given({GUARDS: (3, "active\ninactive\n")}, view(host={"is_graphical": True})),
     ),
-    ("memory.habits", UNKNOWN, "no program", on("swapon", MISSING)),
+    ("memory.habits", UNKNOWN, "no sample", Given(first=replace(view(), sample=None))),
     (
         "tools.programs",
         SKIPPED,
@@ -370,6 +394,15 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         WARNING,
         "one half only: enp1s0f0np0",
         wired(Interface(name="enp1s0f0np0", is_up=True), Interface(name="enP2p1s0f0np0", is_up=False)),
+    ),
+    (
+        "wiring.cable",
+        FAILED,
+        "switched off: enp1s0f0np0",
+        Given(
+            {"ip -j link show": '[{"ifname":"enp1s0f0np0","flags":["BROADCAST"]}]'},
+            view(network=replace(fabric(1), interfaces=(Interface(name="enp1s0f0np0", is_up=False),))),
+        ),
     ),
     ("wiring.cable", UNKNOWN, "not read", spoilt(**UNREAD_NETWORK)),
     ("wiring.neighbours", SKIPPED, "not installed", on("lldpctl", MISSING)),
@@ -418,6 +451,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
             )
         ),
     ),
+    ("addresses.mtu", SKIPPED, "no cable is up on spark1", spoilt(network=fabric(1, up=False))),
     ("addresses.mtu", WARNING, "1500 on spark1", spoilt(network=fabric(1, mtu=1500))),
     ("addresses.ping", FAILED, "not with those of 9000", on("ping -c1 -W1 -n -M", (1, LOST))),
     (
@@ -447,7 +481,15 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "DHCP lease",
         on("ip -j -4 address show", ADDRESSES.replace('"prefixlen":24', '"dynamic":true,"prefixlen":24')),
     ),
-    ("addresses.kept", FAILED, "no configuration declares", on("nmcli", "enP7s7:Wired connection 1:yes\n")),
+    ("addresses.kept", FAILED, "no configuration declares", on("nmcli", "enP7s7:yes:/etc/x\n")),
+    (
+        "addresses.kept",
+        FAILED,
+        "no configuration declares",
+        Given({"nmcli": MISSING, "networkctl": json.dumps({"Interfaces": [BY_HAND]})}),
+    ),
+    ("addresses.kept", WARNING, "changed since", on("find /etc/netplan -newer", "/etc/netplan\n")),
+    ("addresses.kept", UNKNOWN, "was not read", on("find /etc/netplan -newer", MISSING)),
     ("addresses.kept", SKIPPED, "no address", wired(Interface(name="enp1s0f0np0", is_up=True))),
     ("addresses.kept", UNKNOWN, "was not read", Given({"nmcli": MISSING, "networkctl": MISSING})),
     (
@@ -498,7 +540,12 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
         "differs",
         on("nvidia-ctk --version", "NVIDIA Container Toolkit CLI version 1.18.0\n"),
     ),
-    ("parity.swap", WARNING, "spark1 none, spark2 16.0 GiB", on("swapon", "")),
+    (
+        "parity.swap",
+        WARNING,
+        "spark1 none, spark2 16.0 GiB",
+        spoilt(memory=memory(116.0, cma_total_bytes=131072 * 1024, cma_free_bytes=4096, swap_total_bytes=0)),
+    ),
     ("parity.out-of-memory-daemon", WARNING, "spark1 earlyoom, spark2 none", on(GUARDS, (3, "active\ninactive\n"))),
     ("parity.locked-memory", WARNING, "8388608", on("prlimit", "8388608\n")),
     (
@@ -627,9 +674,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("check", "state", "part", "given"), CASES, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in CASES]
-)
+@over("check, state, part, given", CASES, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in CASES])
 def test_a_check_finds(check: str, state: CheckState, part: str, given: Given) -> None:
     rows = given.made().rows(check)
     row = next(row for row in rows if "spark1" in row.nodes)
@@ -675,7 +720,7 @@ def test_addresses_that_somebody_set_are_never_rewritten_by_an_action() -> None:
 
 
 def test_addresses_that_work_are_declared_as_they_are() -> None:
-    _, steps = remedy_of("addresses.kept", on("nmcli", "enP2p1s0f0np0:netplan:yes\n"))
+    _, steps = remedy_of("addresses.kept", on("nmcli", "enP2p1s0f0np0:yes:/etc/x\n"))
     assert steps == (
         "on spark1: sudo netplan set --origin-hint 40-cx7 'ethernets.enp1s0f0np0.addresses=[10.0.0.1/24]'",
         "on spark1: sudo netplan set --origin-hint 40-cx7 ethernets.enp1s0f0np0.dhcp4=false",
@@ -750,7 +795,7 @@ def test_a_ring_is_drawn_and_each_cable_judged_by_its_own_two_ends() -> None:
     assert "set-addresses spark1 spark2 spark3" in bare[0].remedies[0].steps[0]
 
 
-@pytest.mark.parametrize("name", BOTH)
+@over("name", BOTH)
 def test_text_of_a_node_is_one_masked_line(name: str) -> None:
     hostile = "linux\x1b[2J-image sshpass -p hunter2 [/red]"
     row = next(

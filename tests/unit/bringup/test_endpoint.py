@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.bringup_support import Desk, view
 from tests.pictures_support import WALL_S, engine
+from tests.table import over
 from tests.unit.bringup.endpoint_cases import ENDPOINT, HEALTHY, proof_run
 from tests.unit.diagnose.rules import pair_support as pair
 
@@ -22,7 +22,7 @@ from sparktop.model.run import Run
 CARDS = [card for card in ALL if card.measured_by]
 
 
-@pytest.mark.parametrize(("check", "state", "said", "run"), ENDPOINT)
+@over("check, state, said, run", ENDPOINT)
 def test_a_run_makes_its_row(check: str, state: CheckState, said: str, run: Run) -> None:
     card = BY_ID[check]
     assert card.judge is not None

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bringup_support import Desk, view
 from tests.pictures_support import link
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.kept import Kept
@@ -35,7 +35,7 @@ def test_what_passed_is_kept_and_not_asked_again(tmp_path: Path) -> None:
     assert {row.found for row in rows if row.is_kept} == {"NVIDIA GB10, driver 580.142, VBIOS 9A.0B.25.00.04"}
 
 
-@pytest.mark.parametrize(
+@over(
     "changed",
     [
         view(host={"boot_id": "another"}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.bringup_support import Desk, view
 from tests.pictures_support import WALL_S, container, engine
+from tests.table import over
 
 from sparktop.bringup import measured as module
 from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, by_hand, failed, not_measured, passed
@@ -104,7 +105,7 @@ def test_before_any_run_each_engine_has_a_row_that_says_what_measures_it() -> No
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rate", "state"), [(30.0, CheckState.PASSED), (3.0, CheckState.FAILED)])
+@over("rate, state", [(30.0, CheckState.PASSED), (3.0, CheckState.FAILED)])
 def test_a_measurement_stands_whatever_it_found(tmp_path: Path, rate: float, state: CheckState) -> None:
     kept = kept_of(tmp_path, a_run(rate=rate))
     found = rows(desk(), kept)
@@ -168,4 +169,7 @@ def test_a_remedy_with_options_comes_back_whole(tmp_path: Path) -> None:
     (row,) = measured(a_run(rate=3.0), desk().picture, now_wall_s=WALL_S)
     remedy = replace(SLOW, action="reboot", options=(("watch_only", "yes"),))
     kept.keep([replace(row, remedies=(remedy,))])
-    assert next(iter(kept.read().values())).remedies == (remedy,)
+    (again,) = kept.read().values()
+    assert again.remedies == (remedy,)
+    (told,) = as_data([again])["checks"][0]["remedies"]
+    assert told["command"] == "sparktop act reboot spark1 --engine vllm-a --set watch_only=yes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.table import over
 
 from sparktop.checks.judgement import State
 from sparktop.checks.link import (
@@ -20,8 +20,8 @@ PASSED, NOTE, WARNING, FAILED, UNKNOWN = State
 WITNESSED = {"counted_percent": 101.4}
 
 
-@pytest.mark.parametrize(
-    ("given", "state", "case"),
+@over(
+    "given, state, case",
     [
         ({"gbps": 111.86, **WITNESSED}, PASSED, ""),
         ({"gbps": 109.22}, PASSED, "unwitnessed"),
@@ -49,8 +49,8 @@ def test_why_there_is_no_figure_is_passed_on() -> None:
     assert judge_latency(LatencyFacts(typical_us=None, problem="no server")).unknown == "no server"
 
 
-@pytest.mark.parametrize(
-    ("typical_us", "size", "state"),
+@over(
+    "typical_us, size, state",
     [(1.42, 2, PASSED), (10.0, 2, PASSED), (10.1, 2, WARNING), (13.0, 65536, UNKNOWN), (None, 2, UNKNOWN)],
 )
 def test_a_latency_is_judged_where_the_message_is_small(typical_us: float | None, size: int, state: State) -> None:
@@ -60,8 +60,8 @@ def test_a_latency_is_judged_where_the_message_is_small(typical_us: float | None
 MOVED = {"counted_percent": 102.0, "transport": "IB"}
 
 
-@pytest.mark.parametrize(
-    ("given", "state", "case"),
+@over(
+    "given, state, case",
     [
         ({"gbps": 187.0, **MOVED}, PASSED, ""),
         ({"gbps": 180.0, "transport": "IB"}, PASSED, "unwitnessed"),

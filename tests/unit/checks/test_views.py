@@ -8,11 +8,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-import pytest
 from tests.lint_support import linted
 from tests.pictures_support import facts, gib, memory, process
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import ENV, bare, box, fabric, loading, rank, spark
-from tests.unit.operate.launch.gates_support import BOTH, World, image, rendered
+from tests.unit.operate.launch.gates_support import BOTH, World, disk, fits, image, rendered
 
 from sparktop.bringup.card import Seen
 from sparktop.bringup.catalogue import BY_ID as CARDS_BY_ID
@@ -40,6 +40,7 @@ from sparktop.operate.launch.gates import catalogue as gates
 from sparktop.operate.launch.gates import docker as gates_docker
 from sparktop.operate.launch.gates import downloads, node
 from sparktop.operate.launch.gates import link as gates_link
+from sparktop.operate.launch.inputs.gate_inputs import disk_ask
 
 PASSED, NOTE, WARNING, FAILED, UNKNOWN = State
 SEVERITIES = {Severity.CRITICAL: FAILED, Severity.WARNING: WARNING, Severity.INFO: State.NOTE}
@@ -109,6 +110,14 @@ def handover(kernel: str, total_bytes: int | None, free_bytes: int) -> Facts:
 
 def stored(free_gib: float, total_gib: float = 3700.0) -> Facts:
     return of_host(disks=(Disk(mount="/", total_bytes=gib(total_gib), free_bytes=gib(free_gib)),))
+
+
+def asking_for(tokens: int) -> Facts:
+    """A launch of a model that was made for 40,960 tokens."""
+    told = disk()
+    told["models"][0]["config"] = {"max_position_embeddings": 40960}
+    answers = {disk_ask(node): Answer(value=told) for node in BOTH}
+    return Facts(spark(2), budget=fits(context_tokens=tokens), answers=answers)
 
 
 def lingering(*, engine_user: int = 1000, requires: bool = False, **host_facts: Any) -> Facts:
@@ -301,6 +310,8 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
     (host.judge_clock, PASSED, clock(200.0)),
     (host.judge_clock, WARNING, clock(-400.0)),
     (host.judge_linger, PASSED, lingering(is_lingering=True)),
+    (machine.judge_context, PASSED, asking_for(4096)),
+    (machine.judge_context, WARNING, asking_for(65536)),
     (host.judge_linger, PASSED, lingering(removes_ipc=False)),
     (host.judge_linger, PASSED, lingering(engine_user=0)),
     (machine.judge_handover, PASSED, handover("6.17.0-1032-nvidia", 131072 * 1024, 4096)),
@@ -315,9 +326,7 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("check", "state", "given"), CASES, ids=[f"{row[0].id}-{row[1]}-{index}" for index, row in enumerate(CASES)]
-)
+@over("check, state, given", CASES, ids=[f"{row[0].id}-{row[1]}-{index}" for index, row in enumerate(CASES)])
 def test_all_views_of_a_check_agree(check: Check[Any], state: State, given: Facts) -> None:
     for view, name in check.views.items():
         expected = state

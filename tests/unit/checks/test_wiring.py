@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.table import over
 
 from sparktop.checks.fabric import End, Heard, Shape, judge_wiring, wiring_of
 from sparktop.checks.judgement import State
@@ -77,7 +78,7 @@ def test_a_pair_is_one_with_two_cables_too() -> None:
     assert (found.shape, len(found.cables)) == (Shape.PAIR, 2)
 
 
-@pytest.mark.parametrize(
+@over(
     "links",
     [
         ring(3)[1][:2],  # a chain

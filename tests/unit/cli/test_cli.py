@@ -30,7 +30,7 @@ from sparktop.model.fleet import FleetState
         (["--interval", "0.01", "local"], "out of range"),
         (["a b"], "space"),
         (["spark1", "spark2:99999"], "port"),
-        (["demo", "--scenario", "spin-deadlok"], "spin-deadlock"),
+        (["demo", "spin-deadlok"], "spin-deadlock"),
         (["demo"], "its output is no terminal"),
         (["--config", "/nonexistent.toml", "local"], "no such file"),
         (["--read-only", "demo"], "its output is no terminal"),

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.table import over
 
 from sparktop.cli.commands import BY_NAME
 from sparktop.cli.completion import SHELLS
@@ -100,7 +101,7 @@ HOSTS = ["lab-spark:2222", "spark1", "spark2", "local"]
         ("sparktop rules check st", ["start.sh"]),
         ("sparktop lint 'comp", ["compose file.yml"]),
         ("sparktop --config st", ["start.sh"]),
-        ("sparktop demo --scenario spin", ["spin-deadlock"]),
+        ("sparktop demo spin", ["spin-deadlock"]),
         ("sparktop --theme sparktop-", [theme.name for theme in THEMES]),
         ("sparktop --read-only --interval 2 dem", ["demo"]),
         ("sparktop --interval ", []),
@@ -145,7 +146,7 @@ def test_an_answer_imports_what_it_needs() -> None:
     assert [name for name in loaded if name.startswith(late)] == []
 
 
-@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
+@over("shell", [shell for shell in SHELLS if shutil.which(shell)])
 def test_the_printed_script_is_one_of_that_shell(shell: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(subprocess.run([SPARKTOP, "completion", shell], capture_output=True, text=True).stdout)

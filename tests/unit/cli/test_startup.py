@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from tests.pictures_support import memory, process
 
@@ -17,20 +18,10 @@ from sparktop.observe.node_state import NodeBook
 from sparktop.transport.local import LocalTransport
 
 LATER = (
-    "argcomplete",
-    "asyncssh",
-    "docker",
-    "httpx",
-    "yaml",
-    "ahocorasick_rs",
-    "re2",
-    "zeroconf",
-    "sparktop.probe",
-    "sparktop.transport.ssh.connector",
-    "sparktop.diagnose.kernel.line",
-    "sparktop.model.prospect",
+    "argcomplete", "asyncssh", "docker", "httpx", "yaml", "ahocorasick_rs", "re2", "zeroconf", "sparktop.probe",
+    "sparktop.transport.ssh.connector", "sparktop.diagnose.kernel.line", "sparktop.model.prospect",
     "sparktop.model.recipe",
-)
+)  # fmt: skip
 RULES = ("sparktop.diagnose.rules", "sparktop.diagnose.lint", "sparktop.diagnose.logs", "sparktop.diagnose.catalogue")
 
 
@@ -94,7 +85,7 @@ print(*sys.modules)
     assert [name for name in loaded if name.startswith((*NEEDS_ENGINE, *NEEDS_DOCKER, *NEEDS_ACTION, *UNUSED))] == []
 
 
-async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread() -> None:
+async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread(tmp_path: Path) -> None:
     read_by: list[threading.Thread] = []
     read = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -106,7 +97,7 @@ async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread() -> N
 
     clock = SystemClock()
     book = NodeBook("spark1", clock=clock, changed=lambda _: None)
-    followers = Followers(book, rules=rules)
+    followers = Followers(book, rules=rules, docker_socket=str(tmp_path / "no-docker.sock"))
     followers.start(LocalTransport())
     try:
         await asyncio.sleep(0)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cmdline.change_lines import lines_of, read
 from sparktop.model.change import Change
 
 
-@pytest.mark.parametrize(
-    ("line", "change"),
+@over(
+    "line, change",
     [
         ("--gpu-memory-utilization=0.70", Change(flags={"--gpu-memory-utilization": "0.70"})),
         ("--max-num-seqs 8", Change(flags={"--max-num-seqs": "8"})),
@@ -39,11 +39,12 @@ def test_what_a_line_says(line: str, change: Change) -> None:
     assert read([line], {"TOKEN": "from here"}) == (change, ())
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
+@over(
+    "line, said",
     [
         ("-", "no flag"),
         ("--=1", "no flag"),
+        ("--gpu-memory-utilization=0.80unset NCCL_IB_GID_INDEX", "takes one number"),
         ("- x", "no flag"),
         ("ABSENT", "is not set here"),
         ("two words", "neither a flag nor NAME=value"),

@@ -8,6 +8,7 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cmdline.engine_argv import value_of, without
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagEdits, flag_edits, meaning
@@ -49,7 +50,12 @@ CASES = [
     ("m --served-model-name a b --port 1", {"--served-model-name": None}, "m --port 1"),
     ("m --port 1", {"--model": "other"}, "other --port 1"),
     ("--model m --port 1", {"--model": "other"}, "--model other --port 1"),
-    ("m --bucket-time-to-first-token 0.1 1 5 --port 1", {"--bucket-time-to-first-token": None}, "m --port 1"),
+    ("m --logits-processors a b c --port 1", {"--logits-processors": None}, "m --port 1"),
+    ("m --device-memory-util 0.9", {"--gpu-memory-utilization": "0.7"}, "m --device-memory-util 0.7"),
+    ("m --disable-prefix-caching", {"--enable-prefix-caching": ""}, "m --enable-prefix-caching"),
+    ("m --disable-prefix-caching", {"--no-enable-prefix-caching": None}, "m"),
+    ("m --disable-access-log-for-endpoints /metrics", {"--disable-access-log-for-endpoints": None}, "m"),
+    ("m -n2", {"--nnodes": "1"}, "m -n1"),
     ("m --swap-space 4", {"--swap-space": "-1"}, "m --swap-space=-1"),
     (
         """m --compilation-config '{"mode":3}' --port 1""",
@@ -79,9 +85,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("before", "changes", "after"), CASES, ids=[case[0][:40] + str(case[1])[:40] for case in CASES]
-)
+@over("before, changes, after", CASES, ids=[case[0][:40] + str(case[1])[:40] for case in CASES])
 def test_changes(before: str, changes: dict[str, str | None], after: str) -> None:
     arguments = shlex.split(before)
     assert applied(flag_edits(arguments, VLLM, changes), arguments) == shlex.split(after)
@@ -96,8 +100,8 @@ def test_what_was_and_is() -> None:
     assert not flag_edits(["m", "--dtype", "auto"], VLLM, {"--dtype": "auto"}).changed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "changes", "words"),
+@over(
+    "arguments, changes, words",
     [
         (["--odd-switch", "org/model"], {"--odd-switch": None}, "the model"),
         (["m", "--compilation-config", "3"], {"-cc.mode": "0"}, "no JSON object"),
@@ -115,6 +119,8 @@ def test_sglang_spellings() -> None:
     arguments = shlex.split("--model-path m --tp 2 --mem-fraction-static 0.85")
     made = flag_edits(arguments, SGLANG, {"--tp-size": None, "--mem-fraction-static": "0.75", "--model": "n"})
     assert applied(made, arguments) == shlex.split("--model-path n --mem-fraction-static 0.75")
+    arguments = shlex.split("--model-path m --cuda-graph-bs 1 2 4")  # of 0.5.12, which the table doesn't have
+    assert applied(flag_edits(arguments, SGLANG, {"--cuda-graph-bs": None}), arguments) == ["--model-path", "m"]
 
 
 LINES = [
@@ -181,7 +187,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("case", LINES, ids=[" ".join(case[0] + case[1])[:50] for case in LINES])
+@over("case", LINES, ids=[" ".join(case[0] + case[1])[:50] for case in LINES])
 def test_command_lines(case: tuple[list[str], list[str], dict[str, str], dict[str, str], list[str], list[str]]) -> None:
     entrypoint, command, flags, environment, entrypoint_after, command_after = case
     made = changed(entrypoint, command, flags, environment)
@@ -189,8 +195,8 @@ def test_command_lines(case: tuple[list[str], list[str], dict[str, str], dict[st
     assert [word.lstrip() for word in made.command] == [word.lstrip() for word in command_after]
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
+@over(
+    "command, words",
     [
         (["bash", "-c", 'vllm serve m "$@"'], "shell variable"),
         (["bash", "-c", "vllm serve m $EXTRA"], "shell variable"),
@@ -293,8 +299,8 @@ def test_json_keys_are_set_inside(whole: dict[str, int], value: int) -> None:
     assert json.loads(after[2]) == {**whole, "some_key": value}
 
 
-@pytest.mark.parametrize(
-    ("words", "name", "value", "without_it"),
+@over(
+    "words, name, value, without_it",
     [
         ("vllm serve m --port 1 --port 2", "port", "2", "vllm serve m"),
         ("vllm serve m -tp 2", "tensor-parallel-size", "2", "vllm serve m"),

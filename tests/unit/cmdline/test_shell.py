@@ -9,12 +9,14 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cmdline import variables
 from sparktop.cmdline.shell import (
-    MAX_VALUE_CHARS,
+    MAX_SUBSTITUTED,
     Unclear,
     UnclosedQuote,
+    Variables,
     commands,
     filled,
     plain_words,
@@ -24,7 +26,7 @@ from sparktop.cmdline.source import Document, Word
 
 
 def words_of(text: str) -> list[list[str]]:
-    variables: dict[str, list[Word]] = {}
+    variables = Variables()
     found = []
     for words in commands(Document("t", text).whole, variables):
         first, equals, _ = words[0].text.partition("=")
@@ -34,8 +36,8 @@ def words_of(text: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         ("a b  c", [["a", "b", "c"]]),
         ("a \\\n  b # not this\nc", [["a", "b"], ["c"]]),
@@ -67,7 +69,7 @@ def test_a_compose_command_has_no_operators_and_its_dollars_are_doubled() -> Non
 
 def test_a_word_knows_where_it_stands_through_quotes_and_variables() -> None:
     text = "U='0.9'\nrun --u \"$U\" 'b c'"
-    variables: dict[str, list[Word]] = {}
+    variables = Variables()
     found = []
     for words in commands(Document("t", text).whole, variables):
         if words[0].text.startswith("U="):
@@ -81,17 +83,17 @@ def test_a_word_knows_where_it_stands_through_quotes_and_variables() -> None:
 
 def test_an_open_quote_is_an_error_where_a_shell_would_say_so() -> None:
     with pytest.raises(UnclosedQuote) as raised:
-        list(commands(Document("t", "a\nb 'c").whole, {}, strict=True))
+        list(commands(Document("t", "a\nb 'c").whole, Variables(), strict=True))
     assert raised.value.offset == 4
 
 
 def test_a_variable_that_doubles_again_and_again_stays_bounded() -> None:
     text = "a=xxxxxxxxxxxxxxxx\n" + "a=$a$a\n" * 40 + "run $a"
-    assert len(words_of(text)[-1][1]) <= 2 * MAX_VALUE_CHARS
+    assert len(words_of(text)[-1][1]) <= MAX_SUBSTITUTED
 
 
 def test_values_keep_their_quotes_and_spaces() -> None:
-    assert filled(Document("t", "'a' ${X:-b c}").whole, {}).text == "'a' b c"
+    assert filled(Document("t", "'a' ${X:-b c}").whole).text == "'a' b c"
 
 
 PLAIN = st.text(alphabet=string.ascii_letters + string.digits + "-_=./:,{}[]", min_size=1, max_size=8).filter(
@@ -102,14 +104,14 @@ PLAIN = st.text(alphabet=string.ascii_letters + string.digits + "-_=./:,{}[]", m
 @given(st.lists(PLAIN, min_size=1, max_size=6))
 def test_what_python_quotes_is_read_back(texts: list[str]) -> None:
     source = Document("t", " ".join(shlex.quote(text + " '\"$") for text in texts)).whole
-    (words,) = list(commands(source, {}))
+    (words,) = list(commands(source, Variables()))
     assert [word.text for word in words] == [text + " '\"$" for text in texts]
 
 
-@pytest.mark.parametrize("part", ["$(", "${a:-", "(", "((", "$((", "<(", "a=(", "`", "[[ ", '"$(', "<<E "])
+@over("part", ["$(", "${a:-", "(", "((", "$((", "<(", "a=(", "`", "[[ ", '"$(', "<<E "])
 def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
     text = part * 3000
-    drafted = list(commands(Document("t", text).whole, {}))
+    drafted = list(commands(Document("t", text).whole, Variables()))
     assert all(drafted), "a command has words"
     words = plain_words(Document("t", text).whole)
     assert sum(len(word.text) for word in words) <= len(text)
@@ -119,13 +121,13 @@ def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
 
 @given(st.text(alphabet="ab=$(){}[]'\"\\`<>|&;# \n\t1@*:-+?", max_size=80))
 def test_any_text_comes_to_an_end(text: str) -> None:
-    for words in commands(Document("t", text).whole, {"a": [Word("x y")]}):
+    for words in commands(Document("t", text).whole, Variables({"a": [Word("x y")]})):
         for word in words:
             if word.span:
                 assert 0 <= word.span[0] < word.span[1] <= len(text)
     for word in plain_words(Document("t", text).whole):
         assert word.span is None or 0 <= word.span[0] < word.span[1] <= len(text)
-    assert len(filled(Document("t", text).whole, {}).text) <= len(text)
+    assert len(filled(Document("t", text).whole).text) <= len(text)
 
 
 @pytest.mark.parametrize("form", ["", "-", ":-", "+", ":+", "?", ":?"])
@@ -133,7 +135,7 @@ def test_any_text_comes_to_an_end(text: str) -> None:
 def test_a_reference_becomes_the_same_in_a_draft_as_in_compose(form: str, value: str | None) -> None:
     template = f"a${{X{form}{'other' if form else ''}}}b"
     by_compose = variables.filled(template, {} if value is None else {"X": value})
-    in_a_draft = filled(Document("t", template).whole, {} if value is None else {"X": [Word(value)]}).text
+    in_a_draft = filled(Document("t", template).whole, Variables({} if value is None else {"X": [Word(value)]})).text
     if value is not None or form in ("-", ":-"):
         assert by_compose in (in_a_draft, None)
         assert (by_compose is None) == (form == ":?" and value == "")

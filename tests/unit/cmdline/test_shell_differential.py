@@ -39,12 +39,8 @@ _REDIRECTIONS = (
     "2>&-", "2>&-a", ">'o 4'", '>"o5"', "{fd}>o6", "12>o7", "a2>o8", ">o\\ 9",
 )  # fmt: skip
 _HEREDOC_ENDS = (
-    ("E", "E", True),
-    ("'E F'", "E F", False),
-    ("\\E", "E", False),
-    ('E"F"', "EF", False),
-    ("-E", "E", True),
-)
+    ("E", "E", True), ("'E F'", "E F", False), ("\\E", "E", False), ('E"F"', "EF", False), ("-E", "E", True),
+)  # fmt: skip
 _HEREDOC_ROWS = ("$(", "`", "c8 no", "'", "\\\\", "a\\", "\tE2", "# x")
 COMPOUND = (
     "case x in y) c9;; x|z) c0 a ;; esac; c1",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
+from sparktop.cmdline.shell import Variables
 from sparktop.cmdline.source import Word
 from sparktop.cmdline.systemd import LIVE, Unreadable, draft_words, joined, settings, split
 
 
 def drafted(text: str) -> list[str]:
-    variables = {"A": Word("x y"), "B": Word("b")}
+    variables = Variables({"A": [Word("x y")], "B": [Word("b")]})
     return [word.text for word in draft_words(Word(text, range(len(text))), variables)]
 
 
-@pytest.mark.parametrize(
-    ("line", "strict", "draft"),
+@over(
+    "line, strict, draft",
     [
         ("p g\\ h", None, ["p", "g h"]),
         ('p "say \\"hi\\"" it\\\'s %i', ["p", 'say "hi"', "it's", "\ue001i"], ["p", 'say "hi"', "it's", "%i"]),

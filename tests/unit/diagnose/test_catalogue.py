@@ -44,12 +44,8 @@ def test_what_follows_from_what_names_rules_that_there_are() -> None:
 def test_every_card_says_where_it_holds_and_where_it_comes_from() -> None:
     assert [card.id for card in cards() if not card.title or not card.scope] == []
     umbrellas = {
-        "engine.log",
-        "engine.log-of-a-hang",
-        "engine.log-of-unequal-memory",
-        "engine.log-of-another-rank",
-        "kernel.log",
-        "config.running",
-    }
+        "engine.log", "engine.log-of-a-hang", "engine.log-of-unequal-memory", "engine.log-of-another-rank",
+        "kernel.log", "config.running",
+    }  # fmt: skip
     # What these say has cards of its own.
     assert [card.id for card in cards() if not card.sources and card.id not in umbrellas] == []

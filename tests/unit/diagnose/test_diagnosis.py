@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, MAX_GONE, RESOLVED_KEPT_S, Diagnosis
 from sparktop.diagnose.findings import ordered
@@ -108,8 +108,8 @@ def test_a_note_that_goes_is_no_news() -> None:
     assert diagnosis.update(picture(9)) == ()
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "phases"),
+@over(
+    "before, after, phases",
     [
         (("spark2",), ("spark1", "spark2"), [Phase.FIRING]),
         (("spark1", "spark2"), ("spark2",), [Phase.FIRING]),
@@ -156,7 +156,7 @@ def test_nobody_is_told_to_restart_what_is_well_again() -> None:
     assert [remedy.action for remedy in resolved.remedies] == ["relaunch", None, "guard"]
 
 
-@pytest.mark.parametrize(("by_samples", "phase"), [(False, Phase.FIRING), (True, Phase.RESOLVED)])
+@over("by_samples, phase", [(False, Phase.FIRING), (True, Phase.RESOLVED)])
 def test_the_first_sample_after_a_silence_settles_what_is_judged_by_samples(by_samples: bool, phase: Phase) -> None:
     scripted = Scripted("memory.falling", by_samples=by_samples)
     diagnosis = Diagnosis([scripted.rule])

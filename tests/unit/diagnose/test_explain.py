@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_text import unclean
+from tests.table import over
 
 from sparktop.diagnose.explain import DOCUMENT_CHARS, STREAMS, Explanation, explain_together
 from sparktop.diagnose.logs.rule import LogRule, shipped
@@ -97,7 +98,7 @@ def test_whatever_carries_a_line_it_is_read(wrap, line: str) -> None:  # type: i
     assert names(explained(f"before\n{wrap(line)}\nafter\n")) == plain
 
 
-@pytest.mark.parametrize(
+@over(
     "encode",
     [
         lambda text: text.encode("utf-16"),
@@ -166,6 +167,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
     assert unclean(explained(data)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_the_text() -> None:
     def resident_kib() -> int:
@@ -186,7 +188,7 @@ def test_memory_does_not_grow_with_the_text() -> None:
 SAID = "CUDA out of memory\\n\\nRuntimeError: CUDA error: device-side assert triggered\\n[1.0] NVRM: Xid (PCI:01): 79"
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         f"INFO 01-31 19:05:39 [logger.py:43] Received request chatcmpl-7b: prompt: '{SAID}', params: SamplingParams()",
@@ -199,3 +201,32 @@ SAID = "CUDA out of memory\\n\\nRuntimeError: CUDA error: device-side assert tri
 def test_what_clients_and_models_say_is_no_failure(line: str) -> None:
     assert explained(line) == ()
     assert explained(SAID.replace("\\n", "\n")) != ()
+
+
+STOP = "2026-11-28T00:10:00.1Z (APIServer pid=1) INFO 11-28 [a.py:254] [shutdown] API server: shutdown triggered"
+START = '[{"State": {"Status": "exited", "ExitCode": 1,\n "StartedAt": "2026-11-28T00:24:04.5Z"}}]'
+AGAIN = "2026-11-28T00:24:05.1Z OSError: [Errno 98] Address already in use"
+
+
+def test_a_containers_start_begins_a_run_of_what_was_logged_later() -> None:
+    assert explained(f"{STOP}\n{AGAIN}") == ()
+    assert "start.port-in-use" in names(explained(f"{START}\n{STOP}\n{AGAIN}"))
+    earlier = AGAIN.replace("T00:24:05", "T00:11:00")
+    assert "start.port-in-use" not in names(explained(f"{START}\n{STOP}\n{earlier}"))
+
+
+def test_the_lines_of_two_runs_that_docker_joined_are_parted() -> None:
+    (found,) = explained(f"2026-11-28T00:10:00.1Z see https://nanobind/refleaks.html{AGAIN}")
+    assert found.evidence[0].text == AGAIN.partition(" ")[2]
+
+
+def test_a_step_names_the_port_that_the_log_does() -> None:
+    begun = "(APIServer pid=1) INFO 11-28 [api_utils.py:286] non-default args: {'model_tag': '/m', 'port': 8100}"
+    (found,) = explained(f"{begun}\nOSError: [Errno 98] Address already in use")
+    assert any(":8100" in step for remedy in found.remedies for step in remedy.steps)
+
+
+def test_a_remedy_takes_out_every_flag_that_is_gone() -> None:
+    (found,) = explained("vllm: error: unrecognized arguments: --swap-space 4 --cuda-graph-sizes 1 2")
+    assert found.remedies[0].change is not None
+    assert found.remedies[0].change.flags == {"--swap-space": None, "--cuda-graph-sizes": None}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.container_exit import ending_of, endings
-from sparktop.diagnose.logs.names import names
+from sparktop.diagnose.names import names
 from sparktop.diagnose.outputs import reader as outputs
 from sparktop.diagnose.outputs.capture_end import UNFINISHED
 from sparktop.model.event import Severity
@@ -49,8 +49,8 @@ def found(text: str) -> list[tuple[str, str]] | None:
     return None if said is None else [(one.rule, one.severity.value) for one in said]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         (inspect("running"), []),
         (inspect("exited", 0), []),
@@ -87,8 +87,8 @@ CONTAINER ID   IMAGE                      COMMAND                  CREATED      
 """
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
+@over(
+    "status, expected",
     [
         ("Up 3 hours", []),
         ("Up 3 hours (healthy)", []),
@@ -151,8 +151,8 @@ def smi(
     return SMI.format(name=name, ecc=ecc, temp=temp, state=state, power=power, busy=busy)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         (smi(), []),
         (smi(power="3W", busy="0%", state="P8"), []),
@@ -184,8 +184,8 @@ def answer(content: str | None, finish: str = "stop", reasoning: str | None = No
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         (answer("Hello"), []),
         (answer("Hello", "length"), []),
@@ -253,8 +253,8 @@ def test_a_containers_state_alone_is_told_like_the_whole() -> None:
 BAR = "Capturing batches (bs={bs} avail_mem=9.00 GB):  40%|████      | {done}/36 [00:05<00:09,  3.1it/s]"
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
+@over(
+    "counts, expected",
     [((14, 14), [UNFINISHED.id]), ((13, 14), []), ((36, 36), []), ((0,), [UNFINISHED.id])],
 )
 def test_a_capture_that_still_moved_was_only_cut_off(counts: tuple[int, ...], expected: list[str]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-import pytest
 from tests.kernel_support import XID, log
 from tests.pictures_support import (
     BOOT_S,
@@ -20,6 +19,7 @@ from tests.pictures_support import (
     process,
     rules_on,
 )
+from tests.table import over
 from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, QWEN
 from tests.ui.look import clock_of_pictures
@@ -118,7 +118,7 @@ def asked(findings: Iterable[Finding]) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("text", KERNEL_LINES, ids=lambda text: text[:50])
+@over("text", KERNEL_LINES, ids=lambda text: text[:50])
 def test_a_kernel_event_in_other_words_asks_for_the_same(text: str) -> None:
     for ago_s in (5.0, 3000.0):
         events = log(text, text, "mlx5_core 0000:01:00.0 enp1s0f0np0: Link up", ago_s=ago_s)
@@ -158,7 +158,7 @@ FLEETS = {
 }
 
 
-@pytest.mark.parametrize("fleet", FLEETS.values(), ids=FLEETS.keys())
+@over("fleet", FLEETS.values(), ids=FLEETS.keys())
 def test_a_finding_in_other_words_offers_the_same_targets(fleet: FleetState) -> None:
     findings = claims(live_rules(), fleet)
     assert any(remedy.action for finding in findings for remedy in finding.remedies)
@@ -199,7 +199,7 @@ def tones(lines: Sequence[Line]) -> list[list[tuple[int, str]]]:
     return [[(len(text), tone) for text, tone in line.runs] for line in lines]
 
 
-@pytest.mark.parametrize("fleet", FLEETS.values(), ids=FLEETS.keys())
+@over("fleet", FLEETS.values(), ids=FLEETS.keys())
 def test_findings_in_other_words_have_the_same_choices_and_colours(fleet: FleetState) -> None:
     findings = claims(live_rules(), fleet)
     for finding, in_other_words in zip(findings, reworded(tuple(findings)), strict=True):
@@ -226,7 +226,7 @@ def drafts() -> list[Draft]:
     ]
 
 
-@pytest.mark.parametrize("number", range(4))
+@over("number", range(4))
 def test_a_prospect_in_other_words_has_the_same_rows_and_colours(number: int) -> None:
     fleet, draft = pictures.decode(clock_of_pictures()), drafts()[number]
     answer = launches.answer(draft.request(fleet, {}))
@@ -297,7 +297,7 @@ def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> Non
     assert by_hand(in_other_words) == tuple(text.translate(OTHER) for text in by_hand(run))
 
 
-@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.CUT_OFF])
+@over("state", [state for state in RunState if state is not RunState.CUT_OFF])
 def test_a_run_in_other_words_is_drawn_alike(state: RunState) -> None:
     steps = tuple(
         StepRun(step=step, state=StepState.DONE, detail="a/b.tar.gz; 2 things missing: x", brief="b.tar.gz; 2 missing")

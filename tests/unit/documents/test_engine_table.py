@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.pictures_support import picture
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import rank, spark
 
 from sparktop.documents.engine_table import engine_rows, state_cell
@@ -15,8 +15,8 @@ from sparktop.model.finding import Finding
 from sparktop.operate.run.wait import figures
 
 
-@pytest.mark.parametrize(
-    ("head", "worker", "shown"),
+@over(
+    "head, worker, shown",
     [
         (EngineState.SERVING, EngineState.UNKNOWN, EngineState.READY),
         (EngineState.READY, EngineState.LOADING, EngineState.READY),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 
 
-@pytest.mark.parametrize(
-    ("title", "brief", "shown"),
+@over(
+    "title, brief, shown",
     [
         ("The drivers differ: 580.142 on spark1, 580.95.05 on spark2", "580.142 and 580.95.05", False),
         ("vllm-coder is in a restart loop: 8 restarts", "8 restarts", False),

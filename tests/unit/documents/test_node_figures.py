@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.pictures_support import engine, node
+from tests.table import over
 
 from sparktop.documents.node_figures import collectors, empty_line, headline_tone
 from sparktop.model.engine import EngineState
@@ -16,8 +16,8 @@ FAR = [(-900.0, 45.0), (-5.0, 45.0), (-2.0, 26.0), (0.0, 14.0)]
 LITTLE = [(-900.0, 16.0), (-5.0, 16.0), (-2.0, 15.0), (0.0, 14.0)]
 
 
-@pytest.mark.parametrize(
-    ("state", "up_s", "falls", "empty_in_s", "words"),
+@over(
+    "state, up_s, falls, empty_in_s, words",
     [
         (EngineState.SERVING, 900.0, FAR, 7.0, "empty in 0:07"),
         (EngineState.SERVING, 900.0, FAR, 138.0, ""),

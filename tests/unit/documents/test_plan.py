@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.documents.plan import plan_lines
 from sparktop.model.plan import Difference, OnFailure, Plan, Remote, Request, Risk, Step
@@ -35,8 +35,8 @@ def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("on_failure", "heading"),
+@over(
+    "on_failure, heading",
     [
         (OnFailure.STOP, "Rollback, offered if a step fails"),
         (OnFailure.ROLL_BACK, "Rollback, if it fails"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests import pictures_support as made
+from tests.table import over
 
 from sparktop.documents.process_table import SORTS, ProcessColumn, columns, facts, row_line, rows, summary
 from sparktop.model.fleet import FleetState
@@ -34,8 +34,8 @@ def test_the_largest_holder_is_first() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("by", "first"),
+@over(
+    "by, first",
     [(ProcessColumn.GPU, "VLLM::EngineCore"), (ProcessColumn.RESIDENT, "python3"), (ProcessColumn.SWAP, "python3")],
 )
 def test_the_table_is_sorted_by_the_column_asked_for(by: ProcessColumn, first: str) -> None:
@@ -62,7 +62,7 @@ def test_a_process_stuck_in_the_kernel_is_marked_and_told() -> None:
     assert dict(facts(row))["swapped"] == "2.0 GiB"
 
 
-@pytest.mark.parametrize("width", [48, 76, 84, 90, 100, 200])
+@over("width", [48, 76, 84, 90, 100, 200])
 def test_rows_fit_and_stand_under_their_heading(width: int) -> None:
     shown = columns(width, nodes=2)
     head = heading(shown, " ")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.pictures_support import WALL_S, node
+from tests.table import over
 
 from sparktop.documents.status import guard_line
 from sparktop.model.guard import GuardPhase, GuardState
 
 
-@pytest.mark.parametrize(
-    ("phase", "ago_s", "is_told"),
+@over(
+    "phase, ago_s, is_told",
     [
         (GuardPhase.DISARMED, 30.0, True),
         (GuardPhase.DISARMED, 600.0, False),

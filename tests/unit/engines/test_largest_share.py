@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests import pictures_support as made
 from tests import restart_support as restarts
+from tests.table import over
 
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.engines.memory_target import largest_share, literal_flags
@@ -27,8 +28,8 @@ def node(name: str = "spark1", baseline_gib: float = 100.0, **more: Any) -> Node
     )
 
 
-@pytest.mark.parametrize(
-    ("nodes", "share"),
+@over(
+    "nodes, share",
     [
         ([node()], 0.63),  # (100 - 20 - 3) / 121.7
         ([node(baseline_gib=95.0)], 0.59),
@@ -46,8 +47,8 @@ def sglang(name: str = "spark1", share: str = "0.85", **more: Any) -> NodeView:
     return node(name, engines=(made.engine(kind=EngineKind.SGLANG, argv=argv),), **more)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "share", "says"),
+@over(
+    "nodes, share, says",
     [
         ([sglang()], 0.74, "of 100.0 GiB"),  # (100 - 20 - 6) / 100
         ([sglang(), sglang("spark2", baseline_gib=80.0)], 0.67, "of 80.0 GiB"),  # the poorer decides for both

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests import pictures_support as made
 from tests.recipe_support import SHIPPED, seats_for, shipped
 from tests.restart_support import spark
+from tests.table import over
 
 from sparktop.engines.memory_needs import HOST_BYTES, PROCESSES_BYTES, overhead_bytes, overhead_of
 from sparktop.engines.memory_target import SLACK_BYTES, asked_bytes, gib_option, memory_target, reachable_bytes
@@ -34,8 +35,8 @@ def test_it_is_what_the_engine_asks_for_and_a_reserve() -> None:
     assert target.warnings == ()
 
 
-@pytest.mark.parametrize(
-    ("argv", "image", "version", "beside_gib"),
+@over(
+    "argv, image, version, beside_gib",
     [
         (("vllm", "serve", "M"), "nvcr.io/nvidia/vllm:26.05.post1-py3", None, 3),  # 0.21 counts its graphs
         (("vllm", "serve", "M"), "me/vllm:mine", "0.21.0", 3),
@@ -58,7 +59,7 @@ def test_what_it_takes_beside_its_share(argv, image, version, beside_gib) -> Non
     assert f"{beside_gib}.0 GiB more for {'graphs and' if beside_gib > 3 else 'its'} processes" in said
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@over("name", SHIPPED)
 def test_a_restart_counts_beside_the_share_what_the_launch_of_it_did(name: str) -> None:
     recipe = shipped(name)
     order = Order(recipe=recipe)
@@ -74,7 +75,7 @@ def test_it_is_never_above_what_the_machine_had_after_its_boot() -> None:
     target = memory_target(engine, spark(engines=(engine,), baseline_gib=108.0))
     assert target is not None
     assert target.target_bytes == 108 * GIB - SLACK_BYTES
-    assert "the host has little left" in target.warnings[0]
+    assert "little left" in target.warnings[0]
     assert "110.4 GiB" in target.warnings[0]
 
 
@@ -83,7 +84,7 @@ def test_what_the_engine_s_own_check_wants_is_waited_for_while_it_can_be_had() -
     target = memory_target(engine, spark(engines=(engine,), baseline_gib=111.0))
     assert target is not None
     assert target.target_bytes == target.asked_bytes
-    assert "the host has little left" in target.warnings[0]
+    assert "little left" in target.warnings[0]
 
 
 def test_what_it_asks_for_and_no_machine_has_is_said() -> None:
@@ -114,8 +115,8 @@ def test_what_other_engines_hold_is_not_expected_back() -> None:
     assert 116 * GIB - reachable >= 30 * GIB
 
 
-@pytest.mark.parametrize(
-    ("argv", "version", "expected"),
+@over(
+    "argv, version, expected",
     [
         (("vllm", "serve", "M"), "0.19.0", 0.90),
         (("vllm", "serve", "M"), "0.33.0", 0.92),
@@ -135,7 +136,8 @@ def test_sglang_s_share_is_of_what_can_be_available_and_has_its_own_name() -> No
     engine = made.engine(kind=EngineKind.SGLANG, argv=argv)
     size, why = asked_bytes(engine, spark(engines=(engine,), baseline_gib=108.0))
     assert size == int(0.75 * 108 * GIB)
-    assert why == "--mem-fraction-static 0.75 of the 108.0 GiB that can be available"
+    assert "--mem-fraction-static 0.75" in why
+    assert "108.0 GiB" in why
 
 
 def test_sglang_s_share_is_of_all_memory_where_nothing_tells_what_can_be_available() -> None:
@@ -161,8 +163,8 @@ def test_own_figure_wins_and_is_warned_of() -> None:
     assert low is not None
     assert high is not None
     assert (low.target_bytes, high.target_bytes) == (20 * GIB, 120 * GIB)
-    assert "less than the 85.2 GiB" in low.warnings[0]
-    assert "at most 116.0 GiB can become free" in high.warnings[0]
+    assert "85.2 GiB" in low.warnings[0]
+    assert "116.0 GiB" in high.warnings[0]
 
 
 def test_node_without_a_sample_has_no_target() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.engines.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, parse
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
@@ -125,18 +125,41 @@ def test_sglang_prefers_the_counters_that_move_while_a_request_runs() -> None:
         ("sglang:realtime_tokens_total", rank + ',mode="decode"', 3000.0),
     ]
     new = metrics(sglang(*rows), EngineKind.SGLANG)
-    assert (new.prompt_tokens, new.generation_tokens) == (6000.0, 3000.0)
+    assert (new.prompt_tokens, new.generation_tokens) == (4500.0, 3000.0)
     assert (new.prefix_queries, new.prefix_hits) == (6000.0, 1500.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "state", "words"),
+def test_prompt_tokens_are_those_computed() -> None:
+    by_source = "".join(
+        f'vllm:prompt_tokens_by_source_total{{engine="0",model_name="m",source="{source}"}} {tokens}\n'
+        for source, tokens in (("local_compute", 300.0), ("local_cache_hit", 700.0), ("external_kv_transfer", 0.0))
+    )
+    assert metrics(VLLM + by_source, EngineKind.VLLM).prompt_tokens == 300.0
+
+
+def test_sglang_with_priorities_counts_its_total_alone() -> None:
+    labels = RANKS.format(tp=0, pp=0)
+    rows = [
+        ("sglang:num_running_reqs", f'{labels},priority="{one}"', n) for one, n in (("", 4.0), ("1", 3.0), ("9", 1.0))
+    ]
+    assert metrics(sglang(*rows), EngineKind.SGLANG).running == 4.0
+
+
+def test_sglang_before_its_first_request_has_names_without_figures() -> None:
+    found = parse(sglang(("sglang:process_cpu_seconds_total", 'component="scheduler"', 8.1)), EngineKind.SGLANG, 1.0)
+    assert isinstance(found, NotMetrics)
+    assert found.state is EndpointState.NO_FIGURES
+    assert "no sglang: names" not in found.reason
+
+
+@over(
+    "text, state, words",
     [
         (b"<!DOCTYPE html><html>[/x]</html>", EndpointState.NOT_METRICS, "a page"),
         (b'{"detail":"Not Found"}', EndpointState.NOT_METRICS, "a page"),
         (b"", EndpointState.NOT_METRICS, "can't be read"),
         (b"\xff\xfe\x00\x01", EndpointState.NOT_METRICS, "can't be read"),
-        (b"# HELP x y\n# TYPE python_info gauge\npython_info 1.0\n", EndpointState.NO_METRICS, "--disable-log-stats"),
+        (b"# HELP x y\n# TYPE python_info gauge\npython_info 1.0\n", EndpointState.NO_FIGURES, "--disable-log-stats"),
     ],
 )
 def test_what_is_no_metrics(text: bytes, state: EndpointState, words: str) -> None:
@@ -191,7 +214,7 @@ def test_any_broken_samples_are_an_answer(rows: list[tuple[str, str]], kind: Eng
     assert isinstance(parse(text.encode(), kind, 0.0), EngineMetrics | NotMetrics)
 
 
-@pytest.mark.parametrize("value", ["1e308", "-1e308", "9" * 400, "+Inf", "1e99"])
+@over("value", ["1e308", "-1e308", "9" * 400, "+Inf", "1e99"])
 def test_a_value_out_of_bounds_is_a_gap(value: str) -> None:
     found = metrics(f"vllm:num_requests_running {value}\nvllm:num_requests_waiting 1\n", EngineKind.VLLM)
     assert found.running is None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests import pictures_support as made
 from tests.restart_support import ended, head, two, worker
+from tests.table import over
 
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
 from sparktop.engines.ranks import teams
@@ -42,7 +42,7 @@ def test_with_ray_the_head_is_started_first() -> None:
     assert [rank.engine.name for rank in start_order(team)] == ["ray-head", "ray-worker"]
 
 
-@pytest.mark.parametrize(("image", "expected"), [("vllm-node:latest", "0.21.0"), ("vllm-node:old", None)])
+@over("image, expected", [("vllm-node:latest", "0.21.0"), ("vllm-node:old", None)])
 def test_a_worker_has_the_version_of_its_head_by_their_image(image: str, expected: str | None) -> None:
     """It serves no HTTP, and a pair's two memory targets would differ by CUDA graphs that their share includes."""
     first = replace(head(), version="0.21.0", container=made.container("vllm-head", image="vllm-node:latest"))
@@ -64,7 +64,7 @@ def test_sglang_ranks_meet_at_one_address() -> None:
     assert names(ranks("a", "spark1", fleet)) == [("spark1", "a", True), ("spark2", "b", False)]
 
 
-@pytest.mark.parametrize(
+@over(
     "other",
     [
         made.engine("alone"),

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.faults.draw import ACTIONS, FAULTS, drawn
 from tests.faults.judge import Box, Facts, Promise, Told, problems
+from tests.table import over
 
 VLLM = Box(node="spark1", container_id="a" * 64, name="vllm", status="running", policy="always")
 DONE = Told(code=0, state="done", at_wall_s=1000.0, said="✓ Restart policy of vllm back to always")
@@ -125,12 +125,12 @@ FALSE: dict[str, tuple[Facts, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TRUE)
+@over("name", TRUE)
 def test_what_is_so_is_no_lie(name: str) -> None:
     assert problems(TRUE[name]) == ()
 
 
-@pytest.mark.parametrize("name", FALSE)
+@over("name", FALSE)
 def test_what_is_not_so_is_found(name: str) -> None:
     found, words = FALSE[name]
     assert any(words in one for one in problems(found)), problems(found)

@@ -26,7 +26,7 @@ from sparktop.errors import TransportError, UsageError
 from sparktop.headless.act import ActArguments, OutputOptions, act
 from sparktop.headless.interrupted import take_up
 from sparktop.model.change import Change
-from sparktop.model.engine import Containers
+from sparktop.model.engine import Containers, Endpoint, EndpointState
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
@@ -82,6 +82,39 @@ async def test_a_dry_run_prints_the_plan_and_runs_nothing(capsys: pytest.Capture
     ):  # fmt: skip
         assert wanted in out
     assert side.executions == ()
+
+
+async def test_a_measurement_is_planned_once_a_running_engine_was_asked() -> None:
+    """Without its figures it is refused, as where they are off; what stops one that hangs doesn't wait."""
+    state = pictures.PICTURES["one"](clock_of_pictures())
+    watch = pictures.FakeWatch(with_endpoint(state, EndpointState.NOT_ASKED))
+    planned: list[EndpointState] = []
+
+    class Plans(Side):
+        async def plan(self, request: Request) -> Plan | Refusal:
+            planned.append(watch.state.nodes[0].engines[0].endpoint.state)  # type: ignore[union-attr]
+            return await super().plan(request)
+
+    def made(publish: Callable[[FleetState], None]) -> Any:
+        def answers() -> None:
+            watch.state = with_endpoint(state, EndpointState.OK)
+            publish(watch.state)
+
+        asyncio.get_running_loop().call_later(0.05, answers)
+        return watch, Plans()
+
+    for name in ("prove-endpoint", "safe-restart"):
+        watch.state = with_endpoint(state, EndpointState.NOT_ASKED)
+        await act(made, asked(name), output=OutputOptions(timeout_s=60, is_dry=True), secret=nobody)
+    assert planned == [EndpointState.OK, EndpointState.NOT_ASKED]
+
+
+def with_endpoint(state: FleetState, answer: EndpointState) -> FleetState:
+    """The picture's first engine after its endpoint gave this answer."""
+    node, *others = state.nodes
+    engine, *rest = node.engines
+    endpoint = Endpoint(host="127.0.0.1", port=8000, state=answer)
+    return replace(state, nodes=(replace(node, engines=(replace(engine, endpoint=endpoint), *rest)), *others))
 
 
 async def test_what_a_killed_console_has_left_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 from tests.ui.operating import FakeOperating
@@ -192,7 +193,7 @@ def test_act_leads_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sparktop launch RECIPE HOST" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("pair", ["note=sk-proj-abcdefghijklmnopqrstuv", "api_key=x", "HF_TOKEN=x"])
+@over("pair", ["note=sk-proj-abcdefghijklmnopqrstuv", "api_key=x", "HF_TOKEN=x"])
 def test_a_secret_is_refused_as_an_argument(pair: str) -> None:
     with pytest.raises(UsageError, match="looks like a secret") as why:
         _values([pair])
@@ -249,9 +250,7 @@ def test_a_file_that_others_can_read_is_told_and_one_that_was_asked_for_is_an_er
     found = _secrets(shelf.recipe("mine"), None)
     assert found.values == {}
     (problem,) = found.problems
-    assert (
-        problem.text == f"{open_to_all} is readable by other users, so sparktop didn't read it: chmod 600 {open_to_all}"
-    )
+    assert problem.text.endswith(f"chmod 600 {open_to_all}")
     with pytest.raises(ConfigError, match="chmod 600") as why:
         _secrets(shelf.recipe("mine"), open_to_all)
     assert str(open_to_all) in str(why.value)
@@ -271,4 +270,4 @@ async def test_why_a_secret_is_not_taken_is_not_masked_itself(capsys: pytest.Cap
     assert await run(side, Launch(order=Order(recipe=recipe(QWEN))), is_dry=True) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert f"✖ secrets - {problem} " in said
-    assert "give VLLM_API_KEY on one line" in said
+    assert "VLLM_API_KEY" in said

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from tests.pictures_support import process
+from tests.table import over
 
 from sparktop.documents.finding import pages
 from sparktop.documents.snapshot import snapshot_lines
-from sparktop.headless.status import HELD_S, as_data, exit_code, status
+from sparktop.headless.status import HELD_S, as_data, exit_code, has_looked_at_desktop, settled, status
 from sparktop.headless.terminal import drawn
-from sparktop.model.engine import Containers
+from sparktop.model.engine import NOT_ASKED, Containers, Engine, EngineKind, EngineRates, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Forward, Link, LinkState, NodeView
@@ -126,8 +128,12 @@ def test_an_unreachable_node_is_three() -> None:
 
 
 def test_everything_in_the_picture_can_be_written() -> None:
-    state = FleetState(nodes=(view(), view("spark2", LinkState.STALE)))
-    assert json.loads(json.dumps(as_data(state)))["nodes"][1]["link"] == "stale"
+    rates = EngineRates(itl_p50_s=0.02, of_life=frozenset(("itl_p50_s",)))
+    engine = Engine(key="a", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY, rates=rates)
+    state = FleetState(nodes=(view(engines=(engine,)), view("spark2", LinkState.STALE)))
+    written = json.loads(json.dumps(as_data(state)))["nodes"]
+    assert written[0]["engines"][0]["rates"]["of_life"] == ["itl_p50_s"]
+    assert written[1]["link"] == "stale"
     assert "◌ stale" in as_text(state)
 
 
@@ -177,6 +183,26 @@ def test_a_snapshot_looks_until_the_kernel_log_has_spoken() -> None:
     code, text = snapshot(state, as_json=False, kind=LateWatch)
     assert code == 1
     assert "Spin deadlock" in text
+
+
+async def test_a_node_that_is_only_slow_is_waited_for_until_it_has_answered_in_full() -> None:
+    """An emulated machine: its samples stopped for seconds before its GPU and its engines were known."""
+    slow = StillWatch(FleetState(nodes=(view(state=LinkState.STALE, gpu=None),)), lambda _: None)
+    fresh = asyncio.Event()
+    waiting = asyncio.create_task(settled(slow, fresh, 30.0, settle_s=30.0, held_s=0.0))
+    for state in (view(gpu=None), view()):
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        slow.state = FleetState(nodes=(state,))
+        fresh.set()
+    await waiting
+
+
+def test_a_desktop_is_looked_at_once_its_process_was_seen() -> None:
+    shell = process(700, "gnome-shell", 0.1)
+    table = ProcessTable(boot_s=1.0, processes=(shell,), total_count=1)
+    assert has_looked_at_desktop(view())
+    assert not has_looked_at_desktop(replace(view(), processes=table, desktop=None))
 
 
 class Terminal(io.StringIO):
@@ -233,8 +259,8 @@ def test_findings_have_the_shared_shape() -> None:
     assert json.dumps(data)
 
 
-@pytest.mark.parametrize(
-    ("finding", "state", "code"),
+@over(
+    "finding, state, code",
     [
         (FINDING, LinkState.LIVE, 1),
         (replace(FINDING, severity=Severity.WARNING), LinkState.LIVE, 1),
@@ -245,3 +271,21 @@ def test_findings_have_the_shared_shape() -> None:
 )
 def test_exit_codes(finding: Finding, state: LinkState, code: int) -> None:
     assert exit_code(FleetState(nodes=(view(state=state),), findings=(finding,))) == code
+
+
+@pytest.mark.parametrize(
+    ("containers", "says", "code"),
+    [
+        (NOT_ASKED, "the Docker Engine has not answered yet", 1),
+        (Containers(detail="its answer has more than 8,388,608 bytes"), "its answer has more", 1),
+        (Containers(detail="no Docker Engine here", is_absent=True), "", 0),
+        (Containers(available=True), "", 0),
+    ],
+)
+def test_containers_that_could_not_be_asked_for_are_said_and_are_one(
+    containers: Containers, says: str, code: int
+) -> None:
+    state = FleetState(nodes=(view(containers=containers),), rules_watching=61)
+    assert exit_code(state) == code
+    assert says in as_text(state)
+    assert ("nothing wrong" in as_text(state)) is (says == "")

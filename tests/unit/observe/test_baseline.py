@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.pictures_support import GIB, NOW_S, engine, facts, gib, idle_node, node
+from tests.table import over
 
 from sparktop.model.fleet import Baseline, Holder, LinkState, NodeView
 from sparktop.model.telemetry import GpuProcess, GpuReading
@@ -209,7 +210,7 @@ def test_a_node_that_says_it_is_another_machine_all_the_time_pushes_none_out(tmp
     assert len(kept._machines) <= MACHINES_KEPT + MACHINES_OF_ONE_NODE
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "",

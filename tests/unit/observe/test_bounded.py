@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests import pictures_support as made
+from tests.table import over
 from tests.wire_messages import MESSAGES
 
 from sparktop.clock import ManualClock
@@ -44,6 +45,7 @@ def test_a_spark_whose_time_hardly_passes_fills_no_history() -> None:
         flooded._take_gpu(GpuReading(boot_s=1.0 + number / 1e5, gpus=(busy,)))
     assert len(flooded.view().power_history.times) == MOST_POINTS
     assert len(flooded._growth._readings) == MOST_READINGS
+    flooded = book()  # whose views are small
     for number in range(2 * READINGS_KEPT):
         flooded.message(GpuReading(boot_s=2.0 + number / 1e5, gpus=(busy,)), 1.0)
         flooded.view()
@@ -113,7 +115,7 @@ def processes(count: int, command: str, *argv: str, chained: bool = False) -> Pr
     return ProcessTable(boot_s=1e4, processes=rows, total_count=count)
 
 
-@pytest.mark.parametrize(("command", "argv"), [("vllm", ("vllm", "serve", "m")), ("VLLM::Worker", ())])
+@over("command, argv", [("vllm", ("vllm", "serve", "m")), ("VLLM::Worker", ())])
 def test_only_so_many_engines_are_followed_and_it_is_said(command: str, argv: tuple[str, ...]) -> None:
     crowded = book()
     crowded.process_table = processes(500, command, *argv)
@@ -137,7 +139,7 @@ def test_as_many_as_are_followed_are_no_news() -> None:
     assert "engines" not in full.view().collectors
 
 
-@pytest.mark.parametrize(("generations", "is_found"), [(20, True), (100, False)])
+@over("generations, is_found", [(20, True), (100, False)])
 def test_a_server_is_looked_for_among_the_nearest_parents(generations: int, *, is_found: bool) -> None:
     table = processes(generations, "python3", "python3", "x", chained=True)
     server = replace(table.processes[0], argv=("vllm", "serve", "m"))

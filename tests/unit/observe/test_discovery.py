@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.engine import (
     Container,
@@ -128,7 +129,7 @@ def test_bare_metal_is_grouped_by_the_chain_of_parents() -> None:
         ("pid:10", "vllm:8123", (10, 11, 12, 77)),
         ("pid:50", "sglang:30000", (50, 51)),
     ]
-    assert "outside containers" in log_source(engines[0]).words
+    assert log_source(engines[0]).pid == 10
 
 
 def test_two_engines_in_one_container_keep_their_keys() -> None:
@@ -164,8 +165,8 @@ def test_a_zombie_and_a_client_are_no_engine() -> None:
     assert find(table(zombie, client), card(), docker()) == ()
 
 
-@pytest.mark.parametrize(
-    ("changes", "endpoint"),
+@over(
+    "changes, endpoint",
     [
         ({"network_mode": "bridge", "published_ports": {8123: 9000}}, ("127.0.0.1", 9000)),
         ({"network_mode": "bridge", "addresses": ("172.17.0.2",)}, ("172.17.0.2", 8123)),
@@ -244,7 +245,7 @@ def test_what_served_does_not_hide_why_a_new_one_did_not_start() -> None:
     assert [engine.name for engine in engines] == ["old-6", "old-7", "old-8", "old-1", "old-2", "old-3"]
 
 
-@pytest.mark.parametrize("word", ["before", "next", "failed"])
+@over("word", ["before", "next", "failed"])
 def test_what_a_relaunch_set_aside_is_no_engine_while_the_new_one_lives(word: str) -> None:
     old = ended(2, name=f"{BOX.name}-{word}-20261121T031211")
     engines = find(table(SERVER), card(), docker(BOX, old))
@@ -257,8 +258,8 @@ def test_what_a_relaunch_set_aside_is_no_engine_while_the_new_one_lives(word: st
     assert other.state is EngineState.EXITED
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
+@over(
+    "changes, words",
     [
         ({"code": 137}, "SIGKILL"),
         ({"code": 137, "oom_killed": True}, "out of memory (exit code 137)"),
@@ -330,8 +331,8 @@ def test_without_a_process_table_the_known_engines_stay() -> None:
     assert find(None, None, docker(BOX), previous=before) == before
 
 
-@pytest.mark.parametrize(
-    ("gpu", "held"),
+@over(
+    "gpu, held",
     [
         (None, None),
         (GpuReading(boot_s=1.0, gpus=(Gpu(name="x"),)), None),

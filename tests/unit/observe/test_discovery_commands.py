@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cmdline.engine_command import kind_of_image, of_container, of_process, version_of_image
 from sparktop.model.engine import EngineKind
@@ -14,8 +14,8 @@ from sparktop.model.engine import EngineKind
 V, S = EngineKind.VLLM, EngineKind.SGLANG
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "model", "port"),
+@over(
+    "line, kind, model, port",
     [
         ("/usr/bin/python3 /usr/local/bin/vllm serve org/M-NVFP4 --port 8123", V, "org/M-NVFP4", 8123),
         ("vllm serve org/M", V, "org/M", 8000),
@@ -42,7 +42,7 @@ def test_a_server_process(line: str, kind: EngineKind, model: str | None, port: 
     assert in_container == found
 
 
-@pytest.mark.parametrize(
+@over(
     "argv",
     [
         ["docker", "run", "--gpus", "all", "vllm/vllm-openai", "vllm", "serve", "org/M"],
@@ -68,8 +68,8 @@ def test_what_is_no_server_process(argv: list[str]) -> None:
     assert of_process(argv) is None
 
 
-@pytest.mark.parametrize(
-    ("argv", "model", "port"),
+@over(
+    "argv, model, port",
     [
         (["/bin/bash", "-c", "pip install -q ray && exec vllm serve org/M --port 8005 2>&1 | tee /log"], "org/M", 8005),
         (["bash", "-lc", "cd /x; vllm serve org/M; sleep 5"], "org/M", 8000),
@@ -87,15 +87,15 @@ def test_a_containers_command(argv: list[str], model: str, port: int) -> None:
     assert (found.model, found.port) == (model, port)
 
 
-@pytest.mark.parametrize(
+@over(
     "argv", [["sleep", "infinity"], ["/bin/bash"], ["ray", "start", "--block"], ["earlyoom", "-m", "2"], [], ["x y z"]]
 )
 def test_a_container_that_only_waits(argv: list[str]) -> None:
     assert of_container(argv) is None
 
 
-@pytest.mark.parametrize(
-    ("line", "off"),
+@over(
+    "line, off",
     [
         ("sglang serve --model-path m", "--enable-metrics"),
         ("sglang serve --model-path m --enable-metrics", ""),
@@ -110,8 +110,8 @@ def test_whether_it_gives_figures(line: str, off: str) -> None:
     assert (off in found.metrics_off) if off else not found.metrics_off
 
 
-@pytest.mark.parametrize(
-    ("line", "worker"),
+@over(
+    "line, worker",
     [
         ("vllm serve m --nnodes 2 --node-rank 1 --headless", True),
         ("vllm serve m --nnodes 2 --node-rank 0", False),
@@ -124,8 +124,8 @@ def test_a_further_nodes_part_serves_nothing(line: str, worker: bool) -> None:
     assert found.is_worker is worker
 
 
-@pytest.mark.parametrize(
-    ("image", "kind", "version"),
+@over(
+    "image, kind, version",
     [
         ("vllm/vllm-openai:v0.19.0", V, "0.19.0"),
         ("vllm/vllm-openai:latest", V, None),

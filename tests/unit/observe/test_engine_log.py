@@ -6,19 +6,27 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
+import pytest
 from tests.hostile_lines import REQUEST
+from tests.pictures_support import container, engine
+from tests.table import over
 
+from sparktop.diagnose.ended_by import failed
 from sparktop.diagnose.logs.rule import shipped
-from sparktop.model.engine import EngineKind, EngineState
+from sparktop.model.engine import EngineKind, EngineState, LogFacts
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.engine_log import Feed
 from sparktop.observe.frames import FRAME_S
 from sparktop.transport.docker import log_follower
 from sparktop.transport.docker.log_follower import Pump
+from sparktop.transport.docker.log_frames import SplitState, lines_from_chunk
 
 FAULT = LogLine(text="RuntimeError: CUDA error: an illegal memory access was encountered")
 READY = LogLine(text="INFO:     Application startup complete.")
+STARTED = count(1.0)
+"""Starts of a container; lines without a time are of the run that was started last."""
 STARTS = LogLine(text="(APIServer pid=1) INFO 11-20 02:14:02 [utils.py:299] vLLM API server version 0.21.0")
 
 
@@ -61,7 +69,7 @@ def test_a_line_that_takes_longer_than_a_frame_holds_none_but_itself() -> None:
 def test_the_end_of_a_run_leaves_nothing_of_it_to_read() -> None:
     one = feed(FRAME_S)
     one.accept((READY, FAULT, FAULT))
-    one.forget()
+    one.begin(next(STARTED))
     assert one.accept(())
     assert one.facts().findings == ()
 
@@ -102,6 +110,28 @@ async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> 
     assert asked > 3
 
 
+async def test_lines_about_our_own_requests_are_left_out_before_they_are_counted() -> None:
+    """As vLLM 0.32 and SGLang 0.5.23 write them; whole records, or pieces of a terminal's."""
+    stamp = "2026-11-28T01:10:17.123456789Z "
+    rows = {
+        '(APIServer pid=1) INFO:     127.0.0.1:50422 - "GET /metrics HTTP/1.1" 200 OK': False,
+        '[2026-11-28 01:10:17] INFO:     127.0.0.1:50424 - "GET /metrics HTTP/1.1" 200 OK': False,
+        'INFO:     127.0.0.1:50422 - "GET /v1/models?client=sparktop HTTP/1.1" 401 Unauthorized': False,
+        'INFO:     127.0.0.1:53466 - "GET /version HTTP/1.1" 200 OK': False,
+        'INFO:     127.0.0.1:50422 - "GET /health HTTP/1.1" 503 Service Unavailable': True,
+        'INFO:     127.0.0.1:50422 - "GET /v1/models HTTP/1.1" 200 OK': True,
+        'prompt: what does "GET /metrics HTTP/1.1" mean?': True,
+    }
+    text = "".join(f"{stamp}{row}\n" for row in rows)
+    for size in (len(stamp) + len(next(iter(rows))) + 1, len(text), 4096):
+        taken: list[str] = []
+        pump = Pump(lambda lines: taken.extend(line.text for line in lines), mask=lambda text: text, stamped=True)  # noqa: B023
+        for chunk in (text * 3)[:size], (text * 3)[size:]:
+            pump.put(1, chunk.encode())
+        await asyncio.wait_for(pump.finish(), 20)
+        assert taken == [row for row, is_kept in rows.items() if is_kept] * 3
+
+
 WEIGHTS = LogLine(text="INFO Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:02<00:03]", wall_s=140.0)
 
 
@@ -109,7 +139,7 @@ def test_what_ended_a_run_is_over_once_a_start_comes_further() -> None:
     """A memory that was freed between two starts of a loop: the next one loads, which no start before it did."""
     one = feed(0.0)
     one.accept((FAULT,))
-    one.forget()
+    one.begin(next(STARTED))
     one.accept((replace(STARTS, wall_s=130.0),))
     assert not one.facts(is_restarted=True).has_come_further
     one.accept((WEIGHTS,))
@@ -120,9 +150,9 @@ def test_what_ended_a_run_is_over_once_a_start_comes_further() -> None:
 def test_what_ends_each_load_stays_told_while_the_next_one_loads() -> None:
     one = feed(0.0)
     one.accept((WEIGHTS, FAULT))
-    one.forget()
+    one.begin(next(STARTED))
     one.accept((FAULT,))  # this one did not even load
-    one.forget()
+    one.begin(next(STARTED))
     one.accept((WEIGHTS,))
     facts = one.facts(is_restarted=True)
     assert not facts.has_come_further
@@ -135,11 +165,11 @@ def test_what_ends_each_start_of_a_loop_is_told_since_the_first() -> None:
         one.accept((replace(FAULT, wall_s=wall_s),))
         (finding,) = one.facts(is_restarted=True).findings
         assert finding.since_wall_s in (None, 100.0)
-        one.forget()
+        one.begin(wall_s + 12)
     (finding,) = one.facts(is_restarted=True).findings
     assert finding.since_wall_s == 100.0
     one.accept((READY,))
-    one.forget()
+    one.begin(800.0)
     one.accept((replace(FAULT, wall_s=900.0),))
     (finding,) = one.facts(is_restarted=True).findings
     assert finding.since_wall_s is None, "it served between: this is another failure"
@@ -148,8 +178,69 @@ def test_what_ends_each_start_of_a_loop_is_told_since_the_first() -> None:
 def test_what_ended_a_run_stays_told_while_docker_starts_it_again() -> None:
     one = feed(0.0)
     one.accept((FAULT,))
-    one.forget()
+    one.begin(next(STARTED))
     assert one.facts().findings == (), "somebody started it"
     assert [finding.rule for finding in one.facts(is_restarted=True).findings] == ["cuda.illegal-memory-access"]
     one.accept((READY,))
     assert one.facts(is_restarted=True).findings == (), "it serves: that is over"
+
+
+def at(wall_s: float, *lines: LogLine) -> tuple[LogLine, ...]:
+    return tuple(replace(line, wall_s=wall_s + number) for number, line in enumerate(lines))
+
+
+@over("is_listed_late", [False, True])
+def test_a_container_s_start_begins_a_run_whatever_its_log_says(is_listed_late: bool) -> None:
+    """Nothing that vLLM logs need say so: the stop of the run before, its faults and that it served are history."""
+    stop = LogLine(text="(APIServer pid=1) INFO 11-28 [launcher.py:147] [shutdown] API server: shutdown triggered")
+    one = feed(0.0)
+    one.begin(90.0 if is_listed_late else 200.0)
+    one.accept(at(100.0, READY, FAULT, stop))
+    if not is_listed_late:
+        assert one.facts() == LogFacts(last_line_wall_s=102.0), "before the first line of the run"
+    one.accept(at(200.0, LogLine(text="another line"), LogLine(text="OSError: [Errno 98] Address already in use")))
+    one.begin(200.0)
+    facts = one.facts()
+    assert (facts.has_served, facts.is_stopping) == (False, False)
+    assert {finding.rule for finding in facts.findings} == {"start.port-in-use"}
+    assert [finding.evidence[0].line for finding in facts.findings] == [5]
+
+
+@pytest.mark.parametrize(
+    ("before_s", "lines_s", "listed_s", "is_awaited"),
+    [
+        pytest.param(100.0, (101.0, 160.0), 170.0, True, id="started again"),
+        pytest.param(None, (100.1, 102.0), 100.0, False, id="listed as created while its run was read"),
+        pytest.param(40.0, (60.0, 101.0), 100.0, False, id="listed with the start before while its run was read"),
+        pytest.param(None, (), 100.0, True, id="created, nothing to read, then started"),
+        pytest.param(100.0, (101.0,), 100.0, False, id="listed as before"),
+    ],
+)
+def test_a_start_is_followed_that_is_of_a_later_run(
+    before_s: float | None, lines_s: tuple[float, ...], listed_s: float, is_awaited: bool
+) -> None:
+    one = feed(0.0)
+    one.begin(before_s)
+    one.accept(tuple(LogLine(text="a line", wall_s=wall_s) for wall_s in lines_s))
+    one.begin(listed_s)
+    assert one.is_awaited is is_awaited
+
+
+def real_lines(name: str) -> tuple[LogLine, ...]:
+    """A capture: `docker logs -t` of a real engine, long lines cut, without routes and what changes nothing."""
+    text = (Path(__file__).parents[2] / "cases" / "engine_logs" / name).read_bytes()
+    return lines_from_chunk(SplitState(), text, stamped=True)[1]
+
+
+def test_a_vllm_whose_core_is_killed_has_failed_although_it_shuts_down_and_exits_with_0() -> None:
+    one = feed(0.0)
+    lines = real_lines("vllm_0.32.0_core_killed.txt")
+    died = next(number for number, line in enumerate(lines) if "[shutdown]" in line.text)
+    one.begin(lines[0].wall_s)
+    one.accept(lines[:died])
+    assert (one.said.state, one.facts().failure, one.facts().findings) == (EngineState.SERVING, "", ())
+    one.accept(lines[died:])
+    facts = one.facts()
+    assert (facts.has_served, bool(facts.failure)) == (True, True)
+    box = container(status="exited", exit_code=0)
+    assert failed(engine(state=EngineState.EXITED, container=box, log=facts))

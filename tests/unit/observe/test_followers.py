@@ -1,4 +1,4 @@
-"""Whether a container's listed start is of a run after the one whose log was read."""
+"""What a node's followers keep of its containers, endpoints and logs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,8 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Containers, Endpoint, EndpointState, Engine, EngineKind, EngineMetrics, EngineState
 from sparktop.model.telemetry import Sample
 from sparktop.observe import followers as module
-from sparktop.observe.followers import Followers, is_later_start
+from sparktop.observe.followers import Followers
 from sparktop.observe.node_state import NodeBook
-
-
-@pytest.mark.parametrize(
-    ("started_s", "before_s", "last_line_s", "is_later"),
-    [
-        pytest.param(100.0, 100.0, 160.0, False, id="the run that was read"),
-        pytest.param(170.0, 100.0, 160.0, True, id="started again after it"),
-        pytest.param(100.0, None, 102.0, False, id="seen created before it was read, listed started afterwards"),
-        pytest.param(None, None, 102.0, False, id="still listed as created"),
-        pytest.param(100.0, 40.0, 102.0, False, id="listed with the start before when it was read"),
-        pytest.param(100.0, None, None, True, id="created, nothing to read, then started"),
-        pytest.param(None, 100.0, 102.0, False, id="its listing is gone"),
-    ],
-)
-def test_later_start(
-    started_s: float | None, before_s: float | None, last_line_s: float | None, is_later: bool
-) -> None:
-    assert is_later_start(started_s, before_s, last_line_s) is is_later
 
 
 def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypatch: pytest.MonkeyPatch) -> None:

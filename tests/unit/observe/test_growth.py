@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.pictures_support import GIB, engine, node
+from tests.table import over
 
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Sample
 from sparktop.observe.history import GrowthWatch, swap_rate
@@ -63,8 +64,8 @@ def sample(boot_s: float, out_pages: int | None, in_pages: int | None = 0) -> Sa
     return replace(made, boot_s=boot_s, swap_out_pages=out_pages, swap_in_pages=in_pages)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "rate"),
+@over(
+    "before, now, rate",
     [
         (sample(10.0, 1000), sample(12.0, 3000, 500), 2500 * 4096 / 2),
         (sample(10.0, 1000), sample(12.0, 1000), 0.0),

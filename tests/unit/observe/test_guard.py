@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.pictures_support import facts
+from tests.table import over
 
 from sparktop.clock import ManualClock
 from sparktop.model.guard import GuardPhase, GuardState
@@ -25,8 +25,8 @@ def after(*messages: Message) -> GuardState | None:
     return book.view().guard
 
 
-@pytest.mark.parametrize(
-    ("messages", "kept"),
+@over(
+    "messages, kept",
     [
         ((HELLO,), None),
         ((HELLO, ARMED), ARMED),

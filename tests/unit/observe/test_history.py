@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.table import over
 
 from sparktop.observe.history import History, Placement, Thinned, trend
 
@@ -65,7 +66,7 @@ def test_the_spike_of_field_report_001_is_seen_coming() -> None:
     assert seen.time_to_empty_s < 2
 
 
-@pytest.mark.parametrize(
+@over(
     "points",
     [
         [],

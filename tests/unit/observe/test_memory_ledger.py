@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.engine import Engine, EngineKind, EngineRates, EngineState
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
@@ -112,7 +112,7 @@ def test_bandwidth_on_gb10_is_never_a_counter() -> None:
     assert bandwidth(None, []).reason
 
 
-@pytest.mark.parametrize(("tokens_per_s", "estimate"), [(14.0, 14.0 * 16e9), (31.0, None)])
+@over("tokens_per_s, estimate", [(14.0, 14.0 * 16e9), (31.0, None)])
 def test_an_estimate_above_what_the_memory_can_do_is_none(tokens_per_s: float, estimate: float | None) -> None:
     """31 tokens/s of a dense model of 16 GB would read 496 GB/s of the 273: it doesn't read all of it for each."""
     engine = Engine(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.engine import EngineMetrics, EngineRates
 from sparktop.observe.rates import Scrapes, advance, between, quantile, restarted
@@ -54,7 +55,7 @@ def test_a_window_with_requests() -> None:
     assert rates.prefix_hit_ratio == pytest.approx(0.9)
     assert rates.ttft_p50_s == pytest.approx(0.75)
     assert rates.itl_p50_s == pytest.approx(0.075)
-    assert not rates.lifetime_latency
+    assert not rates.of_life
 
 
 def test_a_quiet_window_falls_back_to_the_engines_life_and_says_so() -> None:
@@ -62,14 +63,19 @@ def test_a_quiet_window_falls_back_to_the_engines_life_and_says_so() -> None:
     assert rates.generation_tokens_per_s == 0.0
     assert rates.prefix_hit_ratio == pytest.approx(2900 / 9000)
     assert rates.ttft_p50_s == pytest.approx(0.3)
-    assert rates.lifetime_latency
+    assert rates.of_life == {"ttft_p50_s", "itl_p50_s"}
+
+
+def test_each_latency_says_itself_whether_it_is_of_the_engines_life() -> None:
+    first_only = replace(LATER, itl_buckets=BASE.itl_buckets, itl_count=BASE.itl_count)
+    assert between(BASE, first_only).of_life == {"itl_p50_s"}
 
 
 def test_the_first_scrape_has_no_rates() -> None:
     rates = run(BASE)
     assert rates.generation_tokens_per_s is None
     assert rates.progress_age_s == 0.0
-    assert rates.lifetime_latency
+    assert rates.of_life == {"ttft_p50_s", "itl_p50_s"}
 
 
 def test_a_restart_gives_no_rates_and_never_negative_ones() -> None:
@@ -109,6 +115,17 @@ def test_waiting_requests_alone_are_no_progress() -> None:
     assert run(BASE, LATER, still).progress_age_s == pytest.approx(20.0)
 
 
+def test_a_cache_that_fills_is_progress() -> None:
+    chunks = [replace(LATER, wall_s=1020.0 + n, kv_cache_ratio=n / 10) for n in range(4)]
+    assert run(BASE, *chunks, replace(chunks[-1], wall_s=1030.0)).progress_age_s == pytest.approx(7.0)
+
+
+def test_preemptions_are_counted_over_a_minute() -> None:
+    steps = [replace(BASE, wall_s=1000.0 + 2 * n, preemptions=3.0 + n // 4) for n in range(40)]
+    assert run(*steps).preemptions_per_min == pytest.approx(7.5, rel=0.1)
+    assert run(BASE).preemptions_per_min is None
+
+
 def test_rates_span_several_scrapes_and_latencies_a_minute() -> None:
     steps = [replace(BASE, wall_s=1000.0 + 2 * n, generation_tokens=500.0 + 70 * n) for n in range(40)]
     rates = run(*steps)
@@ -128,8 +145,8 @@ def test_a_clock_that_goes_back_starts_over() -> None:
     assert rates.generation_tokens_per_s is None
 
 
-@pytest.mark.parametrize(
-    ("buckets", "median"),
+@over(
+    "buckets, median",
     [
         ((), None),
         (((1.0, 0.0), (INF, 0.0)), None),

@@ -8,9 +8,9 @@ import shlex
 from pathlib import PurePosixPath
 from urllib.parse import quote, quote_plus
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
 from sparktop.operate.secrets.masking import Masker, forms, operation_entry, secret_words
@@ -19,7 +19,7 @@ ID = "ab" * 32
 SECRET = "pä$s w'or\"d/+&=ü"
 
 
-@pytest.mark.parametrize(
+@over(
     "form",
     [
         SECRET,

@@ -6,9 +6,9 @@ import base64
 import json
 from urllib.parse import quote, quote_plus
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.masking import mask_text
 from sparktop.operate.secrets import redaction
@@ -55,7 +55,7 @@ def test_an_inspect_gives_nothing_away_and_stays_readable() -> None:
     assert redactor.counts["inspect", BY_NAME] >= 6
 
 
-@pytest.mark.parametrize("lead", ["", "--url="])
+@over("lead", ["", "--url="])
 def test_every_secret_of_one_argument_is_found_in_any_log(lead: str) -> None:
     redactor = Redactor()
     words = ["get", f"{lead}http://h/?token=canary-first-1&password=canary-second-2"]
@@ -64,7 +64,7 @@ def test_every_secret_of_one_argument_is_found_in_any_log(lead: str) -> None:
     assert log == "first <masked>, second <masked>"
 
 
-@pytest.mark.parametrize("canary", CANARIES)
+@over("canary", CANARIES)
 def test_what_the_inspect_gives_away_is_found_in_any_log(canary: str) -> None:
     redactor = Redactor()
     redactor.learn_data("inspect", INSPECT)
@@ -92,7 +92,7 @@ def test_a_log_gives_away_what_stands_in_another_log() -> None:
     assert redactor.finish_text("b", second) == "child says <masked>, and 'INFO' is a word"
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "INFO 11-21 03:12:44 [loader.py:12] Loading weights took 41.20 seconds, 512 tokens per block",
@@ -211,7 +211,6 @@ _SECRET = st.text(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(secret=_SECRET, around=st.text(max_size=20), shift=st.integers(0, 2))
 def test_a_secret_of_an_inspect_is_nowhere(secret: str, around: str, shift: int) -> None:
     redactor = Redactor()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
@@ -27,8 +27,8 @@ def user(sudo: str, *rules: str, docker: str = "open") -> Privileges:
     return Privileges(user="spark", sudo=sudo, sudo_rules=rules, docker=docker)
 
 
-@pytest.mark.parametrize(
-    ("privileges", "way"),
+@over(
+    "privileges, way",
     [
         (Privileges(is_root=True, user="root"), RootAccess.FREE),
         (user("free"), RootAccess.FREE),
@@ -47,8 +47,8 @@ def test_how_root_is_had(privileges: Privileges | None, way: RootAccess) -> None
     assert bool(sudo_note(privileges, [SYSCTL], "spark1")) is (way is RootAccess.ASKS)
 
 
-@pytest.mark.parametrize(
-    ("rule", "argv", "listed"),
+@over(
+    "rule, argv, listed",
     [
         ("/usr/bin/tee /proc/sys/vm/drop_caches", TEE, True),
         ("/usr/bin/tee /proc/sys/vm/*", TEE, True),
@@ -84,8 +84,8 @@ def test_the_last_rule_decides() -> None:
     assert is_permitted(user("listed", "!/usr/sbin/sysctl", "ALL"), SYSCTL)
 
 
-@pytest.mark.parametrize(
-    ("argv", "line"),
+@over(
+    "argv, line",
     [
         (SYSCTL, "spark ALL=(root) NOPASSWD: /usr/sbin/sysctl -w vm.drop_caches\\=3"),
         (("sysctl", "-w", "vm.drop_caches=3"), "spark ALL=(root) NOPASSWD: /usr/sbin/sysctl -w vm.drop_caches\\=3"),
@@ -104,7 +104,7 @@ def test_a_line_permits_exactly_one_command(argv: tuple[str, ...], line: str) ->
     assert not is_permitted(user("listed", rule), (*argv, "more"))
 
 
-@pytest.mark.parametrize(
+@over(
     "argv",
     [("unknown",), ("/usr/bin/tee", "a\nroot ALL=(ALL) ALL"), ("/usr/bin/python3", "-I", "{content}", "1:psm_a"), ()],
 )
@@ -113,7 +113,7 @@ def test_what_cannot_be_written_there_gives_no_line(argv: tuple[str, ...]) -> No
     assert len(sudoers_lines("spark", [argv, SYSCTL])) == 1  # the next one gets its line
 
 
-@pytest.mark.parametrize("name", ["spark ALL=(ALL) ALL #", "a\nb", "%sudo", "ALL=", ""])
+@over("name", ["spark ALL=(ALL) ALL #", "a\nb", "%sudo", "ALL=", ""])
 def test_a_strange_user_is_not_written_out(name: str) -> None:
     assert sudoers_lines(name, [SYSCTL]) == ("USER ALL=(root) NOPASSWD: /usr/sbin/sysctl -w vm.drop_caches\\=3",)
     refused = root_refusal(Privileges(user=name, sudo="denied"), [SYSCTL], "spark1")

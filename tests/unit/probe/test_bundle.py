@@ -12,6 +12,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop import wire
 from sparktop.errors import ProbeError
@@ -76,7 +77,7 @@ def test_a_command_line_is_recognised_as_an_ssh_server_gets_it(interval_s: float
     assert found.lease_s == lease_s
 
 
-@pytest.mark.parametrize(
+@over(
     "command",
     ["", "ls -l", "sparktop-probe", "sparktop-probe 1 2", "x sparktop-probe a b c d", "echo 'unclosed sparktop-probe"],
 )
@@ -91,8 +92,8 @@ def test_any_command_is_looked_at_without_failing(command: str) -> None:
         assert arguments is None or str(arguments.length) in text
 
 
-@pytest.mark.parametrize(
-    ("status", "stderr", "stdout", "words"),
+@over(
+    "status, stderr, stdout, words",
     [
         (97, "", b"SPARKTOP-NOPY\n", "sudo apt install python3"),
         (96, "", b"SPARKTOP-OLDPY 3.8.10\n", "3.8.10"),

@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.probe.remote.guard.decision import decide, falling, look_after_s, parse_order, reason
 from sparktop.probe.remote.guard.docker import parse_answer
@@ -114,8 +115,8 @@ def test_a_step_that_is_over_is_no_fall(drop_gib: float, left_gib: float) -> Non
     assert watched(available, within_s=60.0, start_s=0.0, until_s=12.0) is None
 
 
-@pytest.mark.parametrize(
-    ("readings", "within_s", "why"),
+@over(
+    "readings, within_s, why",
     [
         ([(0, 5)], None, ""),
         ([(0, 3.9)], None, "floor"),
@@ -156,8 +157,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\n%b\r\n
 )
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "body"),
+@over(
+    "data, status, body",
     [
         (PLAIN, 200, BODY),
         (CHUNKED, 200, BODY),
@@ -172,7 +173,7 @@ def test_an_answer_is_read_when_it_is_whole(data: bytes, status: int, body: byte
     assert all(parse_answer(data[:length]) is None for length in range(len(data)))
 
 
-@pytest.mark.parametrize(
+@over(
     "data",
     [
         b"SSH-2.0-OpenSSH\r\n\r\n",

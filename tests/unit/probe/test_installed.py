@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.telemetry import GapReason, HostFacts
 from sparktop.probe.remote.installed import (
@@ -67,7 +68,7 @@ Id=odd.service
 ActiveState=activating
 SubState=start-pre
 
-Id=graphical.target
+Id=gdm.service
 ActiveState=active
 """
 
@@ -93,6 +94,9 @@ def root(tmp_path: Path) -> Callable[..., str]:
                 path = tmp_path / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+        link = tmp_path / "etc/systemd/system/display-manager.service"
+        if "desktop" not in without and not link.is_symlink():
+            link.symlink_to("/lib/systemd/system/gdm.service")
         return str(tmp_path)
 
     return make
@@ -120,7 +124,18 @@ def test_everything_is_there(root: Callable[..., str]) -> None:
     assert facts.units[1].restart_delay_s is None
     assert facts.gaps == {}
     (show,) = [argv for argv in ran.asked if argv[0] == "systemctl"]
-    assert show[show.index("--") + 1 :] == ["*.service", "agent.service", "vllm-qwen.service", "graphical.target"]
+    assert show[show.index("--") + 1 :] == ["*.service", "agent.service", "vllm-qwen.service", "gdm.service"]
+
+
+def test_without_a_display_manager_no_desktop_runs(root: Callable[..., str]) -> None:
+    ran = Ran(systemctl=(0, SHOWN.replace(b"gdm.service", b"graphical.target")))  # which Debian has active
+    assert facts_of(Installed(root("desktop"), ran).read(1.0, RELEASE, "spark", 1000, [])).is_graphical is False
+
+
+def test_a_machine_without_a_unit_of_interest_has_none(root: Callable[..., str]) -> None:
+    """systemctl 252 prints nothing then, and ends with 0."""
+    facts = facts_of(Installed(root("desktop", "etc/"), Ran(systemctl=(0, b""))).read(1.0, RELEASE, "spark", 1000, []))
+    assert (facts.units, "units" in facts.gaps) == ((), False)
 
 
 def test_the_driver_is_asked_for_again_only_when_the_modules_change(root: Callable[..., str]) -> None:
@@ -209,8 +224,8 @@ def test_an_engine_in_a_users_own_service_is_asked_of_its_own_manager(root: Call
     assert facts.units[-1].name == "sparkrun.service"
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "unit"),
+@over(
+    "cgroup, unit",
     [
         ("/system.slice/vllm.service", ("vllm.service", False)),
         ("/user.slice/user-1000.slice/user@1000.service/app.slice/a.service", ("a.service", True)),
@@ -225,24 +240,19 @@ def test_the_service_of_a_cgroup(cgroup: str, unit: tuple[str, bool] | None) -> 
     assert unit_of(cgroup) == unit
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
+@over(
+    "text, seconds",
     [
-        ("100ms", 0.1),
-        ("1min", 60.0),
-        ("1min 30s", 90.0),
-        ("1h 2min 3.5s", 3723.5),
-        ("0", 0.0),
-        ("infinity", None),
+        ("100ms", 0.1), ("1min", 60.0), ("1min 30s", 90.0), ("1h 2min 3.5s", 3723.5), ("0", 0.0), ("infinity", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_spans(text: str, seconds: float | None) -> None:
     assert parse_span(text) == seconds
 
 
-@pytest.mark.parametrize(
-    ("names", "newest"),
+@over(
+    "names, newest",
     [
         (["6.17.0-999-nvidia", "6.17.0-1026-nvidia", "6.8.0-31-generic"], "6.17.0-1026-nvidia"),
         (["6.17.0-1026-nvidia", "6.17.0-1026-nvidia-64k"], "6.17.0-1026-nvidia-64k"),

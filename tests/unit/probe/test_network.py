@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.telemetry import NetworkReading
 from sparktop.probe.remote.network import (
@@ -189,8 +190,8 @@ def test_a_gid_table_is_read_to_its_holes_and_no_further(tree: Tree, tmp_path: P
     assert reading(network(tmp_path).read(1.0)).rdma_ports[0].roce_v2_gids == ((3, "10.0.0.1"), (9, "192.168.100.10"))
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@over(
+    "text, address",
     [
         (b"0000:0000:0000:0000:0000:ffff:c0a8:640a\n", "192.168.100.10"),
         (b"0000:0000:0000:0000:0000:ffff:0a00:0001", "10.0.0.1"),
@@ -204,9 +205,7 @@ def test_gids(text: bytes, address: str | None) -> None:
     assert parse_gid(text) == address
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [(b"200 Gb/sec (4X HDR)\n", 200.0), (b"2.5 Gb/sec (1X SDR)\n", 2.5), (b"", None), (b"fast", None)]
-)
+@over("text, rate", [(b"200 Gb/sec (4X HDR)\n", 200.0), (b"2.5 Gb/sec (1X SDR)\n", 2.5), (b"", None), (b"fast", None)])
 def test_rates(text: bytes, rate: float | None) -> None:
     assert parse_rdma_rate(text) == rate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from tests.table import over
 
 from sparktop.probe.remote.nvml import GpuReader, nvml_gap
 
@@ -15,8 +16,8 @@ class Refusal(Exception):
         self.value = value
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
+@over(
+    "error, reason",
     [
         (Refusal(3), "not supported"),
         (Refusal(4), "no permission"),
@@ -25,6 +26,8 @@ class Refusal(Exception):
         (Refusal(13), "not supported"),
         (Refusal(999), "failed"),
         (AttributeError("nvmlNew"), "not supported"),
+        (Refusal(25), "not supported"),
+        (Refusal(26), "not supported"),
         (OSError("x"), "failed"),
     ],
 )

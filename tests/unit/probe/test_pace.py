@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.table import over
 
 from sparktop.probe.remote.pace import FAST_S, Pace, until_beat_s
 
@@ -53,18 +54,14 @@ def test_a_sample_that_takes_long_slows_sampling_until_three_were_quick() -> Non
     assert pace.next_s(0.0) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("interval_s", "wall_s", "expected"),
+@over(
+    "interval_s, wall_s, expected",
     [
-        (1.0, 1_780_000_000.0, 1.0),
-        (1.0, 1_780_000_000.002, 0.998),
-        (1.0, 1_780_000_000.5, 0.5),
-        (1.0, 1_779_999_999.999, 1.001),
-        (0.25, 1_780_000_000.3, 0.2),
-        (60.0, 1_780_000_010.0, 70.0),
+        (1.0, 1_780_000_000.0, 1.0), (1.0, 1_780_000_000.002, 0.998), (1.0, 1_780_000_000.5, 0.5),
+        (1.0, 1_779_999_999.999, 1.001), (0.25, 1_780_000_000.3, 0.2), (60.0, 1_780_000_010.0, 70.0),
     ],
     ids=["on the beat", "just after it", "between", "just before it", "fast", "slow"],
-)
+)  # fmt: skip
 def test_nodes_whose_clocks_agree_sample_at_the_same_moment(interval_s: float, wall_s: float, expected: float) -> None:
     found = until_beat_s(interval_s, wall_s)
     assert found == pytest.approx(expected, abs=1e-4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.probe.remote import parsers
 
@@ -51,8 +51,8 @@ def test_meminfo_keeps_what_matters_in_kilobytes() -> None:
     assert set(found) <= set(parsers.MEMINFO_KEYS)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@over(
+    "data, expected",
     [
         (PRESSURE, [1.53, 0.87, 0.51, 0.22]),
         (
@@ -78,8 +78,8 @@ def test_vmstat_sums_the_allocation_stalls_of_all_zones() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@over(
+    "data, expected",
     [
         # user nice system idle iowait irq softirq steal guest guest_nice: guest is inside user, idle is idle + iowait
         (b"cpu  100 10 50 800 40 1 2 3 90 0\ncpu0 1 2 3 4\n", [166, 1006]),
@@ -98,8 +98,8 @@ def test_load() -> None:
     assert parsers.parse_load(b"") is None
 
 
-@pytest.mark.parametrize(
-    ("comm", "state"),
+@over(
+    "comm, state",
     [("python3", "R"), ("VLLM::Worker_TP", "S"), ("a) S (b", "D"), ("((sd-pam))", "Z"), ("", "S")],
 )
 def test_process_stat_with_any_command_name(comm: str, state: str) -> None:
@@ -122,8 +122,8 @@ def test_status() -> None:
 CONTAINER = "a" * 64
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@over(
+    "data, expected",
     [
         (f"0::/system.slice/docker-{CONTAINER}.scope\n", f"/system.slice/docker-{CONTAINER}.scope"),
         (f"12:memory:/docker/{CONTAINER}\n9:pids:/\n0::/\n", f"/docker/{CONTAINER}"),
@@ -136,8 +136,8 @@ def test_cgroup(data: str, expected: str) -> None:
     assert parsers.parse_cgroup(data.encode()) == expected
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@over(
+    "data, expected",
     [
         (
             b"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build\nGCC version: 13.3.0\n",
@@ -185,8 +185,8 @@ def test_a_journal_line_is_dated_by_the_kernel_and_not_by_its_arrival() -> None:
     assert text.startswith("NVRM: Xid (PCI:000f:01:00): 43")
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
+@over(
+    "changes, text",
     [
         ({"MESSAGE": [110, 118, 255, 109, 101]}, "nv�me"),
         ({"MESSAGE": "two\nlines"}, "two lines"),
@@ -207,7 +207,7 @@ def test_journal_texts(changes: dict[str, object], text: str) -> None:
     assert row[3] == text
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         b"",

@@ -8,9 +8,9 @@ import sys
 import zlib
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop import masking
 from sparktop.probe import bundle, remote, runner
@@ -37,17 +37,8 @@ DEFERRED = {("probe", "main"), ("runner", "main")}
 """Parts that name others' functions and classes before those are compiled: they load them first."""
 EACH = [(program, name) for program, names in PARTS.items() for name in names]
 HEAVY = {
-    "hashlib",
-    "subprocess",
-    "ctypes",
-    "threading",
-    "typing",
-    "asyncio",
-    "socket",
-    "logging",
-    "tempfile",
-    "pathlib",
-}
+    "hashlib", "subprocess", "ctypes", "threading", "typing", "asyncio", "socket", "logging", "tempfile", "pathlib",
+}  # fmt: skip
 
 
 def path_of(program: str, name: str) -> Path:
@@ -112,7 +103,7 @@ def defined(tree: ast.Module) -> set[str]:
     return found - {"TYPE_CHECKING"}
 
 
-@pytest.mark.parametrize("program", ["probe", "runner"])
+@over("program", ["probe", "runner"])
 def test_every_part_is_sent_and_no_two_define_the_same_name(program: bundle.Program) -> None:
     folder = FOLDERS[program]
     files = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.py")}
@@ -125,7 +116,7 @@ def test_every_part_is_sent_and_no_two_define_the_same_name(program: bundle.Prog
             owners[name] = part
 
 
-@pytest.mark.parametrize(("program", "name"), EACH)
+@over("program, name", EACH)
 def test_a_part_is_python_3_10_and_the_standard_library_alone(program: bundle.Program, name: str) -> None:
     tree = without_typing(ast.parse(sent(program)[name], feature_version=(3, 10)))
     assert imported(tree) <= sys.stdlib_module_names
@@ -134,7 +125,7 @@ def test_a_part_is_python_3_10_and_the_standard_library_alone(program: bundle.Pr
     assert not imported(ast.Module(top, [])) & HEAVY
 
 
-@pytest.mark.parametrize(("program", "name"), EACH)
+@over("program, name", EACH)
 def test_a_part_travels_without_docstrings_and_own_imports_and_each_line_keeps_its_number(
     program: bundle.Program, name: str
 ) -> None:
@@ -157,8 +148,8 @@ def test_a_part_travels_without_docstrings_and_own_imports_and_each_line_keeps_i
     assert not imported(without_typing(ast.parse(travelling))) & {"sparktop"}
 
 
-@pytest.mark.parametrize(
-    ("text", "travelling"),
+@over(
+    "text, travelling",
     [
         ("from sparktop.probe.remote.system import boottime\nx = 1\n", "\nx = 1\n"),
         ("from sparktop.masking import (\n    mask_argv,\n    mask_text,\n)\nx = 1\n", "\n\n\n\nx = 1\n"),
@@ -174,7 +165,7 @@ def test_what_is_left_out_on_the_way(text: str, travelling: str) -> None:
     assert bundle.travelling(text) == travelling
 
 
-@pytest.mark.parametrize(("program", "process"), LOADED)
+@over("program, process", LOADED)
 def test_what_a_part_imports_here_is_there_when_it_is_compiled(program: bundle.Program, process: str) -> None:
     parts = LOADED[program, process]
     assert len(set(parts)) == len(parts)
@@ -199,7 +190,7 @@ def _uses_at_once(program: str, part: str, names: set[str]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("program", ["probe", "runner"])
+@over("program", ["probe", "runner"])
 def test_together_they_have_all_names_they_use(program: bundle.Program) -> None:
     names: dict[str, object] = {"__name__": f"sparktop_{program}"}
     for name, text in sent(program).items():

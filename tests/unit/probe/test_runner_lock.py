@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import grp
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.table import over
 
+from sparktop.probe.remote.guard import journal as guard_journal
 from sparktop.probe.runner import journal
 from sparktop.probe.runner.journal import (
     GROUP_LOCK_NAME,
@@ -24,16 +28,17 @@ from sparktop.probe.runner.journal import (
     Journals,
     NodeLock,
     Unable,
+    append,
     full_hint,
     holder_words,
-    open_folder,
+    open_folders,
 )
 
 NOBODY_UID = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         json.dumps({"who": "a", "since": 10**400}),
@@ -71,22 +76,108 @@ def no_docker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "docker_group", lambda: None)
 
 
-@pytest.mark.usefixtures("no_docker")
-@pytest.mark.parametrize("make", [link, fifo, Path.mkdir], ids=["link", "fifo", "folder"])
-def test_what_is_no_file_is_not_taken_for_the_lock_and_how_to_remove_it_is_told(tmp_path: Path, make: Any) -> None:
-    path = tmp_path / LOCK_NAME
-    make(path)
-    with pytest.raises(Unable, match="can't open the node's lock") as unable:
-        NodeLock((str(tmp_path),), None).take("me", "a test", "")
-    assert f"sudo rm -r {path}" in unable.value.hint
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere")
 
 
 @pytest.mark.usefixtures("no_docker")
-def test_a_link_to_nowhere_creates_nothing_there(tmp_path: Path) -> None:
-    (tmp_path / LOCK_NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unable):
-        NodeLock((str(tmp_path),), None).take("me", "a test", "")
-    assert not (tmp_path / "elsewhere").exists()
+@pytest.mark.parametrize(
+    "make", [link, link_to_nowhere, fifo, Path.mkdir], ids=["link", "link-to-nowhere", "fifo", "folder"]
+)
+def test_what_is_no_file_is_not_taken_for_the_lock_and_keeps_nobody_from_acting(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / LOCK_NAME)
+    lock, other = (NodeLock((str(tmp_path),), None) for _ in range(2))
+    assert lock.take("me", "a test", "") == {"held": True}
+    assert other.take("you", "a test", "")["who"] == "me"
+    assert not (tmp_path / "nowhere").exists()
+    lock.give_back(steps_left=False)
+
+
+# --- a place that any user has filled
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Two tmpfs, as /run/lock is: (of 1 MiB and 20 files, of 8 MiB)."""
+    folders = tmp_path / "first", tmp_path / "second"
+    mounted = []
+    for folder, size in zip(folders, ("size=1m,nr_inodes=20", "size=8m"), strict=True):
+        folder.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"{size},mode=1777", "tmpfs", str(folder)]
+        said = subprocess.run(words, capture_output=True, text=True, check=False)
+        if said.returncode == 0:
+            mounted.append(folder)
+    try:
+        if len(mounted) < len(folders):
+            pytest.skip("nothing can be mounted here")
+        yield folders
+    finally:
+        for folder in mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def fill(place: Path) -> None:
+    """Take every byte and every inode."""
+    with contextlib.suppress(OSError), open(place / "filling", "wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+    with contextlib.suppress(OSError):
+        for number in range(100):
+            (place / f"filling{number}").touch()
+
+
+def empty(place: Path) -> None:
+    for file in place.glob("filling*"):
+        file.unlink()
+
+
+def roots_of(places: tuple[Path, Path]) -> tuple[str, ...]:
+    return tuple(map(str, places))
+
+
+def test_a_full_place_keeps_nobody_from_acting(places: tuple[Path, Path]) -> None:
+    fill(places[0])
+    journals = Journals(roots_of(places))
+    lock = NodeLock(roots_of(places), journals)
+    assert lock.take("me", "a test", "") == {"held": True}
+    begun = journals.begin("run", "step")
+    assert begun is not None
+    assert begun[1][0].startswith(str(places[1]))
+    empty(places[0])
+    other = NodeLock(roots_of(places), Journals(roots_of(places)))
+    assert other.take("you", "a test", "")["who"] == "me", "the lock that was made elsewhere counts"
+    lock.give_back(steps_left=False)
+    assert other.take("you", "a test", "") == {"held": True}
+    other.give_back(steps_left=False)
+
+
+@pytest.mark.parametrize("is_full_first", [True, False])
+def test_a_step_is_found_wherever_its_journal_is(places: tuple[Path, Path], is_full_first: bool) -> None:
+    changes = (fill, empty) if is_full_first else (empty, fill)
+    first = Journals(roots_of(places))
+    changes[0](places[0])
+    begun = first.begin("run", "step")
+    assert begun is not None
+    changes[1](places[0])
+    later = Journals(roots_of(places))
+    assert later.outcome("run", "step")["state"] == "running"
+    assert later.begin("run", "step") is None, "never twice"
+    append(begun[0], {"result": {"output": "x" * 8000}})  # what was reserved for it
+    append(begun[0], {"end": {"state": "done"}})
+    os.close(begun[0])
+    outcome = later.outcome("run", "step")
+    assert (outcome["state"], len(outcome["results"])) == ("done", 1)
+    assert later.outcome("run", "other")["state"] == "not started"
+    with pytest.raises(Unable, match="too late"):
+        first.begin("run", "other")
+
+
+def test_what_a_step_writes_besides_goes_where_there_is_room(places: tuple[Path, Path]) -> None:
+    journals = Journals(roots_of(places))
+    begun = [journals.begin("run", str(room), room) for room in (100_000, 2 << 20)]
+    assert [Path(one[1][0]).parent for one in begun if one is not None] == list(places)
+    with pytest.raises(Unable, match="nothing was done"):
+        journals.begin("run", "too much", 20 << 20)
 
 
 def test_a_full_disk_has_its_own_hint() -> None:
@@ -99,7 +190,7 @@ def plain(root: Path) -> Path:
 
 
 def folder_in(root: Path) -> Path:
-    path, descriptor = open_folder((str(root),))
+    ((path, descriptor),) = open_folders((str(root),))
     os.close(descriptor)
     return Path(path)
 
@@ -136,6 +227,21 @@ def test_a_name_that_somebody_has_taken_keeps_nobody_from_acting(tmp_path: Path,
     assert found != plain(tmp_path)
     assert (found.stat().st_uid, found.stat().st_mode & 0o777, found.is_symlink()) == (os.getuid(), 0o700, False)
     assert folder_in(tmp_path) == found, "the next runner reads the same journals"
+
+
+def test_a_guard_s_order_is_kept_where_there_is_room(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_journal, "STATE_FOLDERS", roots_of(places))
+    kept = guard_journal.Journal()
+    assert kept.write("guard", {"order": 1}) != (0, 0)
+    fill(places[0])
+    assert kept.write("guard", {"order": 2, "more": "x" * 5000}) == kept.key("guard") != (0, 0)
+    body = guard_journal.Journal().read("guard")
+    assert body is not None
+    assert body["order"] == 2
+    kept.remove("guard")
+    assert guard_journal.Journal().read("guard") is None, "the older one went with it"
 
 
 # --- users of one node, each a process of its own
@@ -294,7 +400,7 @@ def test_of_two_locks_made_at_once_both_are_taken(place: Path, users: Callable[[
 def test_a_lock_that_no_file_of_the_groups_stands_for_is_not_held(
     place: Path, users: Callable[[str], User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_make_groups", lambda root, group: None)
+    monkeypatch.setattr(journal, "_make_lock", lambda root, name, group: None)
     assert "nothing was done" in users("alice").do("take", place)["problem"]
 
 
@@ -337,7 +443,7 @@ def test_a_console_knows_its_own_lock_by_its_newest_note(tmp_path: Path) -> None
     for key in ("a long name of a console that was here before", "b"):
         lock = NodeLock((str(tmp_path),), journals)
         assert lock.take("me", "x", key) == {"held": True}
-        note = json.loads(Path(journals.path, "runner.lock").read_text())
+        note = json.loads(Path(journals.folders[0][0], "runner.lock").read_text())
         assert (note["key"], note["pid"]) == (key, os.getpid())
         lock.give_back(steps_left=False)
 
@@ -347,7 +453,7 @@ def test_a_note_that_is_no_note_makes_no_lock_one_s_own(tmp_path: Path) -> None:
     lock = NodeLock((str(tmp_path),), journals)
     lock.take("me", "x", "a")
     for text in ("{", "[]", ""):
-        Path(journals.path, "runner.lock").write_text(text)
+        Path(journals.folders[0][0], "runner.lock").write_text(text)
         answer = NodeLock((str(tmp_path),), journals).take("me", "y", "a")
         assert (answer["held"], answer["own"]) == (False, False)
     lock.give_back(steps_left=False)

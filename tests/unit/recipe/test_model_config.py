@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.recipe.model_config import Shape, quantisation_by_name, quantisation_of, shape_of
 
@@ -142,8 +142,8 @@ MIXTRAL_OLD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("config", "expected", "quantisation"),
+@over(
+    "config, expected, quantisation",
     [
         (
             QWEN36,
@@ -235,8 +235,8 @@ def test_known_configurations(config: dict[str, Any], expected: Shape, quantisat
     assert quantisation_of(config) == quantisation
 
 
-@pytest.mark.parametrize(
-    ("said", "kind"),
+@over(
+    "said, kind",
     [
         ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "nvfp4"),
         ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8"),
@@ -293,8 +293,8 @@ def test_quantisation_where_the_config_says_nothing() -> None:
     assert quantisation_of(None) == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@over(
+    "name, kind",
     [
         ("Qwen/Qwen3.6-35B-A3B-FP8", "fp8"),
         ("saricles/MiniMax-M2.7-NVFP4-GB10", "nvfp4"),

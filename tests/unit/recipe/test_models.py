@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 from tests.unit.recipe.test_model_config import GPT_OSS, QWEN36, VALUES
 
 from sparktop.recipe.models import hub_listing_of, is_path, is_repo, is_revision, node_models_of, on_disk
@@ -71,24 +71,15 @@ def test_a_path_is_found_in_the_home_of_each_node() -> None:
     assert disk.find("mine") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "repo", "path"),
+@over(
+    "name, repo, path",
     [
-        ("Qwen/Qwen3-0.6B", True, False),
-        ("gpt2", True, False),
-        ("-rf/x", False, False),
-        ("a/--token", False, False),
-        ("a/b/c", False, False),
-        ("a/..", False, False),
-        ("a b/c", False, False),
-        ("a/b\n", False, False),
-        ("/models/a", False, True),
-        ("~/models/a", False, True),
-        ("/models/../etc", False, False),
-        ("/mod\x1bels", False, False),
-        ("", False, False),
+        ("Qwen/Qwen3-0.6B", True, False), ("gpt2", True, False), ("-rf/x", False, False), ("a/--token", False, False),
+        ("a/b/c", False, False), ("a/..", False, False), ("a b/c", False, False), ("a/b\n", False, False),
+        ("/models/a", False, True), ("~/models/a", False, True), ("/models/../etc", False, False),
+        ("/mod\x1bels", False, False), ("", False, False),
     ],
-)
+)  # fmt: skip
 def test_what_can_be_a_model_s_name(name: str, repo: bool, path: bool) -> None:
     assert (is_repo(name), is_path(name)) == (repo, path)
 

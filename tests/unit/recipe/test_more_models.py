@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.recipe_support import order, pair, recipe, seat, shipped
+from tests.table import over
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.model.engine import EngineKind
@@ -78,8 +79,8 @@ def test_the_shipped_recipe_has_its_draft_and_follows_another() -> None:
     assert flags.value_of(render(other, [seat()]).head.argv, "speculative-draft-model-path") == "me/eagle"
 
 
-@pytest.mark.parametrize(
-    ("place", "is_offline"),
+@over(
+    "place, is_offline",
     [
         ({"model_path": SNAPSHOT}, True),
         ({"model_path": SNAPSHOT, "lacking": ("org/draft",)}, False),
@@ -112,7 +113,7 @@ def test_the_cache_is_mounted_for_a_draft_beside_a_folder() -> None:
     assert [mount.source for mount in render(alone, [seat()]).head.container.mounts] == ["/models/mine"]
 
 
-@pytest.mark.parametrize(("named", "path"), [("/models/d", "/models/d"), ("~/models/d", "/home/me/models/d")])
+@over("named, path", [("/models/d", "/models/d"), ("~/models/d", "/home/me/models/d")])
 def test_a_draft_that_is_named_by_its_place_is_there_in_the_container(named: str, path: str) -> None:
     made = render(order({"draft": named}, **DRAFT), [seat(model_path=SNAPSHOT)]).head
     assert flags.value_of(made.argv, "speculative-draft-model-path") == path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.recipe_support import seat
+from tests.table import over
 from tests.unit.operate.launch.gates_support import World, hub
 
 from sparktop.config import resource_dir
@@ -116,7 +117,7 @@ def test_the_current_folders_is_never_read_and_the_environment_wins(
     assert read_secrets(recipe(X="$A")).values == {"A": "mine"}
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+@over("mode", [0o644, 0o640, 0o604])
 def test_a_file_that_others_can_read_is_not_read(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / ".env", "HF_TOKEN=hunter2hunter2", mode)
     got = collect(("HF_TOKEN",), {}, (path,))
@@ -128,7 +129,7 @@ def test_a_file_that_others_can_read_is_not_read(tmp_path: Path, mode: int) -> N
 
 def test_what_is_no_file_is_no_fault(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == ({}, {}, None)
-    assert "is not a file" in str(read(tmp_path)[2])
+    assert str(tmp_path) in str(read(tmp_path)[2])
     large = written(tmp_path / "large", "A=" + "x" * 70_000)
     assert "larger" in str(read(large)[2])
     broken = tmp_path / "broken"
@@ -141,8 +142,8 @@ def test_what_is_no_file_is_no_fault(tmp_path: Path) -> None:
     assert read(written(tmp_path / "odd", "no pair\n=x\nA=a\x1b]52;c\x07\nB=b"))[0] == {"B": "b"}
 
 
-@pytest.mark.parametrize(
-    ("line", "value"),
+@over(
+    "line, value",
     [
         ('A="a" # note', "a"),
         ("A='a b'", "a b"),
@@ -162,8 +163,8 @@ def test_a_line_is_read_as_a_shell_reads_it(tmp_path: Path, line: str, value: st
     assert (got.values.get("A", ""), got.problems) == (value, ())
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
+@over(
+    "line, said",
     [
         ('A="unclosed', "line 1: the value of A is not valid: its closing quote is missing or not at its end"),
         ("A='a'#x", "line 1: the value of A is not valid: its closing quote is missing or not at its end"),

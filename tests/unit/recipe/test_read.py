@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.config import resource_dir
 from sparktop.diagnose.lint.catalogue import cards
@@ -102,8 +102,8 @@ def test_a_plain_recipe() -> None:
     assert read(PLAIN, "r.yaml").problems == ()
 
 
-@pytest.mark.parametrize(
-    ("typed", "shown", "value"),
+@over(
+    "typed, shown, value",
     [
         ("0.70", "0.70", 0.7),
         ("0.7", "0.7", 0.7),
@@ -202,8 +202,8 @@ def test_version_1_may_leave_its_model_to_the_command() -> None:
     assert recipe_of(EUGR.replace("model: org/name\n", "")).model == "org/name"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "nodes"),
+@over(
+    "old, new, nodes",
     [
         ("cluster_only: true", "solo_only: true", (1, 1)),
         ("cluster_only: true", "cluster_only: false\nsolo_only: false", (1, 2)),
@@ -215,8 +215,8 @@ def test_nodes_of_version_1(old: str, new: str, nodes: tuple[int, int]) -> None:
     assert (recipe.min_nodes, recipe.max_nodes) == nodes
 
 
-@pytest.mark.parametrize(
-    ("runtime", "command", "engine", "executor"),
+@over(
+    "runtime, command, engine, executor",
     [
         ("runtime: vllm", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
         ("runtime: vllm-distributed", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
@@ -243,8 +243,8 @@ def with_line(line: str) -> str:
     return PLAIN.replace("defaults:", f"{line}\ndefaults:")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@over(
+    "text, said",
     [
         (with_line("modle: x"), "r.yaml:7: modle: unknown key: did you mean `model`?"),
         (with_line("max_model_len: 5"), "r.yaml:7: max_model_len: unknown key: did you mean `defaults.max_model_len`?"),
@@ -457,8 +457,8 @@ def test_a_key_that_is_misspelt_is_not_told_as_missing_too() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("section", "said"),
+@over(
+    "section, said",
     [
         (
             "titel: x",
@@ -504,7 +504,7 @@ def test_problems_of_our_own_section(section: str, said: str) -> None:
     assert all(each.line == 14 for each in read(f"{PLAIN}runtime_config:\n  sparktop:\n    {section}\n", "x").problems)
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         "mods: []",
@@ -535,8 +535,8 @@ def test_what_the_launch_itself_takes_needs_no_place_in_the_command() -> None:
     assert read(text, "r.yaml").problems == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
+@over(
+    "line, said",
     [
         ("env: {A: true}", "is passed as `True`"),
         ("mods: [mods/drop-caches]", "not needed for `drop-caches`"),
@@ -555,8 +555,8 @@ def test_notes_are_no_errors(line: str, said: str) -> None:
     assert said in reading.problems[0].text
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@over(
+    "name, meant",
     [
         ("gpu_memory_utilizaton", "gpu_memory_utilization"),
         ("max_modl_len", "max_model_len"),
@@ -578,7 +578,7 @@ def test_a_secret_of_a_file_is_in_no_problem_and_no_repr() -> None:
     assert "hf_abcdefgh" not in repr(reading)
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         with_line('env: {A: "Bearer $HF_TOKEN", DB_PASSWORD: $DB_PASSWORD}'),
@@ -614,7 +614,7 @@ def test_an_anchor_may_be_used() -> None:
 SHIPPED = sorted(resource_dir("recipes").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@over("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_recipes_have_no_problem_and_say_where_they_come_from(path: Path) -> None:
     reading = read(path.read_text("utf-8"), str(path))
     assert reading.problems == ()
@@ -640,32 +640,11 @@ def test_any_text_is_read(text: str) -> None:
 
 KEYS = st.sampled_from(
     [
-        "model",
-        "container",
-        "runtime",
-        "defaults",
-        "env",
-        "command",
-        "mods",
-        "executor_config",
-        "runtime_config",
-        "metadata",
-        "min_nodes",
-        "sparktop",
-        "need",
-        "mute",
-        "provenance",
-        "requires",
-        "distribution_config",
-        "models",
-        "entries",
-        "name",
-        "readiness",
-        "build_args",
-        "<<",
-        "x",
+        "model", "container", "runtime", "defaults", "env", "command", "mods", "executor_config", "runtime_config",
+        "metadata", "min_nodes", "sparktop", "need", "mute", "provenance", "requires", "distribution_config",
+        "models", "entries", "name", "readiness", "build_args", "<<", "x",
     ]
-)
+)  # fmt: skip
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -689,7 +668,7 @@ def test_any_values_at_any_key_are_read(values: dict[str, object]) -> None:
     assert placed(read(text, "r.yaml"), text)
 
 
-@pytest.mark.parametrize("value", ["!!int", "!!float", "!!bool", "!!bool maybe", "!!int x"])
+@over("value", ["!!int", "!!float", "!!bool", "!!bool maybe", "!!int x"])
 def test_a_tag_over_a_text_that_is_not_of_its_kind_is_a_problem(value: str) -> None:
     read_recipe = read(FULL.replace("links: [a, b]", f"links: [a, {value}]"), "r.yaml")
     assert read_recipe.problems

@@ -7,6 +7,7 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.engine import EngineKind
 from sparktop.recipe.template import TemplateError, fill, parameters, render, server_of, used
@@ -27,8 +28,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("template", "argv"),
+@over(
+    "template, argv",
     [
         ("vllm serve {model} --port {port}", ["vllm", "serve", "org/name", "--port", "8000"]),
         ("vllm serve {model} \\\n  --port {port}\n", ["vllm", "serve", "org/name", "--port", "8000"]),
@@ -68,8 +69,8 @@ def test_becomes_an_argv(template: str, argv: list[str]) -> None:
     assert list(words) == argv
 
 
-@pytest.mark.parametrize(
-    ("template", "part", "line"),
+@over(
+    "template, part, line",
     [
         ("vllm serve x && curl y", "`&&`", 1),
         ("vllm serve x &", "`&`", 1),
@@ -116,7 +117,7 @@ def test_an_unknown_parameter_without_a_near_one_says_where_it_belongs() -> None
     assert "--set xyzzy=" in caught.value.remedies[0]
 
 
-@pytest.mark.parametrize("values", [{"a": "{a}"}, {"a": "{b}", "b": "{a}"}, {"a": "x{a}"}])
+@over("values", [{"a": "{a}"}, {"a": "{b}", "b": "{a}"}, {"a": "x{a}"}])
 def test_a_parameter_that_stands_for_itself_ends(values: dict[str, str]) -> None:
     with pytest.raises(TemplateError, match="refers to itself"):
         render("v {a}", values)
@@ -137,8 +138,8 @@ def test_a_variables_value_is_no_shells() -> None:
     assert fill('{"a": {port}} ${HOME}; {url}', VALUES) == '{"a": 8000} ${HOME}; http://localhost:8000/v1'
 
 
-@pytest.mark.parametrize(
-    ("command", "engine"),
+@over(
+    "command, engine",
     [
         ("vllm serve x", EngineKind.VLLM),
         ("/usr/bin/vllm serve x", EngineKind.VLLM),

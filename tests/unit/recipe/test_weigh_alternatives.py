@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from tests import recipe_budget_support as made
 from tests.recipe_budget_support import on_disk, order
+from tests.table import over
 
 from sparktop.recipe.weigh.budget import alternatives, same
 
@@ -20,8 +20,8 @@ def test_the_quantisation_that_lay_on_both_disks_for_27_days() -> None:
     assert not found[0].is_wanted
 
 
-@pytest.mark.parametrize(
-    ("wanted", "name", "is_same"),
+@over(
+    "wanted, name, is_same",
     [
         ("MiniMaxAI/MiniMax-M2.7", "saricles/MiniMax-M2.7-NVFP4-GB10-AC", True),
         ("saricles/MiniMax-M2.7-NVFP4-GB10-AC", "models--MiniMaxAI--MiniMax-M2.7", True),
@@ -64,9 +64,9 @@ def test_the_wanted_one_comes_first_then_complete_ones_then_relatives() -> None:
         "Qwen3.6-35B-A3B-NVFP4",
     ]
     assert [one.is_wanted for one in found] == [True, *[False] * 6]
-    assert found[0].text == "the recipe's model, on spark1 and spark2, not complete: a download goes on from there"
+    assert "not complete" in found[0].text
     assert "barely support" in found[4].text
-    assert found[5].text.startswith("a related model (heretic)")
+    assert "(heretic)" in found[5].text
     assert "--set" not in found[6].text
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests import recipe_budget_support as made
 from tests.recipe_budget_support import GIB, order, pair, room
+from tests.table import over
 
 from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.model.prospect import Budget, Fit, SliceKind
@@ -115,13 +116,11 @@ def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str
 
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
-    assert found.sentence.startswith(
-        "Does not fit: at 0.90 the engine takes 109.5 GiB of spark1's 121.7 plus 47.0 outside its share, but only "
-        "109.0 is usable (113.0 available, 4.0 for the host)."
-    )
+    figures = ("0.90", "109.5 GiB", "121.7", "47.0", "109.0", "113.0", "4.0")
+    assert [figure for figure in figures if figure not in found.sentence] == []
     assert texts(found) == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
-    assert "With --set gpu_memory_utilization=0.70 --set enforce_eager=true it fits" in found.sentence
-    assert found.share_source == "as you set it"
+    assert "--set gpu_memory_utilization=0.70 --set enforce_eager=true" in found.sentence
+    assert "you set" in found.share_source
     (node,) = found.nodes
     assert node.left_bytes < 0
     missing = HOST_BYTES - node.left_bytes
@@ -174,8 +173,8 @@ def test_a_share_above_090_never_fits_whatever_is_free() -> None:
     assert "0.91 is above 0.90" in found.sentence
 
 
-@pytest.mark.parametrize(
-    ("share", "context", "rooms", "fit"),
+@over(
+    "share, context, rooms, fit",
     [
         ("0.87", "8192", [room(available_gib=121.0, has_desktop=False)], Fit.FITS),
         ("0.88", "8192", [room(available_gib=121.6, has_desktop=False)], Fit.TIGHT),
@@ -199,8 +198,8 @@ def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> 
         assert figure in found.share_source
 
 
-@pytest.mark.parametrize(
-    ("limit", "share", "source"),
+@over(
+    "limit, share, source",
     [
         (0.60, 0.60, "computed: as in the recipe; memory would allow 0.7"),
         (0.20, 0.32, "computed: weights and one context need 0.32; the recipe's is 0.20; memory would"),
@@ -280,14 +279,16 @@ def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
         values={},
     )
     assert found.fit is Fit.NO
-    assert "80.0 GiB of cache for 262144 tokens" in found.sentence
+    assert "80.0 GiB" in found.sentence
+    assert "262144 tokens" in found.sentence
     assert "--set max_model_len=32768" in texts(found)
 
 
 def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
     found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER), DESKTOP, made.GPT_OSS, values={})
     assert found.fit is Fit.NO
-    assert "60.7 GiB of weights per node don't fit into 36.5" in found.sentence
+    assert "60.7 GiB" in found.sentence
+    assert "36.5" in found.sentence
     assert texts(found)[0] == "--set gpu_memory_utilization=0.70"
 
 
@@ -315,7 +316,7 @@ def test_another_quantisation_on_both_disks_is_a_lever() -> None:
     ):
         without = budget(asked, pair(), FP8, values={}, on_disk=[other])
         assert without.levers == ()
-        assert without.sentence.endswith("No setting here makes it fit.")
+        assert "--set" not in without.sentence
 
 
 def test_two_nodes_are_offered_where_the_recipe_can() -> None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import recipe_budget_support as made
 from tests.recipe_budget_support import GIB
@@ -55,28 +55,17 @@ NEEDS = st.builds(
 )
 NAMES = st.sampled_from(
     [
-        "gpu_memory_utilization",
-        "mem_fraction_static",
-        "max_model_len",
-        "context-length",
-        "kv_cache_dtype",
-        "enforce_eager",
-        "kv_cache_memory_bytes",
-        "tensor_parallel",
-        "pp_size",
-        "compilation_config",
-        "speculative_config",
-        "model",
-        "zzz",
+        "gpu_memory_utilization", "mem_fraction_static", "max_model_len", "context-length", "kv_cache_dtype",
+        "enforce_eager", "kv_cache_memory_bytes", "tensor_parallel", "pp_size", "compilation_config",
+        "speculative_config", "model", "zzz",
     ]
-)
+)  # fmt: skip
 TEXTS = st.sampled_from(
     ["0.7", "0.9", "1.5", "-1", "auto", "32768", "32k", "0", "nan", "1e400", "fp8", "true", "2", "", "9" * 40]
 )
 VALUES = st.dictionaries(NAMES, TEXTS | st.text(max_size=8), max_size=5)
 
 
-@settings(max_examples=250, deadline=None)
 @given(
     engine=st.sampled_from(EngineKind),
     command=st.sampled_from(["", "vllm serve {model} --gpu-memory-utilization 0.8"]) | st.text(max_size=40),
@@ -107,7 +96,6 @@ def test_never_raises_and_slices_fill_the_machine(engine, command, defaults, val
         assert found.fit is Fit.NO or not found.nodes
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     of=st.sampled_from([made.QWEN_RECIPE, made.GPT_OSS_RECIPE, made.MISTRAL_RECIPE]),
     facts=st.sampled_from([made.QWEN, made.GPT_OSS, made.MISTRAL]),
@@ -123,7 +111,6 @@ def test_more_available_memory_never_makes_it_worse(of, facts, share, less, more
     assert RANK[rich.fit] >= RANK[poor.fit]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     facts=st.sampled_from([made.QWEN, made.GPT_OSS]),
     shares=st.lists(st.integers(60, 99), min_size=2, max_size=2),
@@ -138,7 +125,6 @@ def test_of_shares_that_hold_the_model_a_larger_one_is_never_better(facts, share
     assert RANK[large.fit] <= RANK[small.fit]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     of=st.sampled_from([made.QWEN_RECIPE, made.GPT_OSS_RECIPE, made.MISTRAL_RECIPE]),
     weights=st.integers(1, 130),

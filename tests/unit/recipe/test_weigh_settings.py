@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from tests import recipe_budget_support as made
 from tests.recipe_budget_support import order
+from tests.table import over
 
 from sparktop.model.engine import EngineKind
 from sparktop.recipe.model_config import ModelFacts
@@ -41,8 +41,8 @@ def test_parameters_are_named_as_the_recipe_spells_them() -> None:
     assert read(order(made.recipe("x", engine=EngineKind.SGLANG)), {}).share_key == "gpu_memory_utilization"
 
 
-@pytest.mark.parametrize(
-    ("command", "values", "has_graphs"),
+@over(
+    "command, values, has_graphs",
     [
         ("", {}, True),
         ("vllm serve m --enforce-eager", {}, False),
@@ -60,8 +60,8 @@ def test_graphs(command, values, has_graphs) -> None:
     assert read(order(made.recipe("x", command=command), **values), {}).has_graphs is has_graphs
 
 
-@pytest.mark.parametrize(
-    ("image", "counts"),
+@over(
+    "image, counts",
     [
         ("nvcr.io/nvidia/vllm:26.05.post1-py3", True),
         ("nvcr.io/nvidia/vllm:26.04-py3", False),
@@ -88,8 +88,8 @@ def test_numbers_and_widths() -> None:
     assert [width_bytes(text) for text in ("auto", "bfloat16", "fp8", "fp8_e4m3", "float32")] == [2, 2, 1, 1, 4]
 
 
-@pytest.mark.parametrize(
-    ("facts", "nodes", "token_bytes", "at_most"),
+@over(
+    "facts, nodes, token_bytes, at_most",
     [
         (ModelFacts(name="m", weights_bytes=1, layers=62, kv_heads=8, head_size=128), 1, 62 * 2 * 8 * 128 * 2, None),
         (ModelFacts(name="m", weights_bytes=1, layers=62, kv_heads=8, head_size=128), 2, 62 * 2 * 4 * 128 * 2, None),

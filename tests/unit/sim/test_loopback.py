@@ -26,8 +26,8 @@ repeat = "{repeat}"
 [[nodes]]
 name = "spark1"
 [[nodes.faults]]
-start = 10
-end = 20
+start_s = 10
+end_s = 20
 kind = "{kind}"
 delay_s = 0.5
 """

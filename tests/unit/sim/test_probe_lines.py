@@ -14,6 +14,7 @@ import pytest
 from tests.nvml_stand_ins import GB10_NVML
 from tests.probe_support import RunningProbe
 from tests.support import unavailable
+from tests.table import few, over
 
 from sparktop.model.telemetry import (
     Collector,
@@ -78,7 +79,7 @@ def messages(found: Iterator[bytes]) -> list[Message]:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, {"spin-deadlock", "two-node-link", "unpacked"}.__contains__))
 def test_every_line_of_every_scenario_is_a_message(name: str, node: int) -> None:
     spark = spark_of(name, node)
     length_s = spark.scenario.length_s
@@ -208,8 +209,8 @@ def test_under_pressure_it_leaves_processes_alone_as_the_probe_does() -> None:
     assert states == [CollectorState.OK, CollectorState.PAUSED, CollectorState.OK]
 
 
-@pytest.mark.parametrize(
-    ("heard", "reason"),
+@over(
+    "heard, reason",
     [(b'{"bye":1}\n', "asked to"), (b"", ""), (b"x" * 70_000, "the input is not sparktop's protocol")],
 )
 def test_a_conversation_ends_as_the_probes_does(heard: bytes, reason: str) -> None:

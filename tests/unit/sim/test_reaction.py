@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.scenario_support import Stage
+from tests.table import over
 
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.sim.reaction import acts
+from sparktop.sim.reaction.acts import with_act
 from sparktop.sim.reaction.figures import moment
-from sparktop.sim.reaction.play import with_act
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.scenario.script import FaultKind, Repeat, Scenario
 from sparktop.sim.scenario.tracks import Track
@@ -46,11 +47,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "node", "box"), CASES)
+@over("name, node, box", CASES)
 def test_memory_comes_back_when_an_engine_ends_and_goes_when_it_starts(name: str, node: str, box: str) -> None:
-    before = with_act(load(name), node, 19.0, acts.StopContainer(name=box, grace_s=5))
+    before = with_act(load(name), node, 19.0, acts.stop_container(name=box, grace_s=5))
     assert running(before, node, 19.1) == [box], "it is asked, and has its grace"
-    after = with_act(before, node, 60.0, acts.StartContainer(name=box))
+    after = with_act(before, node, 60.0, acts.start_container(name=box))
     assert box not in running(before, node, 26.0)
     assert available(before, node, 40) > 100
     for scenario in (before, after):
@@ -69,7 +70,7 @@ def test_memory_comes_back_when_an_engine_ends_and_goes_when_it_starts(name: str
 
 def test_the_past_stays_as_it_was() -> None:
     plain = load("healthy")
-    after = with_act(plain, "spark1", 500.0, acts.StopContainer(name="vllm-qwen36"))
+    after = with_act(plain, "spark1", 500.0, acts.stop_container(name="vllm-qwen36"))
     for second in range(0, 500, 7):
         ours, theirs = moment(after, "spark1", second), moment(plain, "spark1", second)
         assert ours.spark.memory(second) == theirs.spark.memory(second)
@@ -80,8 +81,8 @@ def test_the_past_stays_as_it_was() -> None:
 
 
 def test_counters_begin_anew_with_the_engine_and_rise() -> None:
-    after = with_act(load("healthy"), "spark1", 500.0, acts.StopContainer(name="vllm-qwen36"))
-    after = with_act(after, "spark1", 520.0, acts.StartContainer(name="vllm-qwen36"))
+    after = with_act(load("healthy"), "spark1", 500.0, acts.stop_container(name="vllm-qwen36"))
+    after = with_act(after, "spark1", 520.0, acts.start_container(name="vllm-qwen36"))
     counters = moment(after, "spark1", 900).spark.counters["vllm-qwen36"]
     told = [counters.at(t)["generation"] for t in range(600, 900, 3)]
     assert told[0] == 0
@@ -90,7 +91,7 @@ def test_counters_begin_anew_with_the_engine_and_rise() -> None:
 
 
 def test_a_scenario_that_starts_over_no_longer_does_and_mends_nothing_by_itself() -> None:
-    held = with_act(load("spin-deadlock"), "spark1", 100.0, acts.Hold())
+    held = with_act(load("spin-deadlock"), "spark1", 100.0, acts.hold())
     assert held.repeat is Repeat.HOLD
     for second in (200, 300, 1000):
         assert running(held, "spark1", second) == ["minimax-rank0"]
@@ -99,7 +100,7 @@ def test_a_scenario_that_starts_over_no_longer_does_and_mends_nothing_by_itself(
 
 
 def test_dropping_the_caches_frees_them_and_makes_no_memory_available() -> None:
-    after = with_act(load("healthy"), "spark1", 130.0, acts.DropCaches())
+    after = with_act(load("healthy"), "spark1", 130.0, acts.drop_caches())
     first, then = (moment(load("healthy"), "spark1", 129).spark.memory(t) for t in (129, 129))
     then = moment(after, "spark1", 131).spark.memory(131)
     assert first.cached > 9
@@ -109,27 +110,29 @@ def test_dropping_the_caches_frees_them_and_makes_no_memory_available() -> None:
     assert after.repeat is Repeat.LOOP, "requests come and go as before"
 
 
+@pytest.mark.slow
 def test_both_ranks_are_needed_before_tokens_flow() -> None:
     stage = Stage("spin-deadlock").run(110)
-    stage.do(acts.StopContainer(name="minimax-rank0", grace_s=2)).run(113)
-    stage.do(acts.StopContainer(name="minimax-rank1", grace_s=2), "spark2").run(130)
-    stage.do(acts.StartContainer(name="minimax-rank1"), "spark2").run(250)
+    stage.do(acts.stop_container(name="minimax-rank0", grace_s=2)).run(113)
+    stage.do(acts.stop_container(name="minimax-rank1", grace_s=2), "spark2").run(130)
+    stage.do(acts.start_container(name="minimax-rank1"), "spark2").run(250)
     worker = stage.picture.nodes[1]
     assert worker.sample is not None
     assert worker.sample.memory.available_bytes > 100 * 1024**3, "it waits for the head"
-    stage.do(acts.StartContainer(name="minimax-rank0"))
+    stage.do(acts.start_container(name="minimax-rank0"))
     seen = []
     for picture in stage.play(400):
         (engine,) = picture.nodes[0].engines
         seen.append(engine.state)
-    assert seen.index(EngineState.LOADING) < seen.index(EngineState.CAPTURING) < seen.index(EngineState.SERVING)
+    assert seen.index(EngineState.LOADING) < seen.index(EngineState.SERVING)
     assert not [one for one in stage.firing() if one.severity is not Severity.INFO]
 
 
+@pytest.mark.slow
 def test_one_rank_alone_restarted_helps_nobody() -> None:
     stage = Stage("spin-deadlock").run(110)
-    stage.do(acts.KillContainer(name="minimax-rank0")).run(125)
-    stage.do(acts.StartContainer(name="minimax-rank0")).run(300)
+    stage.do(acts.kill_container(name="minimax-rank0")).run(125)
+    stage.do(acts.start_container(name="minimax-rank0")).run(300)
     assert stage.picture.nodes[0].engines[0].state not in (EngineState.READY, EngineState.SERVING)
     assert stage.picture.nodes[1].first_gpu is not None
     assert (stage.picture.nodes[1].first_gpu.utilisation_percent or 0) > 90, "the other rank waits in vain"
@@ -139,18 +142,18 @@ def test_what_a_fault_needs_is_needed() -> None:
     """SGLang's capture over two nodes stays at 0 until it is started without graphs."""
     scenario = load("capture-stuck")
     for node, box in (("spark1", "sglang-m27-0"), ("spark2", "sglang-m27-1")):
-        scenario = with_act(scenario, node, 200.0, acts.KillContainer(name=box))
+        scenario = with_act(scenario, node, 200.0, acts.kill_container(name=box))
     again = scenario
     for node, box in (("spark1", "sglang-m27-0"), ("spark2", "sglang-m27-1")):
-        again = with_act(again, node, 210.0, acts.StartContainer(name=box))
+        again = with_act(again, node, 210.0, acts.start_container(name=box))
     assert moment(again, "spark1", 500).script.tracks["util"].at(500) == 96
     assert moment(again, "spark1", 500).spark.engine_at(30000, 500) is None
     for node, box in (("spark1", "sglang-m27-0"), ("spark2", "sglang-m27-1")):
         old = next(one for one in moment(scenario, node, 210).script.containers if one.name == box)
-        scenario = with_act(scenario, node, 210.0, acts.RenameContainer(name=box, new_name=f"{box}-old"))
-        eager = acts.CreateContainer(script=_relaunched(old, "--disable-cuda-graph"), like=f"{box}-old")
+        scenario = with_act(scenario, node, 210.0, acts.rename_container(name=box, new_name=f"{box}-old"))
+        eager = acts.create_container(script=_relaunched(old, "--disable-cuda-graph"), like=f"{box}-old")
         scenario = with_act(scenario, node, 211.0, eager)
-        scenario = with_act(scenario, node, 212.0, acts.StartContainer(name=box))
+        scenario = with_act(scenario, node, 212.0, acts.start_container(name=box))
     now = moment(scenario, "spark1", 500)
     assert now.script.tracks["power_w"].at(500) > 30
     assert {live.script.name: live.running for live in now.spark.containers(500)} == {
@@ -169,9 +172,9 @@ def _relaunched(old, *flags):  # type: ignore[no-untyped-def]
 
 
 def test_a_leak_stays_until_the_machine_boots_anew() -> None:
-    scenario = with_act(load("leak-after-kill"), "spark2", 30.0, acts.Hold())
+    scenario = with_act(load("leak-after-kill"), "spark2", 30.0, acts.hold())
     assert available(scenario, "spark2", 300) == pytest.approx(67.9, abs=0.1)
-    scenario = with_act(scenario, "spark2", 100.0, acts.Reboot())
+    scenario = with_act(scenario, "spark2", 100.0, acts.reboot())
     kinds = [
         next((fault.kind for fault in moment(scenario, "spark2", 100 + after).script.faults
               if fault.start_s <= moment(scenario, "spark2", 100 + after).t < fault.end_s), None)
@@ -190,20 +193,20 @@ def test_a_leak_stays_until_the_machine_boots_anew() -> None:
 
 def test_a_process_that_is_ended_gives_its_memory_back() -> None:
     stage = Stage("orphan").run(60)
-    stage.do(acts.SignalProcess(pid=77352, signal="KILL")).run(90)
+    stage.do(acts.signal_process(pid=77352, signal="KILL")).run(90)
     assert not [one for one in stage.firing("memory.held-after-exit") if one.severity is not Severity.INFO]
     assert available(stage.scenario, "spark1", 90) > 105
 
 
 def test_a_reboot_keeps_what_is_on_the_disk() -> None:
     before = moment(load("healthy"), "spark1", 30)
-    after = moment(with_act(load("healthy"), "spark1", 30.0, acts.Reboot()), "spark1", 160)
+    after = moment(with_act(load("healthy"), "spark1", 30.0, acts.reboot()), "spark1", 160)
     assert before.script.models
     assert (after.script.models, after.script.images) == (before.script.models, before.script.images)
 
 
 def test_a_reboot_is_logged_once_with_the_driver_that_it_loads() -> None:
-    scenario = with_act(load("driver-pending"), "spark1", 30.0, acts.Reboot())
+    scenario = with_act(load("driver-pending"), "spark1", 30.0, acts.reboot())
     after = moment(scenario, "spark1", 400)
     lines = [str(row[3]) for row in kernel_rows(after.spark, 0.0, after.t) if "NVRM: loading" in str(row[3])]
     assert [line.partition("aarch64  ")[2].split()[0] for line in lines] == ["580.159"]
@@ -213,17 +216,17 @@ def test_a_reboot_is_logged_once_with_the_driver_that_it_loads() -> None:
     assert all("580.159" in line for line in old_lines)
 
 
-@pytest.mark.parametrize("second", [251.0, 258.0, 300.0])
+@over("second", [251.0, 258.0, 300.0])
 def test_a_pair_that_is_ended_as_it_starts_leaves_no_gpu_busy(second: float) -> None:
     """A rank whose head is gone spins only where it has met it, and rests when it ends, however little it held."""
     scenario = load("spin-deadlock")
     for name, node in (("minimax-rank0", "spark1"), ("minimax-rank1", "spark2")):
-        scenario = with_act(scenario, node, 110.0, acts.KillContainer(name=name))
+        scenario = with_act(scenario, node, 110.0, acts.kill_container(name=name))
     for name, node in (("minimax-rank1", "spark2"), ("minimax-rank0", "spark1")):
-        scenario = with_act(scenario, node, 250.0, acts.StartContainer(name=name))
-    scenario = with_act(scenario, "spark1", second, acts.KillContainer(name="minimax-rank0"))
+        scenario = with_act(scenario, node, 250.0, acts.start_container(name=name))
+    scenario = with_act(scenario, "spark1", second, acts.kill_container(name="minimax-rank0"))
     left = moment(scenario, "spark2", second + 2)
     assert (left.script.tracks["util"].at(left.t) > 90) is (second == 300.0)
-    scenario = with_act(scenario, "spark2", second + 3, acts.KillContainer(name="minimax-rank1"))
+    scenario = with_act(scenario, "spark2", second + 3, acts.kill_container(name="minimax-rank1"))
     after = moment(scenario, "spark2", second + 8)
     assert after.script.tracks["util"].at(after.t) == 0

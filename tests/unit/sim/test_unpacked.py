@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
@@ -15,15 +16,10 @@ from sparktop.model.plan import Plan, Request
 from sparktop.model.run import Run, RunState
 
 FAULTS = {
-    ("reach.login", "spark2"),
-    ("release.reboot", "spark2"),
-    ("release.driver", "spark2"),
-    ("machine.cuda", "spark1"),
-    ("access.linger", "spark1"),
-    ("access.linger", "spark2"),
-    ("addresses.plan", "spark1 spark2"),
+    ("reach.login", "spark2"), ("release.reboot", "spark2"), ("release.driver", "spark2"), ("machine.cuda", "spark1"),
+    ("access.linger", "spark1"), ("access.linger", "spark2"), ("addresses.plan", "spark1 spark2"),
     ("parity.driver", "spark1 spark2"),
-}
+}  # fmt: skip
 SETTLES_S = 90.0
 """The probe reads interfaces and facts once a minute."""
 
@@ -45,6 +41,7 @@ def problems(rows: list[CheckResult]) -> set[tuple[str, str]]:
     return {(row.check, " ".join(row.nodes)) for row in rows if row.is_problem}
 
 
+@pytest.mark.slow
 async def test_a_cable_that_was_plugged_in_after_the_boot_is_slow_until_both_reboot(tmp_path: Path) -> None:
     acting = Acting(Stage("unpacked").run(70), tmp_path)
 

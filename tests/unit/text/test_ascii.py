@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from tests.table import over
 
 from sparktop.text.ascii import ascii_text, wants_ascii
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
+@over(
+    "text, plain",
     [
         ("╭─ log ──╮│", "+- log --+|"),
         ("✖ 45 °C ● live …", "x 45 'C * live ."),
@@ -32,8 +32,8 @@ def test_it_is_as_wide_as_it_was(text: str) -> None:
     assert len(plain) == sum(cell_len(char) for char in text)
 
 
-@pytest.mark.parametrize(
-    ("environ", "is_ascii"),
+@over(
+    "environ, is_ascii",
     [
         ({}, False),
         ({"TERM": "dumb", "LANG": "de_DE.UTF-8"}, True),

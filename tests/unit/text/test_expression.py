@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.text import expression as module
 from sparktop.text.expression import SHORT_CHARS, BadExpression, Expression, expression
@@ -28,7 +29,7 @@ def test_short_and_long_texts_are_searched_alike(source: str, text: str, start: 
             )
 
 
-@pytest.mark.parametrize("is_tested", [True, False])
+@over("is_tested", [True, False])
 def test_every_match_is_found_where_it_stands(is_tested: bool) -> None:
     text = "é" * SHORT_CHARS + "a1 a2"
     found = [
@@ -42,7 +43,7 @@ def test_half_a_character_of_json_is_no_fault() -> None:
     assert expression("b", is_tested=False).search("\ud800b") == module.Match(1, 2, {})
 
 
-@pytest.mark.parametrize("source", ["a(?=b)", r"(a)\1", "(", "[", "a{2000}"])
+@over("source", ["a(?=b)", r"(a)\1", "(", "[", "a{2000}"])
 def test_what_has_no_bound_is_refused_where_it_is_read(source: str) -> None:
     with pytest.raises(BadExpression):
         expression(source, is_tested=False).check()

@@ -51,6 +51,7 @@ async def test_an_answer_comes_in_pieces(transport: LocalTransport) -> None:
                 "stream": True,
                 "model": "Qwen/Qwen3.6-35B-A3B-FP8",
                 "messages": [{"role": "user", "content": "Say: ready"}],
+                "stream_options": {"include_usage": True},
             }
         ]
         assert all("authorization" not in head.lower() for head in stage.heads)
@@ -106,7 +107,7 @@ async def test_model_that_is_unknown_is_no_missing_path(transport: LocalTranspor
         found = await ask(transport, stage)
         assert len(stage.bodies) == 1
     assert found.state is CompletionState.REFUSED
-    assert "The model `x` does not exist." in found.detail
+    assert "model `x`" in found.detail
 
 
 async def test_whole_answer_in_place_of_a_stream_is_read(transport: LocalTransport) -> None:
@@ -152,8 +153,29 @@ async def test_answer_that_breaks_off_is_none(transport: LocalTransport) -> None
     assert (await asked(transport, chat=cut)).state is CompletionState.OK  # all of it came, whatever the length said
 
 
-async def test_answer_without_a_token_is_none(transport: LocalTransport) -> None:
-    assert (await asked(transport, chat=events(delta("stop", content="")))).state is CompletionState.EMPTY
+@pytest.mark.parametrize(
+    ("pieces", "state", "tokens"),
+    [
+        ((delta("stop", content=""),), CompletionState.EMPTY, None),
+        ((delta("length", content=""),), CompletionState.OK, None),
+        ((delta("length", content=""), {"choices": [], "usage": {"completion_tokens": 16}}), CompletionState.OK, 16),
+        ((delta("stop", content=""), {"choices": [], "usage": {"completion_tokens": 0}}), CompletionState.EMPTY, 0),
+    ],
+)
+async def test_tokens_count_where_none_of_them_is_text(
+    transport: LocalTransport, pieces: tuple[Any, ...], state: CompletionState, tokens: int | None
+) -> None:
+    found = await asked(transport, chat=events(*pieces))
+    assert (found.state, found.tokens, found.has_content) == (state, tokens, False)
+
+
+async def test_an_engine_that_refuses_to_count_is_asked_without(transport: LocalTransport) -> None:
+    async def picky(writer: asyncio.StreamWriter) -> None:
+        refused = "stream_options" in stage.bodies[-1]
+        writer.write(reply({"error": {"message": "extra fields"}}, "400 Bad Request") if refused else SAID)
+
+    async with EngineStage(chat=picky) as stage:
+        assert (await ask(transport, stage)).state is CompletionState.OK
 
 
 async def test_engine_that_hangs_is_told(transport: LocalTransport) -> None:

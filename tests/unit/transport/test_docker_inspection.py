@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_text import unclean
+from tests.table import over
 
 from sparktop.transport.docker.inspection import container_of, wall_s_of
 
@@ -86,7 +87,7 @@ def test_everything_is_taken_over() -> None:
 SECRET = "c4n4ry pass, 99;x"
 
 
-@pytest.mark.parametrize(
+@over(
     "name",
     [
         "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY", "NGC_CLI_API_KEY", "WANDB_API_KEY",
@@ -103,7 +104,7 @@ def test_a_secret_variable_is_masked_whole_and_wherever_its_value_stands(name: s
     assert "99;x" not in repr(container)
 
 
-@pytest.mark.parametrize(
+@over(
     "value",
     [
         "hf_abcdefghijklmnopqrstuvwx", "nvapi-abcdefghijklmnop", "ghp_abcdefghijklmnopqrst", "sk-abcdefghijklmnop",
@@ -117,7 +118,7 @@ def test_a_secret_in_a_plain_variable_is_known_by_its_pattern(value: str) -> Non
         assert part not in container.environment[0]
 
 
-@pytest.mark.parametrize(
+@over(
     "pair",
     [
         "NCCL_IB_GID_INDEX=3", "TOKENIZERS_PARALLELISM=false", "VLLM_MAX_TOKENS_PER_EXPERT=4", "PATH=/usr/bin:/bin",
@@ -128,8 +129,8 @@ def test_a_plain_variable_stays_as_it_is(pair: str) -> None:
     assert container_of({"Config": {"Env": [pair]}}).environment[0].rstrip("=") == pair.rstrip("=")
 
 
-@pytest.mark.parametrize(
-    ("host", "environment", "has"),
+@over(
+    "host, environment, has",
     [
         ({"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}]}, [], True),
         ({"Runtime": "nvidia"}, [], True),
@@ -151,7 +152,7 @@ def test_a_running_container_has_no_exit_code() -> None:
     assert container.pid == 77
 
 
-@pytest.mark.parametrize("never", ["0001-01-01T00:00:00Z", "", None, "soon", 5])
+@over("never", ["0001-01-01T00:00:00Z", "", None, "soon", 5])
 def test_a_time_that_is_none(never: object) -> None:
     assert wall_s_of(never) is None
 

@@ -8,10 +8,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
 from sparktop.transport.docker.log_frames import (
+    DOCKER_RECORD_BYTES,
     MAX_PARTIAL_BYTES,
     Frames,
     NotFrames,
@@ -35,8 +37,8 @@ def shown(*chunks: bytes, stamped: bool = False) -> list[str]:
     return [line.text for line in ring.slice(0, ring.end)]
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
+@over(
+    "text, lines",
     [
         (b"one\ntwo\n", ["one", "two"]),
         (b"one\r\ntwo\r\n", ["one", "two"]),
@@ -90,10 +92,18 @@ def test_a_bar_keeps_its_lines_timestamp() -> None:
 
 
 def test_a_long_lines_records_are_joined_without_their_timestamps() -> None:
-    head = b"begin " + b"x" * 3000
-    assert shown(STAMP + head, STAMP + b" end\n", stamped=True) == [(head + b" end").decode()]
-    bars = b"".join(b"\rshard %3d/400" % number for number in range(400))
-    assert shown(STAMP + bars[:5000], STAMP + bars[5000:] + b"\n", stamped=True) == ["shard 399/400"]
+    head = b"begin " + b"x" * (DOCKER_RECORD_BYTES - 6)
+    (text,) = shown(STAMP + head, STAMP + b" end\n", stamped=True)
+    assert text.startswith("begin xxx")
+    bars = b"".join(b"\rshard %4d/2000" % number for number in range(2000))
+    cut = DOCKER_RECORD_BYTES
+    assert shown(STAMP + bars[:cut], STAMP + bars[cut:] + b"\n", stamped=True) == ["shard 1999/2000"]
+
+
+def test_a_run_s_last_line_without_an_end_is_a_line_of_its_own() -> None:
+    """As `printf last; exit`, and a second start, in Docker 20.10."""
+    _, lines = lines_from_chunk(SplitState(partial=STAMP + b"last"), STAMP + b"first\n", stamped=True)
+    assert [(line.text, line.wall_s) for line in lines] == [("last", lines[1].wall_s), ("first", pytest.approx(WALL_S))]
 
 
 def test_a_line_without_end_is_bounded() -> None:
@@ -119,7 +129,7 @@ def test_frames_come_out_however_they_are_cut(frames: list[tuple[int, bytes]], c
     assert out == frames
 
 
-@pytest.mark.parametrize("data", [b"plain text, no frames", b"\x01\x00\x00\x00\xff\xff\xff\xff"])
+@over("data", [b"plain text, no frames", b"\x01\x00\x00\x00\xff\xff\xff\xff"])
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(NotFrames):
         Frames().feed(data)

@@ -7,19 +7,19 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+from tests.table import over
 
 from sparktop.transport.lean import NEEDED_LATER, UNUSED_NAMES, UNUSED_PARTS
 
 
-@pytest.mark.parametrize("library", UNUSED_PARTS)
+@over("library", UNUSED_PARTS)
 def test_a_part_that_is_left_out_exists(library: str) -> None:
     """Renamed in a newer version, it would be imported again and nobody would see it."""
     assert all(find_spec(part) for part in (*UNUSED_PARTS[library], *UNUSED_NAMES[library]))
 
 
-@pytest.mark.parametrize(
-    ("library", "absent", "works"),
+@over(
+    "library, absent, works",
     [
         ("httpx", ("click", "pygments"), "library.AsyncClient()"),
         (

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.runner_support import is_alive, until
+from tests.table import over
 
 from sparktop.errors import TransportError
 from sparktop.transport.ssh.config import SshOptions, parse, resolve, split_paths
@@ -63,24 +64,19 @@ def test_what_nobody_says_is_as_openssh_has_it() -> None:
     assert (options.public_key, options.password, options.keyboard_interactive, options.questions) == (True,) * 4
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@over(
+    "value, expected",
     [
-        ("true", "yes"),
-        ("yes", "yes"),
-        ("ask", "ask"),
-        ("accept-new", "accept-new"),
-        ("off", "no"),
-        ("false", "no"),
+        ("true", "yes"), ("yes", "yes"), ("ask", "ask"), ("accept-new", "accept-new"), ("off", "no"), ("false", "no"),
         ("?", "ask"),
     ],
-)
+)  # fmt: skip
 def test_strictness(value: str, expected: str) -> None:
     assert parse(f"stricthostkeychecking {value}", SPARK1).strict == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@over(
+    "value, expected",
     [
         ("", []),
         ("none", ["none"]),

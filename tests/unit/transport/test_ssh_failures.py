@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import asyncssh
-import pytest
+from tests.table import over
 
 from sparktop.errors import AuthRefused, NoBanner, NoRoute, PortClosed, TransportError, TurnedAway
 from sparktop.transport.ssh.config import SshOptions
@@ -22,14 +22,14 @@ def told(error: Exception, *, heard: bool = True, via: str | None = None) -> Tra
     return failure(error, name="spark1", options=options, asker=asker, heard_banner=heard, via=via, waited_s=90)
 
 
-@pytest.mark.parametrize(
-    ("error", "heard", "via", "kind", "says"),
+@over(
+    "error, heard, via, kind, says",
     [
         (TimeoutError(), False, None, NoBanner, "SSH sent nothing within 90 s"),
         (TimeoutError(), True, None, TransportError, "did not finish the login within 90 s"),
         (TimeoutError(), False, "bastion", NoRoute, "through bastion"),
         (ConnectionResetError(104, "x"), False, None, TurnedAway, "closed it before"),
-        (ConnectionResetError(104, "x"), False, "bastion", TransportError, "closed it before"),
+        (ConnectionResetError(104, "x"), False, "bastion", TransportError, "bastion closed the connection before"),
         (OSError(errno.ENOTCONN, "x"), False, None, TurnedAway, "before sending anything (no reason given)"),
         (ConnectionResetError(104, "x"), True, None, TransportError, "during the login"),
         (asyncssh.ConnectionLost("Connection lost"), False, None, TurnedAway, "closed it before"),
@@ -60,7 +60,7 @@ def test_each_failure_has_its_name(
     assert found.exit_code == 3
 
 
-@pytest.mark.parametrize(
+@over(
     "error",
     [
         asyncssh.DisconnectError(2, HOSTILE),
@@ -77,8 +77,8 @@ def test_the_remotes_words_are_sanitised(error: Exception) -> None:
         assert "\u202e" not in text
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
+@over(
+    "error, says",
     [
         (None, "closed"),
         (asyncssh.ConnectionLost("Server not responding to keepalive"), "keepalives"),

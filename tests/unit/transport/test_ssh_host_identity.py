@@ -19,13 +19,9 @@ from sparktop.transport.ssh.host_keys import SeenHosts, fingerprint
 
 ED25519, ECDSA, RSA = "ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"
 PLAIN = [
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512",
     "rsa-sha2-256",
-]
+]  # fmt: skip
 
 
 @cache
@@ -157,30 +153,28 @@ def test_no_key_at_all_is_a_revoked_one_or_a_bad_certificate(contacts: Contacts)
 
 def test_a_revoked_key_is_refused_with_its_line(contacts: Contacts) -> None:
     message, hint = contacts.refused(contacts.contact(line(key(ECDSA)), line(key(), "revoked")), key())
-    assert message == f"the spark shows a host key that {contacts.file}:2 marks as revoked: {shown(key())}"
-    assert hint == "Nothing was sent. Its owner has revoked that key; ask for the new one."
+    assert f"{contacts.file}:2 marks as revoked" in message
+    assert shown(key()) in message
+    assert "ask for" in hint
 
 
 @pytest.mark.parametrize(("kind", "name"), [(ED25519, "ed25519"), (ECDSA, "ecdsa"), (RSA, "rsa")])
 def test_a_changed_key_is_refused_with_both_and_what_to_compare(contacts: Contacts, kind: str, name: str) -> None:
     before, now = key(ED25519, 1), key(kind, 2)
     message, hint = contacts.refused(contacts.contact(line(before)), now)
-    assert message == (
-        f"the host key of the spark has CHANGED, look at {contacts.file}:1: it shows {shown(now)}, "
-        f"there stands {fingerprint(before.public_data)}"
-    )
+    facts = ("CHANGED", f"{contacts.file}:1", shown(now), fingerprint(before.public_data))
+    assert [fact for fact in facts if fact not in message] == []
     assert f"ssh-keygen -lf /etc/ssh/ssh_host_{name}_key.pub" in hint
-    assert f"Once you are sure: ssh-keygen -f {contacts.file} -R spark1" in hint
+    assert f"ssh-keygen -f {contacts.file} -R spark1" in hint
 
 
 def test_a_key_that_changed_within_the_session_has_no_line(contacts: Contacts) -> None:
     contacts.seen.accept("spark1", key().public_data)
     message, hint = contacts.refused(contacts.contact(), key(ED25519, 1))
-    assert message == (
-        f"the host key of the spark has CHANGED, another one was accepted before: it shows {shown(key(ED25519, 1))}"
-    )
+    assert "CHANGED" in message
+    assert shown(key(ED25519, 1)) in message
     assert "ssh-keygen -lf" in hint
-    assert "Once you are sure" not in hint
+    assert "ssh-keygen -f" not in hint
 
 
 # --- a first contact
@@ -228,7 +222,7 @@ async def test_strict_asks_nobody(contacts: Contacts) -> None:
     contact, operator = contacts.contact(strict="yes", port=2222), Operator()
     with pytest.raises(HostKeyRefused, match="StrictHostKeyChecking yes allows no asking") as caught:
         await contact.accept(key(), operator)
-    assert caught.value.hint == "Add it there, or: Connect once with: ssh -p 2222 spark1 -o StrictHostKeyChecking=ask"
+    assert caught.value.hint.endswith("ssh -p 2222 spark1 -o StrictHostKeyChecking=ask")
     assert operator.asked == []
     assert not contact.trusts(key())
 
@@ -246,7 +240,7 @@ async def test_with_nobody_to_ask_it_is_refused(contacts: Contacts) -> None:
     contact = contacts.contact()
     with pytest.raises(HostKeyRefused, match="nobody can be asked") as caught:
         await contact.accept(key(), None)
-    assert caught.value.hint == "Connect once with: ssh -p 22 spark1"
+    assert caught.value.hint.endswith("ssh -p 22 spark1")
     assert not contact.trusts(key())
 
 
@@ -256,7 +250,7 @@ async def test_a_file_that_can_t_be_written_is_a_warning(contacts: Contacts, tmp
     contact.warnings.clear()
     await contact.accept(key(), Operator())
     [warning] = contact.warnings
-    assert "for this session only" in warning
+    assert "this session" in warning
     assert "can't be written" in warning
     assert contact.trusts(key())
 

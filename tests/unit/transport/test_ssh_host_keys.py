@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import needs
+from tests.table import over
 
 from sparktop.transport.ssh.host_keys import (
     KeyVerdict,
@@ -53,8 +54,8 @@ def verdict(
     return found.value + (f" {entry.line_number}" if entry else "")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         ("", "unknown"),
         (line("spark1", 1), "trusted 1"),
@@ -89,8 +90,8 @@ def test_what_a_file_says_of_a_key(tmp_path: Path, text: str, expected: str) -> 
     assert verdict(tmp_path, text, 1) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@over(
+    "text, expected",
     [
         (line("[spark1]:2222", 1), "trusted 1"),
         (line("[spark1]:2222", 2), "changed 1"),
@@ -153,7 +154,7 @@ def test_seen_hosts_find_the_others_with_the_same_key() -> None:
     assert seen.others_with("spark3", "SHA256:a") == ()
 
 
-@pytest.mark.parametrize("hashed", [False, True])
+@over("hashed", [False, True])
 def test_a_key_is_written_once_with_narrow_modes_after_whatever_stands_there(tmp_path: Path, hashed: bool) -> None:
     file = tmp_path / "home" / ".ssh" / "known_hosts"
     remember(file, "[spark1]:2222", "ssh-ed25519", key(1), hashed=hashed)
@@ -168,7 +169,7 @@ def test_a_key_is_written_once_with_narrow_modes_after_whatever_stands_there(tmp
     assert ("spark" in file.read_text()) != hashed
 
 
-@pytest.mark.parametrize(
+@over(
     "before",
     [line("spark2", 1), line("spark1", 2), f"spark1 ssh-ed25519 {broken(KEY_1)}\n", f"@revoked {line('x', 1)}"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cli.composition import connector_for
 from sparktop.errors import UsageError
@@ -13,8 +14,8 @@ from sparktop.transport.ssh.host_keys import SeenHosts
 from sparktop.transport.targets import parse_target
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "host", "user", "port"),
+@over(
+    "text, kind, host, user, port",
     [
         ("spark1", "ssh", "spark1", None, None),
         ("local", "local", "localhost", None, None),
@@ -38,36 +39,18 @@ def test_the_forms_of_a_host(text: str, kind: str, host: str, user: str | None, 
     assert (target.name, target.kind, target.host, target.user, target.port) == (text, kind, host, user, port)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@over(
+    "text, says",
     [
-        ("", "empty"),
-        ("spark1 spark2", "space"),
-        (" spark1", "space"),
-        ("spark1\n", "space"),
-        ("-oProxyCommand=id", "option"),
-        ("me@-oProxyCommand=id", "characters"),
-        ("-l@spark1", "option"),
-        ("@spark1", "user name"),
-        ("me@", "no host"),
-        (":22", "no host"),
-        ("spark1:", "port"),
-        ("spark1:0", "port"),
-        ("spark1:65536", "port"),
-        ("spark1:ssh", "port"),
-        ("spark1:-1", "port"),
-        ("spark1:٢٢", "port"),
-        ("[spark1]:22", "brackets"),
-        ("[fe80::1]22", "brackets"),
-        ("[fe80::1", "brackets"),
-        ("a:b:c", "colon"),
-        ("$(id)", "characters"),
-        ("spark1;id", "characters"),
-        ("me`id`@spark1", "user name"),
-        ("spark1/x", "characters"),
-        ("spark\x1b[31m", "characters"),
+        ("", "empty"), ("spark1 spark2", "space"), (" spark1", "space"), ("spark1\n", "space"),
+        ("-oProxyCommand=id", "option"), ("me@-oProxyCommand=id", "characters"), ("-l@spark1", "option"),
+        ("@spark1", "user name"), ("me@", "no host"), (":22", "no host"), ("spark1:", "port"), ("spark1:0", "port"),
+        ("spark1:65536", "port"), ("spark1:ssh", "port"), ("spark1:-1", "port"), ("spark1:٢٢", "port"),
+        ("[spark1]:22", "brackets"), ("[fe80::1]22", "brackets"), ("[fe80::1", "brackets"), ("a:b:c", "colon"),
+        ("$(id)", "characters"), ("spark1;id", "characters"), ("me`id`@spark1", "user name"),
+        ("spark1/x", "characters"), ("spark\x1b[31m", "characters"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_a_hint(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target(text)

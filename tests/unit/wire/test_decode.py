@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_text import unclean
+from tests.table import over
 from tests.wire_messages import MESSAGES, SAMPLE
 
 from sparktop.model.guard import GuardPhase, GuardState
@@ -102,7 +102,7 @@ def test_a_guard_says_whose_it_is_and_what_it_did() -> None:
     assert isinstance(decode(b'{"kind":"guard","phase":"asleep"}'), Garbled)
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         b"",
@@ -132,7 +132,7 @@ def test_figures_are_numbers_or_the_line_is_garbled() -> None:
     assert isinstance(decode(json.dumps({**SAMPLE, "boot": float("nan")}).encode()), Garbled)
 
 
-@pytest.mark.parametrize("value", [10**400, -1, 2**65, "9" * 400, "17", "nan", "Infinity", [], None, 1e300])
+@over("value", [10**400, -1, 2**65, "9" * 400, "17", "nan", "Infinity", [], None, 1e300])
 def test_a_figure_out_of_bounds_is_garbled(value: Any) -> None:
     meminfo = {**SAMPLE["meminfo"], "MemAvailable": value}
     assert isinstance(decode(json.dumps({**SAMPLE, "meminfo": meminfo}).encode()), Garbled)
@@ -173,8 +173,8 @@ def test_an_unknown_field_is_ignored() -> None:
     assert isinstance(decode(json.dumps({**SAMPLE, "later": [1]}).encode()), Sample)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "expected"),
+@over(
+    "cgroup, expected",
     [
         (f"/system.slice/docker-{'a' * 64}.scope", "a" * 64),
         (f"/docker/{'b' * 64}", "b" * 64),

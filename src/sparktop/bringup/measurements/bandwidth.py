@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from sparktop.bringup.card import (
     Basis,
-    Card,
     Nodes,
     Outcome,
     Scope,
     Seen,
     by_action,
     by_hand,
+    card_of,
     judged,
     skipped,
     state_of,
@@ -195,12 +195,11 @@ def _judge_latency(run: Run, nodes: Nodes) -> Outcome | None:
 
 
 CARDS = (
-    Card(
-        id="bandwidth.half",
+    card_of(
+        judge_bandwidth,
         title="Each half of the cable",
         looks_at="ib_write_bw over each half, both ways, and the RDMA ports' counters",
         why="A link with every light green may move 13 instead of 111 Gb/s: only a measurement tells.",
-        sources=judge_bandwidth.sources,
         look=_look,
         asks=_asks,
         measured_by=MEASURE,
@@ -208,12 +207,12 @@ CARDS = (
         scope=Scope.PAIR,
         basis=BASIS,
     ),
-    Card(
+    card_of(
+        judge_bandwidth,
         id="bandwidth.both",
         title="Both halves at once",
         looks_at="ib_write_bw over both halves together",
         why="Each half may be well alone: 196 Gb/s together is what NCCL has.",
-        sources=judge_bandwidth.sources,
         look=_look,
         asks=_asks,
         measured_by=MEASURE,
@@ -221,12 +220,11 @@ CARDS = (
         scope=Scope.PAIR,
         basis=BASIS,
     ),
-    Card(
-        id="bandwidth.latency",
+    card_of(
+        judge_latency,
         title="Latency",
         looks_at="ib_write_lat with messages of 2 bytes",
         why="Each token of a model over two nodes waits for small messages many times.",
-        sources=judge_latency.sources,
         look=_look,
         asks=_asks,
         measured_by=MEASURE,

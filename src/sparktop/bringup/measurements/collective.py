@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparktop.bringup.card import (
-    Card,
     Nodes,
     Outcome,
     Scope,
     Seen,
     by_action,
     by_hand,
+    card_of,
     judged,
     skipped,
     state_of,
@@ -116,12 +116,11 @@ def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
 
 
 CARDS = (
-    Card(
-        id="collective.all-reduce",
+    card_of(
+        judge_collective,
         title="All-reduce",
         looks_at="1 GiB by PyTorch and NCCL inside a serving image, NCCL's NET line, the RDMA ports' counters",
         why="RDMA may be fast and NCCL slow, or silently on TCP: only a collective proves both.",
-        sources=judge_collective.sources,
         look=_look,
         asks=_asks,
         measured_by=MEASURE,

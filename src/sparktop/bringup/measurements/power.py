@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sparktop.bringup.card import (
     Basis,
-    Card,
     Nodes,
     Outcome,
     Seen,
     by_action,
     by_hand,
+    card_of,
     each,
     judged,
     skipped,
@@ -93,12 +93,11 @@ def _remedies(case: str, node: str) -> tuple[Remedy, ...]:
 
 
 CARDS = (
-    Card(
-        id="machine.power",
+    card_of(
+        judge_power,
         title="Power under load",
         looks_at="SM clock and power while cuBLAS multiplies matrices",
         why="A GPU whose power delivery is stuck serves at half speed, and nothing else tells.",
-        sources=judge_power.sources,
         look=_look,
         asks=each(library_ask),
         measured_by=MEASURE,

@@ -17,7 +17,6 @@ SILENCE_S = 180.0
 CAPACITY = 500
 OOM_REPORT_S = 60.0
 """The kernel's report of one OOM kill (call, memory table, constraint, kill) takes less than this."""
-
 _BACKWARDS_S = 1.0
 """A clock that goes back further than this belongs to another boot; less is a late line."""
 _CLOCKS = (("first_boot_s", "last_boot_s"), ("first_wall_s", "last_wall_s"))
@@ -167,15 +166,9 @@ class _Incident:
         )
 
     def become(self, kill: KernelEvent) -> None:
-        """Turn the OOM killer's call into the kill; the call's line and time stay as the first."""
-        oom_call = self.event
-        self.event = replace(
-            kill,
-            text=oom_call.text,
-            line=oom_call.line,
-            first_boot_s=oom_call.first_boot_s,
-            first_wall_s=oom_call.first_wall_s,
-        )
+        """Turn the OOM killer's call into the kill, whose line names the victim; it began with the call."""
+        began_at = self.event
+        self.event = replace(kill, first_boot_s=began_at.first_boot_s, first_wall_s=began_at.first_wall_s)
         self.key = _key(kill)
 
     def _remember(self, event: KernelEvent) -> None:

@@ -22,9 +22,7 @@ from sparktop.text.expression import Match, expression
 
 MATCHED_CHARS = 1024
 """The kernel's own lines aren't longer (LOG_LINE_MAX), and this bounds the cost of a hostile line."""
-
 _SCANNED_CHARS = MATCHED_CHARS + 512  # room for the prefix
-
 BOOT_PHASE_S = 180.0
 """While a machine boots, links that are down and ports without a cable are normal."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from sparktop import sanitise
 from sparktop.diagnose.findings import ordered
@@ -22,6 +22,8 @@ Mask = Callable[[str], str]
 MASKED = "<masked>"
 SHORTEST_SECRET = 6
 """Shorter secrets are masked only as separate words in shown lines; in sentences they could be part of other words."""
+MAX_SECRETS = 50
+"""A line with more of them is masked whole."""
 _REFERENCE = re.compile(r"(\"?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})\"?)")
 _SILENCER = "sparktop: allow"
 """The comment `# sparktop: allow config.enforce-eager` with a reason switches that lint off for the file."""
@@ -29,7 +31,9 @@ _SILENCER = "sparktop: allow"
 
 _LINTS = (
     containers.engine_flag_before_image,
+    containers.server_started_twice,
     containers.rm_with_restart,
+    containers.restart_on_failure,
     containers.gpus_not_requested,
     containers.restart_before_proven,
     containers.model_cache_mount,
@@ -102,11 +106,12 @@ def check(
     all_lints = (*lints(), *(rule.lint for rule in own))
     for spec in specs:
         secrets = _secrets(spec, mask)
+        mask_line = cache(partial(_masked_line, secrets=secrets, mask=mask))  # each of its findings may show a long one
         for lint in all_lints:
             if (is_live and not lint.is_live) or (not is_live and spec.has_remark(f"{_SILENCER} .*{lint.card.id}")):
                 continue
             for finding in lint.findings(spec):
-                masked = _masked(finding, secrets, mask)
+                masked = _masked(finding, secrets, mask_line)
                 findings.setdefault((masked.rule, masked.subject, masked.title, masked.evidence), masked)
     return ordered(list(findings.values()))
 
@@ -123,20 +128,26 @@ def _secrets(spec: LaunchSpec, mask: Mask) -> tuple[str, ...]:
     return tuple(sorted(secret_values, key=len, reverse=True))
 
 
-def _masked(finding: Finding, secrets: Sequence[str], mask: Mask) -> Finding:
-    def own_text(text: str) -> str:
-        """Mask our own sentences: only values that were filled in can be secret."""
-        for secret in secrets:
-            text = text.replace(secret, MASKED) if len(secret) >= SHORTEST_SECRET else text
-        return sanitise.line(text)
+def _masked_text(text: str, secrets: Sequence[str]) -> str:
+    """One of our own sentences: only values that were filled in can be secret."""
+    for secret in secrets:
+        text = text.replace(secret, MASKED) if len(secret) >= SHORTEST_SECRET else text
+    return sanitise.line(text)
 
-    def line(text: str) -> str:
-        for secret in secrets:
-            text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASKED, text)
-        # A reference to a variable is no secret; it shows how the secret should be passed.
-        parts = _REFERENCE.split(own_text(text))
-        return "".join(piece if index % 2 else mask(piece) for index, piece in enumerate(parts))
 
+def _masked_line(text: str, secrets: Sequence[str], mask: Mask) -> str:
+    shown = [secret for secret in secrets if secret in text]
+    if len(shown) > MAX_SECRETS:
+        return MASKED
+    for secret in shown:
+        text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASKED, text)
+    # A reference to a variable is no secret; it shows how the secret should be passed.
+    parts = _REFERENCE.split(_masked_text(text, secrets))
+    return "".join(piece if index % 2 else mask(piece) for index, piece in enumerate(parts))
+
+
+def _masked(finding: Finding, secrets: Sequence[str], line: Mask) -> Finding:
+    own_text = partial(_masked_text, secrets=secrets)
     return replace(
         finding,
         title=own_text(finding.title),

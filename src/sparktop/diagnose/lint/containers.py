@@ -17,13 +17,15 @@ from sparktop.diagnose.lint.lint import (
     with_option,
     with_variable,
 )
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
+from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind, at_least
 from sparktop.engines.images import Family, tag_of
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 
 _POLICIES = ("always", "unless-stopped")
+_ONLY_FAILURES = ("on-failure", "on-abnormal", "on-abort", "on-watchdog")
+"""Docker's and systemd's policies that leave down what exits with 0."""
 
 
 def policy(spec: LaunchSpec) -> Item | None:
@@ -77,6 +79,63 @@ def engine_flag_before_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
         ),
         remedies=[change("move it after the image name", removed(spec, *spec.misplaced), f"+ IMAGE ... {moved}")],
     )
+
+
+@lint(
+    "server-started-twice",
+    Severity.CRITICAL,
+    "The image starts the server itself: a command that starts it again becomes its arguments",
+    "vllm/vllm-openai with its own entrypoint, and commands that name the server twice",
+    "vLLM 0.32.0: `unrecognized arguments: serve MODEL`",
+)
+def server_started_twice(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    item = spec.repeated
+    if item is None:
+        return
+    is_server = item.spelled == "serve" or " " in item.spelled
+    first = item.spelled.split()[0]
+    remedies = [change(f"remove `{item.spelled}`: the arguments begin with the model", removed(spec, item))]
+    if not is_server:
+        remedies = [Remedy(title=f"Set --entrypoint {first} before the image's name, and remove `{first}` after it")]
+    yield claim(
+        item,
+        title=f"`{item.spelled}` becomes arguments of the server that already runs before it",
+        explanation=(
+            "The entrypoint of vllm/vllm-openai is `vllm serve`: what follows the image's name is its arguments. The "
+            f"parser takes {first} for the model and exits with `unrecognized arguments`."
+        ),
+        remedies=remedies,
+    )
+
+
+@lint(
+    "restart-on-failure",
+    Severity.WARNING,
+    "A vLLM that dies stays down: it exits with 0, which on-failure takes for a success",
+    "vLLM 0.24 and later, in containers and systemd units",
+    "vLLM 0.32.0: exit code 0 after EngineCore was killed under load; Docker 20.10, on-failure:3",
+    "systemd.service(5)",
+    is_live=True,
+)
+def restart_on_failure(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if spec.engine is not EngineKind.VLLM or at_least(spec, "0.24") is False or spec.is_ray_start:
+        return
+    for item in (spec.key("Restart", "Service"), spec.option("restart")):
+        if item is None or (item.value or "").partition(":")[0] not in _ONLY_FAILURES:
+            continue
+        right = "always" if item in spec.unit else "unless-stopped"
+        yield claim(
+            item,
+            title=f"{item.value} leaves a vLLM that dies down: it exits with 0",
+            severity=None if spec.version else Severity.INFO,
+            explanation=(
+                "When EngineCore dies, killed for memory for one, vLLM's API server shuts down in order and exits with "
+                f"0. {item.value} restarts only after a failure. `{right}` restarts it; a stop by hand still stops it."
+            ),
+            settles="" if spec.version else "the version, in the log's first lines or by GET /version: from 0.24 on",
+            remedies=[change(f"set {right}, once the engine has served", replaced(spec, item, right))],
+            subject=item.name,
+        )
 
 
 @lint(

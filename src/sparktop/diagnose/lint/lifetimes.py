@@ -12,11 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparktop.cmdline.engine_flags import closest, is_in
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.lint import Claim, change, lint, removal, removed, renamed, replaced
+from sparktop.diagnose.lint.lint import Claim, change, lint, removal, removed, renamed, replaced, respelled
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, at_least, is_at_most
-from sparktop.engines.images import STOCK
+from sparktop.engines.images import STOCK, Family
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -156,7 +157,7 @@ def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> 
     "flag-unknown-to-version",
     Severity.CRITICAL,
     "A flag or value that this version of the engine doesn't have",
-    "by flag and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
+    "by flag and version: the parsers of vLLM 0.24.0 to 0.33.0 and SGLang 0.5.23, earlier ones for some flags",
     "vLLM engine/arg_utils.py",
     "SGLang server_args.py",
 )
@@ -179,6 +180,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             subject=row.flag,
             references=row.sources,
         )
+    yield from _refused(spec, claim)
     for choice in choices:
         item = spec.flag(choice.flag)
         if item is None or choice.engine is not spec.engine or not item.is_known or not spec.version:
@@ -194,6 +196,35 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
                 subject=choice.flag,
                 references=choice.sources,
             )
+
+
+def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    """Flags that the parser of a stock image's version doesn't have under the name that is typed."""
+    engine, version = spec.engine, spec.version
+    if engine is None or version is None or spec.family not in (*STOCK, Family.LMSYS):
+        return
+    for item in spec.flags:
+        spelled = item.spelled or f"--{item.name}"
+        if item in spec.misplaced or "$" in spelled or is_in(spelled, engine, version) is not False:
+            continue
+        row = next((row for row in lifetimes() if row.engine is engine and row.flag == f"--{item.name}"), None)
+        right = row.replacement if row and row.replacement else f"--{item.name}"
+        if not is_in(right, engine, version):
+            right = closest(spelled, engine, version)
+        yield claim(
+            item,
+            title=f"{_NAMES[engine]} {version} has no {spelled}: it refuses to start",
+            explanation=(
+                f"The parser exits with `unrecognized arguments: {spelled}` before anything is loaded, and so does "
+                "every start until each such flag is gone."
+            ),
+            remedies=[
+                *([change(f"write {right}", respelled(spec, item, right))] if right else []),
+                change(f"{'or ' if right else ''}remove {spelled}", removed(spec, item)),
+            ],
+            subject=spelled,
+            references=row.sources if row else (),
+        )
 
 
 @lint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
@@ -190,7 +191,17 @@ def renamed(spec: LaunchSpec, item: Item, text: str) -> Edit:
         added = _running(spec, Change(flags={name: value})) if name.startswith("--") else None
         change = _merged([_change(spec, item, None), added])
         return Edit(lines=(f"- {as_typed(spec, item)}", f"+ {text}"), change=change)
-    return Edit(lines=diff(spec.document, [(*_with_quotes(spec.document.text, item.span), text)]))
+    (start, end), source = _quoted(spec.document.text, item.span), spec.document.text
+    quote = source[start] if (start, end) != item.span else ""
+    return Edit(lines=diff(spec.document, [(start, end, f"{quote}{text}{quote}")]))
+
+
+def respelled(spec: LaunchSpec, item: Item, name: str) -> Edit:
+    """Write a flag's name another way; its values stay."""
+    start = item.span[0] if item.span else 0
+    if _has_no_file(spec, item) or not spec.document.text.startswith(item.spelled, start):
+        return Edit(lines=(f"- {as_typed(spec, item)}", f"+ {as_typed(spec, replace(item, spelled=name))}"))
+    return Edit(lines=diff(spec.document, [(start, start + len(item.spelled), name)]))
 
 
 def with_flag(spec: LaunchSpec, name: str, value: str = "") -> Edit:
@@ -299,7 +310,7 @@ def as_typed_with(spec: LaunchSpec, item: Item, value: str) -> str:
     """An item with a new value, as it would be typed."""
     if item in spec.environment or item in spec.unit:
         return f"{item.name}={value}"
-    return f"--{item.name} {value}".strip()
+    return f"{item.spelled or f'--{item.name}'} {value}".strip()
 
 
 def diff(document: Document, edits: Iterable[Replacement]) -> tuple[str, ...]:
@@ -357,12 +368,18 @@ def _is_continued(document: Document, number: int) -> bool:
     return number > 1 and document.line(number - 1).endswith("\\")
 
 
-def _with_quotes(text: str, span: Span) -> Span:
-    """The span with its quotes and with the comma or space that would be left over."""
+def _quoted(text: str, span: Span) -> Span:
+    """The span with the quotes around it."""
     start, end = span
     if text[start - 1 : start] in ("'", '"') and text[end : end + 1] == text[start - 1 : start]:
-        start, end = start - 1, end + 1
-    elif (quote := text[end : end + 1]) in ("'", '"') and text.count(quote, start, end) % 2:
+        return start - 1, end + 1
+    return start, end
+
+
+def _with_quotes(text: str, span: Span) -> Span:
+    """The span with its quotes and with the comma or space that would be left over."""
+    start, end = _quoted(text, span)
+    if (start, end) == span and (quote := text[end : end + 1]) in ("'", '"') and text.count(quote, start, end) % 2:
         end += 1
     if comma := re.compile(r"\s*,[ \t]*").match(text, end):
         return start, comma.end()

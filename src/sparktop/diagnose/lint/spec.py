@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
-from sparktop.cmdline.engine_flags import canonical
+from sparktop.cmdline.engine_argv import opposite
+from sparktop.cmdline.engine_flags import polar
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, numbers_of
@@ -64,6 +66,8 @@ class LaunchSpec:
     """True if more arguments come from elsewhere ("$@", an unknown variable): nothing is surely missing."""
     misplaced: tuple[Item, ...] = ()
     """Engine flags given before the image's name, where Docker takes them."""
+    repeated: Item | None = None
+    """The words of its command that start a server again: what runs before them, as the image's entrypoint, does so."""
     environment: tuple[Item, ...] = ()
     knows_environment: bool = False
     """True if all variables of the engine are known, except those of the image."""
@@ -80,8 +84,6 @@ class LaunchSpec:
     is_ray_start: bool = False
     prelude: str = ""
     """Commands run before it in the same shell: `pip install ...`."""
-    comments: tuple[tuple[int, str], ...] = ()
-    """(line, text) of every comment in the document."""
     desktop: bool | None = None
     """Whether a desktop runs on the node; known only for running engines."""
 
@@ -91,13 +93,13 @@ class LaunchSpec:
         return (self.model.value or "") if self.model else ""
 
     def flag(self, *names: str) -> Item | None:
-        """The last flag of these names, in any spelling; None if not given, or if `--no-NAME` comes later."""
-        canonical_names = {canonical(name) for name in names}
+        """The last flag of these names, in any spelling; None if not given, or if it is turned off later."""
+        wanted = {polar(name, self.engine) for name in names}
         last = None
         for item in self.flags:
-            if item.name in canonical_names:
+            if item.name in wanted:
                 last = None if (item.value or "").lower() == "false" else item
-            elif item.name.removeprefix("no-") in canonical_names:
+            elif opposite(item.name) in wanted:
                 last = None
         return last
 
@@ -150,7 +152,25 @@ class LaunchSpec:
 
     def has_remark(self, pattern: str) -> bool:
         """Whether a comment in the document matches: what was set on purpose is left alone."""
-        return any(re.search(pattern, text, re.IGNORECASE) for _, text in self.comments)
+        return _has_remark(self.document.text, pattern)
+
+    @property
+    def size(self) -> int:
+        """How many flags, variables, options and keys it has."""
+        return sum(map(len, (self.flags, self.environment, self.options, self.unit)))
+
+
+_COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
+
+
+@lru_cache(maxsize=512)  # once for all launches of a document
+def _has_remark(text: str, pattern: str) -> bool:
+    return re.search(pattern, _comments(text), re.IGNORECASE) is not None
+
+
+@lru_cache(maxsize=4)
+def _comments(text: str) -> str:
+    return "\n".join(dict.fromkeys(match[1] for row in text.splitlines() if (match := _COMMENT.search(row))))
 
 
 _MOE = re.compile(

@@ -47,6 +47,7 @@ class Phase:
     prompt_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None
     version: str | None = None
+    port: int | None = None
 
     @property
     def serves(self) -> bool:
@@ -138,8 +139,7 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
     if phase is None:
         return state
     if phase.begins:
-        version = phase.version or state.version
-        return EngineLogState(state=EngineState.STARTING, version=version, moved_wall_s=line.wall_s)
+        return begun(replace(state, version=phase.version or state.version), line.wall_s)
     if phase.failure:  # errors while stopping are part of the stop
         return state if state.failure or state.stopping else replace(state, failure=line.text[:300], progress=None)
     if phase.stopping:
@@ -167,6 +167,11 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         version=phase.version or state.version,
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
     )
+
+
+def begun(state: EngineLogState, wall_s: float | None) -> EngineLogState:
+    """The log's state as a new run begins, whether a line or somebody else (Docker's StartedAt) says so."""
+    return EngineLogState(state=EngineState.STARTING, version=state.version, moved_wall_s=wall_s)
 
 
 def _ready_s(state: EngineLogState, line: LogLine) -> float | None:
@@ -230,7 +235,7 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
         except ValueError:
             return None
 
-    done, total = number("done"), number("total")
+    done, total, port = number("done"), number("total"), number("port")
     return replace(
         phase,
         done=None if done is None else int(done),
@@ -240,6 +245,7 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
         prompt_tokens_per_s=number("prompt"),
         generation_tokens_per_s=number("generation"),
         version=figures.get("version"),
+        port=None if port is None else int(port),
     )
 
 
@@ -253,8 +259,6 @@ _STOPS = (
     ("received signal", expression(r"received signal (?:2|15)\b"), True),
     ("exit code -15", expression(r"[Ss]ubprocess .{0,80}crashed with exit code -15\b"), True),
     # An engine that died by itself writes these too, so they withdraw no findings.
-    ("signal=SIGTERM", expression("signal=SIGTERM"), False),
-    ("shutdown triggered", expression(r"API server: shutdown triggered"), False),
     ("Shutting down", expression(r"INFO:? .{0,60}Shutting down\b"), False),
     ("Application shutdown complete", expression(r"Application shutdown complete"), False),
     ("Finished server process", expression(r"INFO: +Finished server process"), False),
@@ -265,13 +269,19 @@ _STOPS = (
 _TRAFFIC = expression(r'"(?:POST|GET) /(?:v1/(?:chat/)?completions|v1/messages|generate)[^"]{0,80}" 200')
 
 
+_WORKS = expression(r"[Ll]istening on (?:https?://|\[?[\d.:]+)|\bslot +(?:release|launch_slot_|print_timing)")
+"""Also of servers that are no engines of ours yet: llama.cpp."""
+
+
 _KINDS = (
     ("(APIServer", EngineKind.VLLM),
     ("(EngineCore", EngineKind.VLLM),
     ("vLLM API server version", EngineKind.VLLM),
+    ("█  version ", EngineKind.VLLM),
     ("vllm serve", EngineKind.VLLM),
     ("/vllm/", EngineKind.VLLM),
     ("ServerArgs(", EngineKind.SGLANG),
+    ("server_args={", EngineKind.SGLANG),
     ("sglang/srt/", EngineKind.SGLANG),
     ("sglang.launch_server", EngineKind.SGLANG),
     ("#running-req", EngineKind.SGLANG),
@@ -308,6 +318,14 @@ def run_change_of(text: str, hits: tuple[str, ...], kind: EngineKind | None) -> 
     if phase is not None and phase.changes_run:
         return phase
     return Phase(state=EngineState.SERVING) if ' HTTP/1.1" 200' in hits and _TRAFFIC.search(text) else None
+
+
+def work_of(text: str) -> Phase | None:
+    """What a line says of a program that goes on: it loads, serves, or begins anew; None for another line."""
+    if _WORKS.search(text) or _TRAFFIC.search(text):
+        return Phase(state=EngineState.SERVING)
+    phase = phase_of(text)
+    return phase if phase is not None and phase.state is not None else None
 
 
 def kinds_of(text: str) -> set[EngineKind]:

@@ -36,6 +36,7 @@ _LOGGERS = tuple(
         rf"{_LEVEL} \d\d-\d\d {_TIME} (?:\[(?P<source>[^\]\s]{{1,80}})\] ?)?",  # vLLM
         rf"\[\d{{4}}-\d\d-\d\d {_TIME}(?:[.,]\d+)?(?P<process>(?: [A-Z]{{2}}\d+){{0,4}})\] (?:{_LEVEL}: +)?",  # SGLang
         rf"{_LEVEL}: +",  # uvicorn
+        r"\d+\.\d\d\.\d{3}\.\d{3} [IWED] ",  # llama.cpp: since its start
         rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+ - (?P<source>[\w.]{{1,60}}) - {_LEVEL} - ",
         rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+[ |\[-]+{_LEVEL}\b[\] |:-]+",
         rf"(?:\[[\w .-]{{1,30}}\])?\[{_LEVEL}\] ?",  # [TensorRT-LLM][ERROR]

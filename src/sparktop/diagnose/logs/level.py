@@ -22,6 +22,7 @@ _WORDS: dict[str, Level] = {
     "w": "warning",
     "e": "error",
     "f": "critical",
+    "d": "debug",
 }
 _NAME = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)"
 _BEFORE = re.compile(r"^(?:\(\S{1,60}(?: pid=\d+)?\) |\[rank\d+\]: ?|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{0,40}\] )+")
@@ -36,6 +37,7 @@ _PREFIXES = tuple(
         rf"(?:\[[\w .-]{{1,30}}\])?\[{_NAME}\]",  # [TensorRT-LLM][ERROR]
         r"\[?(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ",  # glog, as torch writes it
         rf"\S+ - \S+ - {_NAME} - ",
+        r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[IWED]) ",  # llama.cpp
     )
 )
 _JSON = re.compile(rf'^\{{.{{0,2000}}?"(?:level|levelname|severity|lvl)": ?"{_NAME}"', re.IGNORECASE)
@@ -47,7 +49,7 @@ _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
     (re.compile(r"^(?:[\w.]{0,120})(?:Error|Exception|Interrupt|Died)(?:: |$)"), "error"),
     (re.compile(r"\bNCCL WARN\b"), "warning"),
     (re.compile(r"\bNCCL INFO\b"), "info"),
-    (re.compile(r"^\S{1,40}: error: "), "error"),
+    (re.compile(r"^(?:\S{1,40}: )?(?:[Ff]atal )?[Ee]rror(?::| while )"), "error"),
     (re.compile(r"^(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"), "error"),
 )
 

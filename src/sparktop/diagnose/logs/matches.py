@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
-from sparktop.diagnose.logs.names import PLACEHOLDERS, fill, typed
 from sparktop.diagnose.logs.rule import LogRule
+from sparktop.diagnose.names import PLACEHOLDERS, fill, steps_of, typed
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
@@ -23,6 +24,9 @@ TRACEBACK_LINES = 12
 """A warning this many lines away belongs to the same traceback."""
 INCIDENT_LINES = 300
 """Two failures of one run this many lines apart are one incident."""
+
+
+_FLAG = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class _Subject:
 class Claim:
     """Everything a rule matched in one log."""
 
-    __slots__ = ("count", "index", "others", "place", "rule", "run", "served_again", "stream", "subjects")
+    __slots__ = ("count", "index", "others", "place", "port", "rule", "run", "served_again", "stream", "subjects")
 
     def __init__(self, rule: LogRule, *, stream: str = "") -> None:
         self.rule = rule
@@ -70,13 +74,18 @@ class Claim:
         """Position of the first match: among the lines fed, and in the source."""
         self.run = 0
         """The engine run of the last match."""
+        self.port = ""
+        """The engine's, for the steps, where nobody knows it better."""
         self.served_again: tuple[int, int | None] | None = None
         """A later run that reached serving: its number and the line that said so."""
 
     def add(self, match: Match, line: MatchedLine, *, run: int) -> None:
         """Count one more matched line."""
         groups = match.groups.items()
-        values = {name: sanitise_line(value or "", limit=VALUE_CHARS).strip() for name, value in groups}
+        values = {
+            name: sanitise_line(" ".join((value or "").split("\n")), limit=VALUE_CHARS).strip()
+            for name, value in groups
+        }
         title = fill(self.rule.title, values)
         if not self.count:
             self.index, self.place = line.index, line.place
@@ -177,7 +186,9 @@ def _finding(
 ) -> Finding:
     rule = claim.rule
     values = {name: mask(value) for name, value in subject.values.items()}
-    typed_values = {**names, **typed(values)}
+    if claim.port and names["port"] == PLACEHOLDERS["port"]:
+        names = {**names, "port": claim.port}
+    in_texts = {**names, "container": names["container"] or PLACEHOLDERS["container"]}
     explanation = fill(rule.explanation, values)
     if claim.served_again is not None and subject.run < claim.served_again[0]:
         line = claim.served_again[1]
@@ -190,13 +201,13 @@ def _finding(
         title=fill(rule.title, values),
         explanation=explanation,
         distinction=tuple(fill(text, values) for text in rule.distinction),
-        settles=fill(rule.settles, typed_values),
+        settles=fill(rule.settles, {**in_texts, **typed(values)}),
         evidence=_evidence(claim, subject, source, mask),
         remedies=tuple(
             replace(
                 remedy,
-                title=fill(remedy.title, {**names, **values}),
-                steps=tuple(fill(step, typed_values) for step in remedy.steps),
+                title=fill(remedy.title, {**in_texts, **values}),
+                steps=steps_of(remedy.steps, {**names, **typed(values)}),
                 change=remedy.change and _change(remedy.change, values),
             )
             for remedy in rule.remedies
@@ -209,7 +220,11 @@ def _finding(
 
 def _change(change: Change, values: dict[str, str]) -> Change:
     def fill_table(table: Mapping[str, str | None]) -> dict[str, str | None]:
-        return {fill(name, values): value and fill(value, values) for name, value in table.items()}
+        return {
+            part: value and fill(value, values)
+            for name, value in table.items()
+            for part in ([fill(name, values)] if "{flags}" not in name else _FLAG.findall(values.get("flags", "")))
+        }
 
     by_engine = {name: _change(own, values) for name, own in change.by_engine.items()}
     return replace(

@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from sparktop.diagnose.logs import engine_state, unwrap
+from sparktop.diagnose.logs.head import head_of
+from sparktop.diagnose.logs.last_words import TRACEBACK, last_words
 from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
-from sparktop.diagnose.logs.names import PLACEHOLDERS
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
+from sparktop.diagnose.names import PLACEHOLDERS
 from sparktop.model.engine import EngineKind
+from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.text.expression import Expression, Match, expression
 
@@ -29,29 +33,35 @@ NEAR_LINES = 1000
 """The furthest that any `near` looks back."""
 KIND_LINES = 200
 """The engine is recognised within this many first lines; later only in lines with a fixed text."""
+LAST_LINES = 400
+"""An engine's last words stand within so many last lines: above them come the tracebacks of its other processes."""
 WITHDRAWN_LINES = 40
 """Errors this many lines before the message about the stop are part of the stop: it is logged late."""
 
 Mask = Callable[[str], str]
 
+_CODE = re.compile(r"(?:^|[\])] ) {4,}(?:raise|return|await|yield|assert|async with|with|if|for|except)\b")
+"""A line of source that a traceback shows: it holds an error's words, and says nothing of what happened."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 
 
 class Lexicon:
     """Log rules prepared for readers, which share it: which fixed texts lead to which rules."""
 
-    __slots__ = ("by_word", "course_words", "gate", "near_lines", "numbered", "serving_words")
+    __slots__ = ("by_word", "course_words", "gate", "last_words", "near_lines", "numbered", "serving_words")
 
     def __init__(self, rules: Iterable[LogRule], extra: Iterable[str] = ()) -> None:
         """`extra`: more fixed texts that the caller wants reported as hits."""
         self.numbered = tuple(enumerate(rules))
         self.by_word: dict[str, list[tuple[int, LogRule]]] = {}
+        self.last_words = next((rule for _, rule in self.numbered if rule.last_words), None)
+        """The rule for what no other knows."""
         for number, rule in self.numbered:
-            for word in rule.any:
+            for word in () if rule.last_words else rule.any:
                 self.by_word.setdefault(word, []).append((number, rule))
         self.course_words = frozenset(engine_state.words())
         self.serving_words = frozenset(engine_state.serving_words())
-        self.gate = Gate([*self.by_word, *self.course_words, *extra])
+        self.gate = Gate([*self.by_word, *self.course_words, TRACEBACK, *extra])
         self.near_lines = min(NEAR_LINES, max((rule.near_lines for _, rule in self.numbered if rule.near), default=0))
 
     def own_text(self, text: str) -> tuple[str, tuple[str, ...]]:
@@ -98,13 +108,18 @@ class LogReader:
         self._stream = stream
         self._joined_lines = joined_lines
         self._names: Mapping[str, str] = PLACEHOLDERS
-        self._recent: deque[str] = deque(maxlen=self._lexicon.near_lines + 2)
+        self._recent: deque[tuple[str, int | None, float | None]] = deque(
+            maxlen=max(self._lexicon.near_lines + 2, LAST_LINES)
+        )
+        """The last lines: text, number and time."""
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: another log, or a new run of the engine, begins."""
         self._count = 0
         self._run = 0
+        self._port = ""
+        """On which the newest run listens, by its own word."""
         self._serves = False
         self._stopped = False
         self._served: dict[int, int | None] = {}
@@ -112,6 +127,10 @@ class LogReader:
         self._kinds: set[EngineKind] = set()
         self._claims: dict[str, Claim] = {}
         self._recent.clear()
+        self._traced_run: int | None = None
+        """The newest run in which a traceback was seen."""
+        self._open: dict[int, _Open] = {}
+        """By rule that takes several lines: those so far."""
         self._near: dict[int, tuple[int, int]] = {}
         """For each rule with `near`: the last line known to match it, and the first line not yet searched."""
         self._joiner = Joiner()
@@ -119,13 +138,23 @@ class LogReader:
         """Rules whose fixed text is in the line being joined and that haven't matched it yet."""
         self._matched: set[int] = set()
         """Rules that have matched it."""
-        self._findings_of_source: dict[str, tuple[Finding, ...]] = {}
+        self._findings_of_state: dict[tuple[str, bool, int], tuple[Finding, ...]] = {}
+        """The newest, by source and what else they depend on."""
+
+    def begin_run(self) -> None:
+        """A new run of the engine begins, whether a line or somebody else (Docker's StartedAt) says so."""
+        unknown = self._last_words()
+        if unknown is not None:
+            self._claims[unknown.rule.id] = unknown
+        self._recent.clear()
+        self._run += 1
+        self._serves = self._stopped = False
 
     def name(self, names: Mapping[str, str]) -> None:
         """Take what the findings' steps call the engine, by slot."""
         if names != self._names:
             self._names = names
-            self._findings_of_source = {}
+            self._findings_of_state = {}
 
     @property
     def kinds(self) -> frozenset[EngineKind]:
@@ -144,7 +173,9 @@ class LogReader:
     def take(self, text: str, hits: tuple[str, ...], *, line: int | None = None, wall_s: float | None = None) -> None:
         """Like `feed`, for a line as `Lexicon.own_text` gives it."""
         self._count += 1
-        self._recent.append(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS])
+        self._recent.append((text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS], line, wall_s))
+        if self._open:
+            self._read_on(text)
         if (hits and not self._kinds) or self._count <= KIND_LINES:
             self._note_kind(text)
         wholes = self._joiner.add(text, line) if self._count <= self._joined_lines else ()
@@ -164,16 +195,34 @@ class LogReader:
         # A serving engine logs traffic and statistics all day: no news.
         if course_hits and not (self._serves and not self._stopped and course_hits <= lexicon.serving_words):
             self._update_run(text[:SHOWN_CHARS], hits, line.line)
+        if TRACEBACK in hits:
+            self._traced_run = self._run
         tried: set[int] = set()
         for word in hits:
             for number, rule in lexicon.by_word.get(word, ()):
                 if number not in tried and self._applies(rule):
                     tried.add(number)
-                    match = _search(rule, text, hits)
-                    if match is not None:
+                    if rule.lines:
+                        self._matched.add(number)
+                        self._open.setdefault(number, _Open(rule, line))
+                    elif (match := _search(rule, text, hits)) is not None:
                         self._note_match(number, rule, match, line)
                     else:
                         self._pending[number] = rule
+
+    def _read_on(self, text: str) -> None:
+        """One more line for the rules that take several."""
+        for number, opened in list(self._open.items()):
+            opened.texts.append(text[head_of(text).stop :][:SHOWN_CHARS])
+            if len(opened.texts) > opened.rule.lines:
+                self._close(number)
+
+    def _close(self, number: int) -> None:
+        opened = self._open.pop(number)
+        match = _search(opened.rule, "\n".join(opened.texts)[:SHOWN_CHARS], opened.rule.any)
+        if match is not None:
+            line = replace(opened.line, text=" / ".join(text.strip() for text in opened.texts if text.strip()))
+            self._note_match(number, opened.rule, match, line)
 
     def _read_joined(self, whole: str, seam: str, line: MatchedLine) -> None:
         """Try the rules that didn't match a part of a joined line on the whole of it."""
@@ -187,26 +236,64 @@ class LogReader:
                 if match is not None:
                     self._note_match(number, rule, match, line)
 
-    def findings(self, source: str) -> tuple[Finding, ...]:
-        """The findings so far, root cause first."""
-        findings = self._findings_of_source.get(source)
-        if findings is None:
-            findings = findings_of(self.claims(), source, mask=self._mask, names=self._names)
-            self._findings_of_source = {source: findings}
-        return findings
+    def findings(self, source: str, *, is_over: bool = False) -> tuple[Finding, ...]:
+        """The findings so far, root cause first; `is_over`: the program has ended."""
+        state = (source, is_over, self._count if is_over or self._may_be_dying else 0)
+        if self._open or state not in self._findings_of_state:
+            findings = findings_of(self.claims(is_over=is_over), source, mask=self._mask, names=self._names)
+            self._findings_of_state = {state: findings}
+        return self._findings_of_state[state]
 
-    def claims(self) -> tuple[Claim, ...]:
-        """The matches so far, for callers that combine several logs."""
+    @property
+    def _may_be_dying(self) -> bool:
+        """Whether a traceback may be what ends it: before it serves, or where its engine is said to have died."""
+        return self._traced_run == self._run and not self._stopped and (not self._serves or self._has_died)
+
+    @property
+    def _has_died(self) -> bool:
+        return any(
+            claim.run == self._run and claim.rule.consequence and claim.rule.severity is Severity.CRITICAL
+            for claim in self._claims.values()
+        )
+
+    def claims(self, *, is_over: bool = False) -> tuple[Claim, ...]:
+        """The matches so far, for callers that combine several logs; `is_over`: the program has ended."""
+        for number in list(self._open):
+            self._close(number)
+        unknown = self._last_words() if is_over or self._may_be_dying else None
         for claim in self._claims.values():
+            claim.port = self._port
             claim.served_again = next(((run, line) for run, line in self._served.items() if run > claim.run), None)
         kinds = ({self._kind} if self._kind else self._kinds) or set(EngineKind)
-        return tuple(claim for claim in self._claims.values() if claim.rule.engine in (None, *kinds))
+        claims = [claim for claim in self._claims.values() if claim.rule.engine in (None, *kinds)]
+        if unknown is None:
+            return tuple(claims)
+        return (*(claim for claim in claims if claim.rule.id != unknown.rule.id), unknown)
+
+    def _last_words(self) -> Claim | None:
+        """The error that ended the program, where it doesn't serve and nobody stopped it."""
+        rule = self._lexicon.last_words
+        if rule is None or self._stopped or (self._serves and not self._has_died):
+            return None
+        recent = list(self._recent)[-LAST_LINES:]
+        words = last_words([text for text, _, _ in recent], _expression(rule, rule.unless))
+        if words is None:
+            return None
+        text, line, wall_s = recent[words.index]
+        who = words_of_kinds({self._kind} if self._kind else self._kinds) or ("llama.cpp" if words.is_llama else "")
+        claim = Claim(rule if who else replace(rule, severity=Severity.INFO), stream=self._stream)
+        claim.add(
+            Match(0, len(text), {"who": who or "The program", "said": words.said}),
+            MatchedLine(text=text, line=line, wall_s=wall_s, index=self._count - len(recent) + words.index + 1),
+            run=self._run,
+        )
+        return claim
 
     def _note_kind(self, text: str) -> None:
         kinds = engine_state.kinds_of(text[:SHOWN_CHARS])
         if not kinds <= self._kinds:
             self._kinds |= kinds
-            self._findings_of_source = {}
+            self._findings_of_state = {}
 
     def _update_run(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
         """Update the run's course (begun, serving, stopped) after this line."""
@@ -214,8 +301,9 @@ class LogReader:
         if change is None:
             return
         if change.begins:
-            self._run += 1
-            self._serves = self._stopped = False
+            self._recent.pop()  # the line itself is of the new run
+            self.begin_run()
+            self._port = str(change.port) if change.port else self._port
         elif change.stopping:
             if change.is_external and not self._stopped:  # errors logged just before are part of the stop
                 first = self._count - WITHDRAWN_LINES
@@ -230,7 +318,7 @@ class LogReader:
 
     def _withdraw(self, is_void: Callable[[Claim], bool]) -> None:
         self._claims = {rule_id: claim for rule_id, claim in self._claims.items() if not is_void(claim)}
-        self._findings_of_source = {}
+        self._findings_of_state = {}
 
     def _applies(self, rule: LogRule) -> bool:
         if self._stopped and not rule.after_stop:
@@ -239,13 +327,13 @@ class LogReader:
 
     def _note_match(self, number: int, rule: LogRule, match: Match, line: MatchedLine) -> None:
         self._matched.add(number)
-        if rule.near and not self._is_near(number, rule):
+        if _CODE.search(line.text, 0, SHOWN_CHARS) or (rule.near and not self._is_near(number, rule)):
             return
         claim = self._claims.get(rule.id)
         if claim is None:
             claim = self._claims[rule.id] = Claim(rule, stream=self._stream)
         claim.add(match, line, run=self._run)
-        self._findings_of_source = {}
+        self._findings_of_state = {}
 
     def _is_near(self, number: int, rule: LogRule) -> bool:
         """Whether a line close enough before matches the rule's `near`; each line is searched once per rule."""
@@ -254,11 +342,29 @@ class LogReader:
         seen_at, unseen_from = self._near.get(number, (-1, 0))
         start = max(unseen_from, newest - reach, newest - len(recent) + 1)
         for index in range(newest, start - 1, -1):
-            if near.search(recent[index - newest - 1]):
+            if near.search(recent[index - newest - 1][0]):
                 seen_at = index
                 break
         self._near[number] = (seen_at, newest + 1)
         return seen_at >= 0 and seen_at >= newest - reach
+
+
+def words_of_kinds(kinds: Iterable[EngineKind]) -> str:
+    """ "vLLM", for a sentence; empty for none, or several."""
+    names = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
+    kinds = list(kinds)
+    return names[kinds[0]] if len(kinds) == 1 else ""
+
+
+class _Open:
+    """A line with a rule's fixed text, and the lines after it that belong to it."""
+
+    __slots__ = ("line", "rule", "texts")
+
+    def __init__(self, rule: LogRule, line: MatchedLine) -> None:
+        self.rule = rule
+        self.line = line
+        self.texts = [line.text]
 
 
 def _expression(rule: LogRule, source: str) -> Expression:

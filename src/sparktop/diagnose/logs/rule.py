@@ -11,6 +11,9 @@
     unless = 'while stream is capturing'    # a line that has this is not it
     near = 'fused_moe/layer\\.py'           # one of the `near_lines` lines before (or the line itself) must have this
     near_lines = 40
+    lines = 2                               # so many more lines belong to it: the regex sees them, after "\n"
+    last_words = true                       # reads the error that ended a program (`last_words`) instead of lines; in
+                                            # `unless` the words which say that the reason stands elsewhere
     at_least = 3                            # so many such lines before it is said
     ends_start = true                       # taken back where the same run comes to serve all the same
     when = "starting"                       # or "serving": only before, or only after, the engine said that it serves
@@ -27,8 +30,8 @@
     quiet = ["lines like it that it must leave alone"]
     [[rule.remedy]]
     title = "..."
-    steps = ["..."]                         # groups fill it, quoted for a shell; {container}, {image} and {model} are
-                                            # the engine's, where it is known
+    steps = ["..."]                         # groups fill it, quoted for a shell; {container}, {image}, {model} and
+                                            # {log} (what prints it) are the engine's, where it is known
     cost = "..."
     action = "relaunch"
     change = { flags = { "--max-model-len" = "{fits}" } }   # what the relaunch changes; also environment, options (of
@@ -72,6 +75,8 @@ class LogRule:
     unless: str = ""
     near: str = ""
     near_lines: int = NEAR_LINES
+    lines: int = 0
+    last_words: bool = False
     at_least: int = 1
     when: str = ""
     rank: int = RANK
@@ -105,8 +110,8 @@ class LogRule:
 
 
 _TEXTS = ("id", "title", "scope", "engine", "regex", "unless", "near", "when", "settles", "explanation")
-_NUMBERS = ("near_lines", "at_least", "rank")
-_SWITCHES = ("consequence", "fallback", "after_stop", "ends_start")
+_NUMBERS = ("near_lines", "lines", "at_least", "rank")
+_SWITCHES = ("last_words", "consequence", "fallback", "after_stop", "ends_start")
 _LISTS = ("any", "follows", "distinction", "sources")
 _LINES = ("examples", "quiet")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")

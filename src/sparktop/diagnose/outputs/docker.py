@@ -10,8 +10,8 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop
-from sparktop.diagnose.logs.names import names
 from sparktop.diagnose.logs.unwrap import values
+from sparktop.diagnose.names import names
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding

@@ -25,6 +25,7 @@ from sparktop.bounds import json_of
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError
+from sparktop.files import opened, private_folder
 from sparktop.transport.threads import in_thread
 
 VERSION = 1
@@ -94,8 +95,7 @@ class Audit:
         """Mark a run as under way while this process lives: its lock ends with the process."""
         folder = self._path.parent / UNDER_WAY
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(folder / run_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = opened(private_folder(folder) / run_id, os.O_RDWR | os.O_CREAT)
         except OSError:
             return  # writing the intent reports a full disk better; a missing mark is no reason to refuse a run
         self._marks[run_id] = handle
@@ -126,9 +126,9 @@ class Audit:
 
     def _write(self, line: bytes, *, is_synced: bool) -> None:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self._path.parent)
             is_new = not self._path.exists()
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            handle = opened(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)  # two consoles write whole lines, one after the other
                 os.fchmod(handle, 0o600)
@@ -169,17 +169,24 @@ def entries(path: Path | None = None, *, limit_bytes: int = READ_AT_MOST_BYTES) 
     """
     file = path or audit_path()
     try:
-        with file.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            start = stream.seek(max(0, size - limit_bytes))
-            raw = stream.read(limit_bytes)
+        return decoded(end_of(file, limit_bytes)[0])
     except FileNotFoundError:
         return [], 0
     except OSError as error:
         raise AuditError(f"the audit {file} can't be read: {error.strerror or error}") from error
-    if start:
-        raw = raw.partition(b"\n")[2]
-    return decoded(raw)
+
+
+def end_of(file: Path, limit_bytes: int, after: int = 0) -> tuple[bytes, int]:
+    """(the file's end from the offset `after` on, in whole lines where that is more than the limit; its size).
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with open(opened(file), "rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        start = stream.seek(max(after, size - limit_bytes))
+        raw = stream.read(size - start)
+    return raw.partition(b"\n")[2] if start > after else raw, size
 
 
 def engines_named(path: Path | None = None) -> tuple[str, ...]:
@@ -212,7 +219,7 @@ def is_under_way(run_id: str, path: Path) -> bool:
         return False
     mark = path.parent / UNDER_WAY / run_id
     try:
-        handle = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+        handle = opened(mark, os.O_RDWR)
     except FileNotFoundError:
         return False
     except OSError:

@@ -18,10 +18,12 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.operation import Command, DockerCall
 from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Step
 from sparktop.model.run import Figures, Run, RunState, StepRun, StepState
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.plan.placeholders import fill_command, saved_for
 from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0
@@ -71,6 +73,9 @@ class InterruptedRun:
     policies: Mapping[str, str]
     """Container id -> its former restart policy, as `docker update --restart` takes it."""
     made: tuple[CreatedContainer, ...]
+    undone_by: tuple[tuple[str, str, str], ...] = ()
+    """(node, title, command that undoes it) of steps that it has done, where it changed no container: what is there
+    of them isn't looked at."""
 
 
 def interrupted_runs(
@@ -82,6 +87,8 @@ def interrupted_runs(
         if isinstance(run_id := entry.get("run"), str):
             runs.setdefault(run_id, []).append(entry)
     named: set[str] = set()
+    again: set[tuple[str, ...]] = set()
+    """(action, node...) of later runs that came to their end, or led an earlier one back."""
     out: list[InterruptedRun] = []
     for name, run_entries in reversed(runs.items()):
         intent = next((entry for entry in run_entries if entry["kind"] == "intent"), None)
@@ -91,11 +98,15 @@ def interrupted_runs(
         if end is not None and end.get("state") == RunState.REFUSED:
             continue
         has_ended = end is not None and end.get("left") is not True and end.get("state") not in _HALFWAY
+        subject = (_text(intent.get("action")), *_texts(intent.get("nodes")))
+        if has_ended:
+            again.add(subject)
         if has_ended or any(entry.get(READ) is True for entry in run_entries) or is_under_way(name):
             named |= {container_id for call in _calls(intent) for container_id in _NAMED.findall(call)}
         elif (
             now_wall_s - run_entries[-1]["wall_s"] < FORGOTTEN_S
             and (run := _interrupted_run(name, intent, run_entries, named)) is not None
+            and not (run.undone_by and subject in again)
         ):
             out.append(run)
             if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
@@ -119,7 +130,10 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     policies: dict[str, str] = {}
     created: list[CreatedContainer] = []
     saved = run.saved
+    untouched = {entry.get("step") for entry in entries if entry.get("untouched") is True}
     for index, step in enumerate(_dicts(intent.get("steps"))):
+        if step.get("step") in untouched:
+            continue
         for call in (*_dicts(step.get("operations")), *_dicts(step.get("undo"))):
             changed = container_call(call)
             if changed is not None and changed[0] not in (NEW, *named):
@@ -136,7 +150,8 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
-    if not (stopped or policies or created):
+    undone_by = () if any(_calls(intent)) else tuple(_not_undone(run))
+    if not (stopped or policies or created or undone_by):
         return None
     is_at = begun_index >= 0 and run.steps[begun_index].state in (StepState.UNKNOWN, StepState.FAILED)
     current = run.steps[begun_index] if is_at else None
@@ -149,7 +164,15 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
         stopped=tuple(stopped),
         policies=policies,
         made=tuple(created),
+        undone_by=undone_by,
     )
+
+
+def _not_undone(run: Run) -> Iterator[tuple[str, str, str]]:
+    for step_run in reversed(run.steps):
+        step = step_run.step
+        if step_run.state is StepState.DONE and step.undone_by and not step.has_no_undo:
+            yield step.node, step.title, step.undone_by
 
 
 def _note_call(
@@ -315,7 +338,13 @@ def leftovers(run: InterruptedRun, picture: FleetState) -> tuple[Leftover, ...]:
     containers = {
         container.container_id: (view.name, container) for view in views for container in view.containers.containers
     }
-    return tuple(dict.fromkeys(_leftovers(run, containers)))
+    watched = {view.name for view in picture.nodes}
+    undoing = (
+        Leftover(node=node, text=f"done on {node}, and not taken back: {title}", commands=(command,))
+        for node, title, command in run.undone_by
+        if node in watched
+    )
+    return tuple(dict.fromkeys((*_leftovers(run, containers), *undoing)))
 
 
 def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
@@ -326,7 +355,8 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
     watched = {view.name for view in picture.nodes}
     rollback = interrupted.run.plan.way_back
     unwatched = sorted({node for step in rollback for node in (step.node, *step.needs_nodes)} - watched)
-    hint = _by_hand(interrupted, remains, several=len(watched) > 1)
+    saved = _saved(interrupted, picture)
+    hint = _by_hand(interrupted, remains, saved, several=len(watched) > 1)
     if unwatched:
         hint = f"Its rollback needs {' and '.join(unwatched)}, which this console doesn't watch. {hint}"
     when = time.strftime("%H:%M on %Y-%m-%d", time.localtime(interrupted.last_wall_s))
@@ -346,7 +376,7 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
         remains=remains_text,
         hint=hint.strip(),
         can_go_back=bool(rollback) and not unwatched,
-        saved=_saved(interrupted, picture),
+        saved=saved,
     )
 
 
@@ -356,18 +386,34 @@ def one_line(run: Run) -> str:
     return f"{run.plan.title} {verb}: {run.message} {run.hint}".strip()
 
 
-def _by_hand(interrupted: InterruptedRun, leftovers: Sequence[Leftover], *, several: bool) -> str:
-    """Commands that revert it; empty for a relaunch, whose renames only its rollback can revert."""
-    if interrupted.run.plan.request.action == "relaunch" and interrupted.made:
-        return ""
-    lines: dict[str, list[str]] = {}
+def _by_hand(
+    interrupted: InterruptedRun,
+    leftovers: Sequence[Leftover],
+    saved: Mapping[str, Mapping[str, str]],
+    *,
+    several: bool,
+) -> str:
+    """Commands that revert it: by what is seen of its containers, where it changed nothing else of the node."""
     # Created containers first: they must go before there is room for the stopped ones.
-    for leftover in reversed(leftovers):
-        lines.setdefault(leftover.node, []).extend(leftover.commands)
+    back = [(leftover.node, leftover.commands) for leftover in reversed(leftovers)]
+    way_back = interrupted.run.plan.way_back
+    if any(step.by_hand and _is_more_than_containers(step) for step in way_back):
+        back = [(step.node, (fill_command(step.by_hand, saved_for(step.node, saved)),)) for step in way_back]
+    lines: dict[str, list[str]] = {}
+    for node, commands in back:
+        lines.setdefault(node, []).extend(filter(None, commands))
     parts = [
         f"{f'on {name}: ' if several else ''}{'; '.join(commands)}" for name, commands in lines.items() if commands
     ]
     return f"Back by hand: {'; '.join(parts)}" if parts else ""
+
+
+def _is_more_than_containers(step: Step) -> bool:
+    """Whether it changes files, services or names: what containers do now doesn't tell of those."""
+    operations = step.act.operations if isinstance(step.act, Remote) else ()
+    return any(
+        isinstance(one, Command) or (isinstance(one, DockerCall) and one.path.endswith("/rename")) for one in operations
+    )
 
 
 def _leftovers(interrupted: InterruptedRun, containers: Mapping[str, tuple[str, Container]]) -> Iterator[Leftover]:

@@ -22,6 +22,7 @@ from sparktop.operate.audit.audit import (
     audit_path,
     container_call,
     decoded,
+    end_of,
     is_under_way,
     operator,
 )
@@ -73,7 +74,7 @@ class Interventions:
         self._who = who or operator()
         self._monotonic = monotonic
         self._read_s = float("-inf")
-        self._offset = -1
+        self._offset = 0
         self._rest = b""
         self._runs: dict[str, _AuditedRun] = {}
         self._known: tuple[Intervention, ...] = ()
@@ -97,17 +98,11 @@ class Interventions:
             if size == self._offset:
                 return []
             if size < self._offset:
-                self._offset, self._rest = -1, b""  # another file
-            begin = max(0, size - FIRST_BYTES) if self._offset < 0 else self._offset
-            with self._path.open("rb") as stream:
-                stream.seek(begin)
-                raw = self._rest + stream.read(size - begin)
+                self._offset, self._rest = 0, b""  # another file
+            raw, self._offset = end_of(self._path, FIRST_BYTES, self._offset)
         except OSError:
             return []
-        if self._offset < 0 and begin:
-            raw = raw.partition(b"\n")[2]
-        self._offset = size
-        whole, _, self._rest = raw.rpartition(b"\n")
+        whole, _, self._rest = (self._rest + raw).rpartition(b"\n")
         return decoded(whole)[0]
 
     def _take(self, entry: Entry) -> None:

@@ -109,7 +109,11 @@ class _AuditedRun:
         self._way_back = _dicts(intent.get("way_back"))
         self._kept = decoded_steps(intent.get("kept"))
         ended = [entry for entry in entries if entry["kind"] == "step"]
-        self._states = {str(entry.get("step")): str(entry.get("state")) for entry in ended}
+        self._states = {
+            str(entry.get("step")): str(StepState.SKIPPED if entry.get("untouched") is True else entry.get("state"))
+            for entry in ended
+        }
+        """How the steps ended; one that failed and changed nothing is as good as skipped."""
         self._new_ids = {
             str(entry.get("node")): new_id
             for entry in ended
@@ -119,6 +123,7 @@ class _AuditedRun:
         self._evidence = line(evidence[-1], limit=400) if evidence else ""
         end = next((entry for entry in entries if entry["kind"] == "end"), None)
         self._end_state = str(end.get("state")) if end is not None else ""
+        self._was_left = end is None or end.get("left") is True
 
     def settle_containers(self, owed: dict[str, Owed]) -> None:
         """Add what it owes, and remove what it has given back."""
@@ -179,7 +184,7 @@ class _AuditedRun:
 
     def _begun(self) -> Iterator[tuple[Entry, str]]:
         """The steps that were begun, with how they ended; those of the way back last."""
-        is_cut = False
+        is_cut = not self._was_left
         for step in self._steps:
             state = self._states.get(str(step.get("step")))
             if state is None and not is_cut:  # under way when the console went: the node completes it

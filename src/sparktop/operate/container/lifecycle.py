@@ -24,7 +24,7 @@ GRACE_S = 60.0
 """vLLM and SGLang need up to so long after SIGTERM (docs/facts/engines.md section 6.5); Docker's default is 10 s."""
 GRACE_LONGEST_S = 600.0
 NEW = "{NEW}"
-"""Placeholder for the id of the container that the step "make" creates (`operate.run.placeholders`)."""
+"""Placeholder for the id of the container that the step "make" creates (`operate.plan.placeholders`)."""
 NEW_PATH = f"/containers/{NEW}"
 NO_POLICY: Mapping[str, Any] = {"Name": "no", "MaximumRetryCount": 0}
 KILL_S = 30.0
@@ -610,6 +610,21 @@ def rename_back(path: str, name: str) -> DockerCall:
     that container is gone and its name free: the call is repeated until then.
     """
     return _post(f"{path}/rename", (204, 404, 409), query={"name": name}, again_s=AGAIN_S)
+
+
+def free_name(new: NewContainer) -> tuple[Operation, ...]:
+    """Remove what has the old container's name and doesn't run: never the old one itself, which first gives it up.
+
+    A unit's `docker run` leaves its container behind, stopped, under that name, and nobody learns its id. Docker
+    answers 400 to a container that is given the name it has.
+    """
+    assert new.old is not None
+    aside = _post(f"{new.old.path}/rename", (204, 400, 404, 409), query={"name": new.before_name}, again_s=AGAIN_S)
+    moved = Expect(path=f"/containers/{new.before_name}/json", equals={"Id": new.old.container_id})
+    remove = DockerCall(method="DELETE", path=f"/containers/{new.name}", accepts=(204, 404), limit_s=90.0)
+    if new.keeps_old:
+        return aside, moved, remove
+    return aside, remove, rename_back(new.old.path, new.name)  # gone, or its name back if it never ended
 
 
 def restore_name(new: NewContainer) -> tuple[Operation, ...]:

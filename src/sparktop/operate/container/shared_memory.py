@@ -133,7 +133,7 @@ def step(engine: Engine, node: NodeView, survey: Survey, mark: str) -> Step | No
     size = gib(sum(row.size_bytes for row in files))
     return Step(
         id=f"shm{mark}",
-        title=f"Remove what {engine.name} left in /dev/shm: up to {len(files)} files, {size}, if nothing uses them",
+        title=f"Remove up to {len(files)} files ({size}) from /dev/shm if unused: {engine.name} or others left them",
         node=node.name,
         act=Remote(operations=(command,)),
         limit_s=60.0,

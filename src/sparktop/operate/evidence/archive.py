@@ -18,6 +18,7 @@ from typing import IO, Any
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.errors import SparktopError
+from sparktop.files import private_folder
 from sparktop.masking import MASK
 from sparktop.operate.secrets.redaction import Redactor
 
@@ -156,7 +157,7 @@ def _write(bodies: Mapping[str, str], folder: Path, stem: str) -> Path:
     temporary = folder / f".{stem}.{os.getpid()}.part"
     now_s = int(time.time())
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
         target = _unused_path(folder / f"{stem}.tar.gz")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

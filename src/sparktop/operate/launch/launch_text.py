@@ -10,6 +10,7 @@ from sparktop.cmdline.engine_argv import has
 from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.errors import UsageError
 from sparktop.masking import mask_argv
+from sparktop.model.fleet import Contact
 from sparktop.model.operation import ImagePull, Transfer
 from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Fit, GateState
@@ -85,26 +86,26 @@ def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) 
 _PROMPT = "Say hello."
 
 
-def outcome(rendered: Rendered, *, has_key: bool) -> str:
+def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
     """ "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1", with the host as the operator names it."""
-    where = f"serves {rendered.served_name} at {_base_url(rendered)}"
+    where = f"serves {rendered.served_name} at {_base_url(rendered, contact)}"
     if _is_loopback_only(rendered):
         where += f", on {rendered.head.node} alone: it listens on {_listen_host(rendered)}"
     return f"{where}, key: as {ENGINE_KEY}" if has_key else where
 
 
-def first_request(rendered: Rendered, *, has_key: bool) -> str:
+def first_request(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
     """A request to paste into a shell: here, or on the node where only that one can reach the engine."""
     body = {"model": rendered.served_name, "messages": [{"role": "user", "content": _PROMPT}]}
-    words = ["curl", f"{_base_url(rendered)}/chat/completions", "-H", "Content-Type: application/json"]
+    words = ["curl", f"{_base_url(rendered, contact)}/chat/completions", "-H", "Content-Type: application/json"]
     key = f' -H "Authorization: Bearer ${ENGINE_KEY}"' if has_key else ""  # the shell's own, never its value
     line = f"{shlex.join(words)}{key} -d {shlex.quote(json.dumps(body))}"
     return f"on {rendered.head.node}: {line}" if _is_loopback_only(rendered) else line
 
 
-def _base_url(rendered: Rendered) -> str:
+def _base_url(rendered: Rendered, contact: Contact) -> str:
     scheme = "https" if has(rendered.head.argv, "ssl-certfile") else "http"
-    host = _listen_host(rendered) if _is_loopback_only(rendered) else _host_of(rendered.head.node)
+    host = _listen_host(rendered) if _is_loopback_only(rendered) else _host_of(rendered.head.node, contact)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{rendered.port}/v1"
 
 
@@ -117,8 +118,10 @@ def _is_loopback_only(rendered: Rendered) -> bool:
     return is_loopback(_listen_host(rendered))
 
 
-def _host_of(node: str) -> str:
-    """A node's name without ssh user and port."""
+def _host_of(node: str, contact: Contact) -> str:
+    """The head as this machine reaches it: what ssh looks up, where its name is only an alias of ssh's."""
+    if contact.host and not contact.via:
+        return contact.host
     try:
         return parse_target(node).host
     except UsageError:

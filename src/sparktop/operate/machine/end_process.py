@@ -29,7 +29,7 @@ from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.probe.remote.parsers import COMPOSITORS
-from sparktop.text.units import gib, requests, span
+from sparktop.text.units import GIB, gib, requests, span
 
 TERM_S = 15.0
 GONE_S = 30.0
@@ -193,7 +193,8 @@ def _steps(
             limit_s=GONE_S,
         ),
     ]
-    if row.used_bytes and node.sample is not None:
+    # Below a GiB, what others take and release hides whether it came back.
+    if row.used_bytes is not None and row.used_bytes >= GIB and node.sample is not None:
         memory = node.sample.memory
         target = min(memory.total_bytes, memory.available_bytes + int(BACK_SHARE * row.used_bytes))
         steps.append(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, Survey
-from sparktop.operate.plan.common_steps import privilege_asks, resolved_step, step_id
+from sparktop.operate.plan.common_steps import login_user, privilege_asks, resolved_step, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 
 LIMIT_S = 30.0
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -55,11 +53,7 @@ def _user_without_linger(name: str, picture: FleetState) -> str:
             f"{(facts.gaps.get('is_lingering') if facts is not None else '') or 'not read yet'}",
             ("wait a minute: it is read once a minute", "without systemd-logind nothing is removed at logout"),
         )
-    if facts.is_lingering or facts.user_id == 0:
-        return ""
-    if not _USER.fullmatch(facts.user or ""):
-        raise Refused(f"{name} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
-    return facts.user or ""
+    return "" if facts.is_lingering or facts.user_id == 0 else login_user(name, picture)
 
 
 def _linger_step(verb: str, node: str, user: str, nodes: Sequence[str]) -> Step:

@@ -28,6 +28,7 @@ from sparktop.text.units import requests
 BACK_LIMIT_S = 15 * 60.0
 """A Spark is back in about two minutes; in ten when it repairs its disk or installs firmware."""
 REBOOT = (program("systemctl"), "reboot")
+REBOOT_STEP = "reboot"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _AT_BOOT = ("always", "unless-stopped")
 """Restart policies by which Docker starts a container at boot; `on-failure` doesn't."""
@@ -94,7 +95,7 @@ def _watch_plan(request: Request, picture: FleetState, node: NodeView, boot_id: 
 def _reboot_step(node: str, boot_id: str) -> Step:
     done = Command(argv=("/usr/bin/grep", "-qvxF", "-e", boot_id, "--", BOOT_ID), limit_s=5.0)
     return Step(
-        id="reboot",
+        id=REBOOT_STEP,
         title=f"Reboot {node}",
         node=node,
         act=Remote(

@@ -32,7 +32,7 @@ from sparktop.operate.run.first_request import (
 from sparktop.operate.run.run_context import Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
 from sparktop.operate.serve.exposed import WRONG_KEY
-from sparktop.transport.completion import Completion, CompletionState
+from sparktop.transport.completion import MODELS_PATH, Completion, CompletionState
 from sparktop.transport.endpoint import EndpointClient
 from sparktop.transport.exposed import statuses
 
@@ -63,7 +63,6 @@ _TOOLS: Mapping[str, Any] = {
 _TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
 _BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
 """Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
-_USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 
 
 async def prove(line: NodeLine, picture: Picture, node: str, act: Prove, *, progress: Progress) -> RequestResult:
@@ -198,7 +197,7 @@ class _Trial:
         return answer if isinstance(answer, RequestResult) else judged_answer(self._act, answer)
 
     async def _stream(self) -> RequestResult:
-        answer = await self._ask(prompt="Count from one to thirty in words, with commas between.", more=_USAGE)
+        answer = await self._ask(prompt="Count from one to thirty in words, with commas between.")
         return answer if isinstance(answer, RequestResult) else judged_stream(self._act, answer)
 
     async def _tool_call(self) -> RequestResult:
@@ -223,7 +222,7 @@ class _Trial:
             has_room = lines >= LEAST_LINES
             return long_prompt(word, max(lines, 2))
 
-        answer = await self._ask(prompt=prompt, more={**_USAGE, **_BRIEFLY}, seeks=word)
+        answer = await self._ask(prompt=prompt, more=_BRIEFLY, seeks=word)
         if isinstance(answer, RequestResult):
             return answer
         return judged_long_prompt(self._act, answer, has_room=has_room)
@@ -238,7 +237,7 @@ class _Trial:
         return judged_two(self._act, first, second)
 
     async def _wrong_key(self) -> RequestResult:
-        questions = (("/v1/models", WRONG_KEY), ("/v1/models", ""))
+        questions = ((MODELS_PATH, WRONG_KEY), (MODELS_PATH, ""))
         host, port = self._endpoint.host, self._endpoint.port
         answers = await statuses("", questions, over=self._line.transport, host=host, port=port)
         if isinstance(answers, str):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sparktop.cmdline.engine_argv import value_of
 from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.ranks import EngineRank, is_alive
@@ -149,6 +151,8 @@ def _equivalent(node: str, engine: Engine, *, has_key: bool) -> Iterator[str]:
     host = f"[{engine.endpoint.host}]" if ":" in engine.endpoint.host else engine.endpoint.host
     url = f"http://{host}:{engine.endpoint.port}"
     key = ' -H "Authorization: Bearer $SPARKTOP_API_KEY"' if has_key else ""
-    body = '{"model": "%s", "messages": [{"role": "user", "content": "Say hello."}]}' % (engine.model or "MODEL")
+    served = (engine.metrics.model if engine.metrics else None) or value_of(engine.argv, "--served-model-name")
+    model = served or engine.model or "MODEL"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
     yield f"on {node}: curl {url}/health"
     yield f"on {node}: curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"

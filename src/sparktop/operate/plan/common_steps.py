@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sparktop.diagnose.catalogue import live_rules
@@ -16,6 +17,7 @@ from sparktop.operate.secrets.sudo import program
 
 EVIDENCE_LIMIT_S = 90.0
 RESOLVED_LIMIT_S = 90.0
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 LINK_DOWN = "cluster.link-down"
 LINK_LIMIT_S = 900.0
 """Somebody has to seat a cable."""
@@ -32,6 +34,15 @@ def the_node(request: Request, picture: FleetState) -> NodeView:
             tuple(f"there is {node.name}" for node in picture.nodes),
         )
     return node
+
+
+def login_user(node: str, picture: FleetState) -> str:
+    """Who sparktop is logged in as there."""
+    view = picture.node(node)
+    user = view.facts.user if view is not None and view.facts is not None else ""
+    if not _USER.fullmatch(user):
+        raise Refused(f"{node} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
+    return user
 
 
 def living(node: NodeView) -> tuple[Engine, ...]:

@@ -254,9 +254,10 @@ def _known_command(rank: RunningRank) -> Iterator[str]:
 def _vanished(rank: EngineRank, survey: Survey) -> Refused:
     container = rank.engine.container
     problem = survey.problem(inspected.ask(rank.node.name, container.container_id)) if container else ""
-    why = f": {problem}" if problem else ""
+    if problem:
+        return Refused(f"the container of {rank.engine.name} on {rank.node.name} can't be inspected: {problem}")
     return Refused(
-        f"Docker on {rank.node.name} has no container of {rank.engine.name} any more{why}",
+        f"Docker on {rank.node.name} has no container of {rank.engine.name} any more",
         ("look again: the list of engines follows within seconds", "sparktop launch starts one from a recipe"),
     )
 

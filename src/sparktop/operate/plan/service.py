@@ -116,7 +116,9 @@ class Service:
         return Command(argv=(*self.manager, *words), privilege=self.privilege, accepts=accepts, limit_s=limit_s)
 
     def _command(self, verb: str, limit_s: float) -> Command:
-        return Command(argv=self.argv(verb), privilege=self.privilege, limit_s=limit_s)
+        """To stop a unit that systemd doesn't know any more is done already (5)."""
+        accepts = (0, 5) if verb == "stop" else (0,)
+        return Command(argv=self.argv(verb), privilege=self.privilege, accepts=accepts, limit_s=limit_s)
 
 
 SYSTEM_FOLDER = "/etc/systemd/system"

@@ -31,7 +31,7 @@ from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan.common_steps import DROP, DROP_LIMIT_S, SYNC, SYNC_LIMIT_S
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.secrets.sudo import root_argvs, root_refusal
-from sparktop.text.units import GIB, gib
+from sparktop.text.units import GIB, gib, span
 
 MEMORY_LIMIT_S = 300.0
 READY_AT_LEAST_S = 1800.0
@@ -176,7 +176,8 @@ def guard_as_it_was(view: NodeView, mark: str, *, over: tuple[str, str] | None =
         empty_within_s=was.empty_within_s,
         stay_s=was.stay_s,
     )
-    title = f"Arm the guard on {view.name} again as before, on {container_name}"
+    how_long = f"for {span(was.stay_s)} after sparktop ends here" if was.stay_s else "until sparktop ends here"
+    title = f"Arm the guard on {view.name} again, on {container_name}, {how_long}"
     return _guard_back(view.name, mark, order, title)
 
 
@@ -194,8 +195,9 @@ def guard_note(view: NodeView) -> Iterator[str]:
     was = view.guard
     if was is not None and was.phase is GuardPhase.ARMED:
         yield (
-            f"The guard armed on {view.name} over {was.container_name} is replaced, and armed again as before "
-            "at the end; if the console is closed before that, no guard is left."
+            f"The guard armed on {view.name} over {was.container_name} is replaced, and armed again at the end. From "
+            "then on it is this sparktop's, whoever armed it: when this one ends, "
+            + (f"it stays for {span(was.stay_s)}." if was.stay_s else "no guard is left.")
         )
 
 

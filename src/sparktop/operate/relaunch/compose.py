@@ -255,9 +255,7 @@ class ComposeRelaunch(RankRelaunch):
         )
 
     def warnings(self) -> Iterator[str]:
-        yield from relaunch_text.lost_files(
-            self.rank_change, uncounted=": it is lost", fate=" are removed with the container."
-        )
+        yield from relaunch_text.lost_files(self.rank_change, fate=": lost with the container.")
         yield "The old container's log is removed with it; the evidence has its end."
         yield from _unrequested_changes(self)
         yield from self.rank_change.notes

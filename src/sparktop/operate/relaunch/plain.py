@@ -169,10 +169,7 @@ class PlainRelaunch(RankRelaunch):
     def _lost_files(self) -> Iterator[str]:
         """Files in the writable layer that the new container won't have; anonymous volumes; an untagged image."""
         yield from relaunch_text.lost_files(
-            self.rank_change,
-            uncounted="; the new one lacks it.",
-            fate=", not in the new one.",
-            tag=f":{self.stamp.lower()}",
+            self.rank_change, fate="; the new one lacks it.", tag=f":{self.stamp.lower()}"
         )
         if self.container.auto_remove:
             yield (

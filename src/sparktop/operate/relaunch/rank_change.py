@@ -41,8 +41,9 @@ class RankChange:
     """Inspect of what the image's name refers to now; None where it refers to nothing."""
     new_image: Mapping[str, Any] | None = field(default=None, repr=False)
     """Inspect of the requested image; None where none is requested or it isn't on the node."""
-    written: tuple[str, ...] | None = None
-    """Paths changed in the writable layer; None where Docker gave no answer."""
+    written_bytes: int | None = None
+    """Size of its writable layer; None where Docker doesn't say, and why in `unsized`."""
+    unsized: str = ""
 
     @property
     def origin(self) -> Origin:
@@ -126,36 +127,29 @@ def _rank_change(rank: RunningRank, change: Change, notes: tuple[str, ...], surv
         return rank_change
     raw = survey.value(inspected.ask(rank.node, rank.container.container_id))
     rank_change = replace(rank_change, raw=raw if isinstance(raw, Mapping) else {})
-    rows = survey.value(_changes_ask(rank.node, rank.container.container_id))
-    paths = tuple(str(row.get("Path")) for row in rows if isinstance(row, Mapping)) if _is_list(rows) else None
+    size_ask = _size_ask(rank.node, rank.container.container_id)
+    size = mapping(survey.value(size_ask)).get("SizeRw")
     return replace(
         rank_change,
         image=inspected.image(rank.node, rank_change.image_id, survey),
         tagged_image=inspected.image(rank.node, rank_change.image_name, survey),
         new_image=inspected.image(rank.node, change.image, survey) if change.image else None,
-        written=() if paths is None and rows is None and _is_answered(rank, survey) else paths,
+        written_bytes=size if isinstance(size, int) else None,
+        unsized=survey.problem(size_ask) or "Docker doesn't say",
     )
 
 
-def _is_answered(rank: RunningRank, survey: Survey) -> bool:
-    """Whether Docker answered: it says null, not an empty list, where no file was changed."""
-    ask = _changes_ask(rank.node, rank.container.container_id if rank.container else "")
-    return ask in survey.answers and not survey.problem(ask)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _changes_ask(node: str, container_id: str) -> DockerGet:
-    return DockerGet(node=node, path=f"/containers/{container_id}/changes")
+def _size_ask(node: str, container_id: str) -> DockerGet:
+    """How much it has written. `docker diff` has the names, but walks the whole image for them and locks the container
+    meanwhile: 20 s for 120,000 files, in which nothing else is answered about it (Docker 20.10, overlay2)."""
+    return DockerGet(node=node, path=f"/containers/{container_id}/json?size=1")
 
 
 def _image_asks(rank: EngineRank, change: Change, survey: Survey) -> Iterator[Ask]:
     container, node = rank.engine.container, rank.node.name
     if container is None or not inspected.is_whole_id(container.container_id):
         return
-    yield _changes_ask(node, container.container_id)
+    yield _size_ask(node, container.container_id)
     raw = survey.value(inspected.ask(node, container.container_id))
     if not isinstance(raw, Mapping):
         return

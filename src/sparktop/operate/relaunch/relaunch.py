@@ -31,6 +31,7 @@ from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import (
     compose,
     compose_project,
+    context,
     manual_steps,
     plain,
     relaunch_text,
@@ -142,8 +143,10 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
         return questions
     rank_changes = changes_by_rank(request, picture, survey)
     way = _way_of(rank_changes[0].origin)
-    further = (ask for rank_change in rank_changes for ask in way.asks(rank_change, survey)) if way is not None else ()
-    return tuple(dict.fromkeys((*questions, *further)))
+    if way is None:
+        return questions
+    further = (ask for rank_change in rank_changes for ask in way.asks(rank_change, survey))
+    return tuple(dict.fromkeys((*questions, *context.asks(rank_changes[0]), *further)))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -182,6 +185,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=head.effect(request, ranks[1:]),
         warnings=(
             *dict.fromkeys((*filter(None, (expected,)), *_warnings(ranks, steps, survey))),
+            *context.warnings(rank_changes[0], survey),
             *new_findings(rank_changes),
         ),
         doubt=expected,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Sequence
 
 from sparktop import sanitise
@@ -13,6 +12,7 @@ from sparktop.cmdline.engine_flag_edits import FlagChange
 from sparktop.model.plan import Difference, Request
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import shown_value
+from sparktop.text.units import size
 
 
 def proof(request: Request) -> str:
@@ -85,13 +85,6 @@ def _json(value: object) -> str | None:
     return None if value is None else sanitise.line(json.dumps(value, ensure_ascii=False, default=str), limit=300)
 
 
-_TEMPORARY = ("/tmp/", "/run/", "/var/run/", "/var/log/", "/var/tmp/", "/dev/", "/proc/", "/sys/")  # noqa: S108
-
-
-_COMPILED = re.compile(r"/torch_compile_cache(/|$)|/\.triton/|/\.?cache/(triton|flashinfer)(/|$)|/\.nv/")
-"""Caches of compiled code: what is lost of them is made again."""
-
-
 _NAMED_AT_MOST = 3
 
 
@@ -111,46 +104,21 @@ def summary(differences: Sequence[Difference]) -> str:
     return "with " + ", ".join(words[:_NAMED_AT_MOST]) + (f" and {hidden_count} more" if hidden_count > 0 else "")
 
 
-def lost_files(rank_change: RankChange, *, uncounted: str, fate: str, tag: str = "") -> Iterator[str]:
-    """Files in the container's writable layer, which the new container won't have.
+def lost_files(rank_change: RankChange, *, fate: str, tag: str = "") -> Iterator[str]:
+    """What the container has written into its own file system, which the new container won't have.
 
     Args:
-        uncounted: the end of the sentence where they is not known.
-        fate: what becomes of them, as the end of a sentence.
-        tag: of the image that would keep them.
+        fate: what becomes of it, as the end of a sentence.
+        tag: of the image that would keep it.
     """
-    name, node, paths = rank_change.rank.name, rank_change.rank.node, written_paths(rank_change.written)
-    if paths is None:
-        yield f"What {name} has written into its own file system on {node} is not known{uncounted}"
-        return
-    compiled = [path for path in paths if _COMPILED.search(path)]
-    if compiled:
-        yield f"The new container on {node} has no compiled code yet ({_some(compiled)}): its start takes longer."
-    files = [path for path in paths if not _COMPILED.search(path)]
-    if files:
-        count = f"{len(files)} files" if len(files) > 1 else "1 file"
+    name, node, written_bytes = rank_change.rank.name, rank_change.rank.node, rank_change.written_bytes
+    if written_bytes is None:
         yield (
-            f"{count} in the writable layer of {name} on {node} ({_some(files)}){fate} To keep what was installed or "
-            f"patched there: docker commit {name} {name.lower()}-kept{tag}, and relaunch with that image."
+            f"How much {name} has written into its own file system on {node} is not known ({rank_change.unsized}){fate}"
         )
-
-
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(sanitise.line(path, limit=60) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-
-
-def written_paths(paths: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Written files worth a warning: without parent folders, bytecode and temporary files."""
-    if paths is None:
-        return None
-    above = {path.rpartition("/")[0] for path in paths}
-    while True:
-        parents = {path.rpartition("/")[0] for path in above} - above
-        if not parents:
-            break
-        above |= parents
-    return tuple(
-        path
-        for path in paths
-        if path not in above and not f"{path}/".startswith(_TEMPORARY) and "/__pycache__/" not in path
-    )
+    elif written_bytes:
+        yield (
+            f"{size(written_bytes)} in the writable layer of {name} on {node} (compiled code, and what was installed "
+            f"or patched there; `docker diff {name}` lists it){fate} To keep it: docker commit {name} "
+            f"{name.lower()}-kept{tag}, and relaunch with that image."
+        )

@@ -30,13 +30,13 @@ from sparktop.model.plan import (
 )
 from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit.audit import AuditError
+from sparktop.operate.plan.placeholders import fill_placeholders, saved_for
 from sparktop.operate.refused import Refused
 from sparktop.operate.run import run_text
 from sparktop.operate.run.gate import changes
 from sparktop.operate.run.local_step import LocalStep
 from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.placeholders import fill_placeholders, saved_for
 from sparktop.operate.run.record import Record, new_run
 from sparktop.operate.run.remote_step import RemoteStep, StepListener
 from sparktop.operate.run.run_context import RunContext

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparktop.engines.rank_order import find, ranks
@@ -114,7 +114,8 @@ def judge_first_request(answer: Completion, test: SmokeTest, lowest_bytes: int |
     if answer.state is not CompletionState.OK:
         return RequestResult(ok=False, detail=f"{test.engine} does not serve: {why_not(answer)}{memory_text}")
     first_text = f", the first after {answer.first_token_s:.1f} s" if answer.first_token_s is not None else ""
-    tokens_text = f"{answer.tokens} tokens in {answer.seconds:.1f} s{first_text}"
+    count_text = f"{answer.tokens} tokens" if answer.tokens is not None else "as many tokens as were asked for,"
+    tokens_text = f"{count_text} in {answer.seconds:.1f} s{first_text}"
     if not answer.has_content and answer.has_reasoning:
         reasoning_text = (
             "spent all its tokens on reasoning" if answer.finish_reason == "length" else "gave only reasoning"
@@ -285,11 +286,9 @@ async def measure(
         ratio = min(1.0, pieces / max(1, measurement.tokens))
         progress(f"{pieces} of {measurement.tokens} tokens; {watch.words}", ratio)
 
-    # Exactly so many, counted by the engine: with speculation a piece may be several tokens.
-    options: Mapping[str, Any] = {"ignore_eos": True, "stream_options": {"include_usage": True}}
     answer = await watched_request(
         line, engine.endpoint, watch, tell, prompt=PROMPT, max_tokens=measurement.tokens,
-        api_key=measurement.api_key, more=options,
+        api_key=measurement.api_key, more={"ignore_eos": True},
     )  # fmt: skip
     if isinstance(answer, RequestResult):
         return answer

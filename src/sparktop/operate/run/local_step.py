@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from sparktop.errors import SparktopError, TransportError
+from sparktop.files import private_folder
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.plan import (
@@ -332,7 +333,7 @@ class LocalStep:
     async def _collect(self, act: CollectEvidence, on_progress: OnProgress) -> StepResult:
         await self._wait_for_runners(act.nodes)
         try:
-            self._context.evidence_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self._context.evidence_folder)
             archive = await self._abort.unless(
                 self._context.performers.collect(
                     act.nodes,

@@ -159,6 +159,8 @@ class Record:
             "detail": step_run.detail,
             "seconds": seconds,
         }
+        if result.state is StepState.FAILED and not result.has_touched:
+            entry["untouched"] = True
         if result.results:
             entry["results"] = [self._result_entry(operation_result) for operation_result in result.results]
         if result.saved:

@@ -117,7 +117,8 @@ def longest_s(operation: Operation) -> float:
     """The longest that an operation may take, with a Docker Engine that restarts in the middle of it."""
     match operation:
         case Command():
-            return operation.limit_s + (operation.done_when.limit_s if operation.done_when else 0.0)
+            check_s = operation.done_when.limit_s if operation.done_when else 0.0
+            return operation.limit_s + (operation.again_s or 0.0) + check_s
         case DockerCall():
             check_s = operation.done_when.within_s if operation.done_when else 0.0
             return operation.limit_s * 2 + (operation.again_s or 0.0) + check_s + RETURN_S

@@ -71,6 +71,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     questions: list[Ask] = [
         AskPrivileges(node=host),
         _program_ask(host, kind),
+        _running_ask(host, kind),
         _folder_ask(host),
         sites_ask(host),
         FileText(node=host, path="/proc/net/if_inet6"),
@@ -107,7 +108,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     if not request.secret:
         raise Refused(
             "a key is required: without one, whoever reaches the proxy can use the engine",
-            ("SPARKTOP_API_KEY in your environment, or --key-file FILE", "to make one: openssl rand -hex 32"),
+            (
+                "SPARKTOP_API_KEY in your environment, or --env-file FILE",
+                "to make one: openssl rand -hex 32",
+            ),
         )
     with refused_options():
         key = checked_key(request.secret)
@@ -211,6 +215,10 @@ def _program_ask(host: str, kind: Proxy) -> Output:
     return Output(node=host, argv=("which", str(kind)))
 
 
+def _running_ask(host: str, kind: Proxy) -> Output:
+    return Output(node=host, argv=("pgrep", "-x", str(kind)))
+
+
 def _folder_ask(host: str) -> Output:
     return Output(node=host, argv=("ls", "-d", _ENABLED, "/etc/nginx/conf.d"))
 
@@ -245,6 +253,11 @@ def _require_proxy(request: Request, survey: Survey) -> None:
         raise Refused(
             f"{kind} is not installed on {host}",
             (f"on {host}: sudo apt-get install {'nginx-light' if kind is Proxy.NGINX else 'caddy'}",),
+        )
+    if not survey.value(_running_ask(host, kind)):
+        raise Refused(
+            f"{kind} is installed on {host} and doesn't run: nothing would read the new file",
+            (f"to start it, now and at boot: on {host}: sudo systemctl enable --now {kind}",),
         )
 
 

@@ -34,7 +34,7 @@ from sparktop.operate.plan.service import Service, home_asks, home_of, unit_fold
 from sparktop.operate.plan.start_steps import guard_note, with_rollback
 from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
 from sparktop.operate.refused import Refused, refused_options
-from sparktop.operate.relaunch import relaunch_text
+from sparktop.operate.relaunch import relaunch_text, systemd_drop_in
 from sparktop.operate.relaunch.rank_change import RankChange, ranks_with_change, targets
 from sparktop.operate.relaunch.rank_change import asks as rank_asks
 from sparktop.operate.relaunch.systemd import reload_warnings
@@ -64,6 +64,8 @@ class UnitFile:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     had_secrets: bool = False
     """The file of secrets is there already: it is overwritten, and not removed on the way back."""
+    drop_in: str | None = None
+    """What relaunches have changed, in a file of sparktop's that wins over the unit: it goes with what it changed."""
 
     def write(self) -> Step:
         """Write it, and its secrets to a file that only its owner reads; nothing is stopped yet."""
@@ -72,7 +74,7 @@ class UnitFile:
         operations = [Command(argv=has_same, content=self.before or "", limit_s=10.0)]
         if self.secrets:
             operations.append(self._install(self.secrets_path, environment_text(self.secrets), mode="0600"))
-        operations += [self._install(self.path, self.text), service.reload()]
+        operations += [self._install(self.path, self.text), *self.drop_change(), service.reload()]
         return Step(
             id=f"write{service.mark}",
             title=f"Write {self.path}" + (f", and its secrets to {self.secrets_path}" if self.secrets else ""),
@@ -83,8 +85,15 @@ class UnitFile:
             undone_by=f"{service.sudo}rm -- {shlex.quote(self.path)}; {service.typed_manager} daemon-reload",
         )
 
+    def drop_change(self) -> Iterator[Command]:
+        """Remove what relaunches have changed."""
+        if self.drop_in is not None:
+            yield Command(argv=("/usr/bin/rm", "-f", "--", drop_in_path(self.path)), privilege=self.service.privilege)
+
     def take_back(self) -> Iterator[Command]:
         """Restore or remove it; its secrets go where it was not there before."""
+        if self.drop_in is not None:
+            yield self._install(drop_in_path(self.path), self.drop_in)
         if self.before is not None:
             yield self._install(self.path, self.before)
         else:
@@ -139,11 +148,29 @@ class UnitStart(RunningStarter):
             id=f"back-file{self.mark}",
             title=f"Disable {service.unit}, {self.file.path} {'removed' if self.file.before is None else 'as it was'}",
             node=self.node,
-            act=Remote(operations=(service.enable(now=False), *self.file.take_back(), service.forget())),
-            limit_s=180.0,
-            verifies="systemd has reloaded its files",
+            act=Remote(
+                operations=(
+                    service.enable(now=False),
+                    *self.file.take_back(),
+                    service.forget(),
+                    *lifecycle.free_name(self.new),
+                )
+            ),
+            limit_s=300.0,
+            verifies="systemd has reloaded its files, and the container that it made is removed",
+            by_hand="; ".join(self._typed_back()),
             undoes=(f"write{self.mark}",),
         )
+
+    def _typed_back(self) -> Iterator[str]:
+        service = self.file.service
+        yield f"{service.typed_manager} disable --now -- {shlex.quote(service.unit)}"
+        if self.file.before is None:
+            yield f"{service.sudo}rm -- {shlex.quote(self.file.path)}"
+            yield f"{service.typed_manager} daemon-reload"
+        if self.new.keeps_old:
+            yield f"docker rename {self.new.kept_id[:12]} {self.new.before_name}"
+        yield f"docker rm {self.new.name}"
 
     def await_old_memory(self) -> Iterator[Step]:
         if self.container.was_running:
@@ -165,7 +192,12 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     ranks = ranks_with_change(request, picture, survey)
     homes = [ask for one in ranks for ask in home_asks(one.rank.view)]
     paths = [_path(one, request, survey) for one in ranks]
-    files = [FileText(node=one.rank.node, path=path) for one, path in zip(ranks, paths, strict=True) if path]
+    files = [
+        FileText(node=one.rank.node, path=file)
+        for one, path in zip(ranks, paths, strict=True)
+        if path
+        for file in (path, drop_in_path(path))
+    ]
     return (*questions, *homes, *files, *(_secrets_ask(one, request, survey) for one in ranks))
 
 
@@ -248,10 +280,10 @@ def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -
     run = shlex.split(docker_run(container.name, body, change.image, mask=False))
     if secret_words(run):
         names = f"{shlex.quote(rank.node)} --engine {shlex.quote(rank.name)}"
-        relaunch = f"sparktop act relaunch {names} --unset-flag=--api-key"
+        relaunch = f"sparktop act relaunch {names} --env VLLM_API_KEY --unset-flag=--api-key"
         raise Refused(
             f"the command of {container.name} on {rank.node} holds a secret, and everybody can read a unit file",
-            (f"make it a variable, whose value goes into a file of mode 0600: {relaunch} --env VLLM_API_KEY",),
+            (f"make it a variable, whose value goes into a file of mode 0600: {relaunch}",),
         )
     secrets_ask = _secrets_ask(change, request, survey)
     path = _path(change, request, survey)
@@ -277,7 +309,8 @@ def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -
             service=service,
             path=path,
             text=text,
-            before=_before(survey, rank.node, path),
+            before=text_before(survey, rank.node, path),
+            drop_in=text_before(survey, rank.node, drop_in_path(path)),
             secrets_path=secrets_ask.path,
             secrets=secrets,
             had_secrets=survey.value(secrets_ask) is not None or bool(survey.problem(secrets_ask)),
@@ -325,7 +358,13 @@ def _secrets_ask(change: RankChange, request: Request, survey: Survey) -> FileTe
     return FileText(node=rank.node, path=path, limit_bytes=1)
 
 
-def _before(survey: Survey, node: str, path: str) -> str | None:
+def drop_in_path(path: str) -> str:
+    """Where a relaunch writes what it changes of the unit that this file describes."""
+    return f"{path}.d/{systemd_drop_in.NAME}"
+
+
+def text_before(survey: Survey, node: str, path: str) -> str | None:
+    """A file as it is on the node; None where there is none."""
     text = survey.value(FileText(node=node, path=path))
     return text if isinstance(text, str) else None
 
@@ -360,8 +399,9 @@ def _effect(head: UnitStart) -> str:
         else "Docker removes the old container, because it was started with --rm"
     )
     return (
-        f"{head.name} is down until the new one has loaded. From then on systemd starts it at boot and after a "
-        f"failure, waits for its memory first, and gives up after 3 starts within 10 minutes. {kept}."
+        f"{head.name} is down until the new one has loaded. From then on systemd starts it at boot and whenever "
+        f"it ends (after `docker stop` too; `systemctl stop` keeps it down), waits for its memory first, and gives up "
+        f"after 3 starts within 10 minutes. {kept}."
     )
 
 
@@ -372,7 +412,7 @@ def _warnings(
     for one, change in zip(starters, changes, strict=True):
         rank = one.rank
         yield from one.target.warnings
-        yield from relaunch_text.lost_files(change, uncounted="; the new one lacks it.", fate=", not in the new one.")
+        yield from relaunch_text.lost_files(change, fate="; the new one lacks it.")
         if rank.origin.kind is OriginKind.COMPOSE:
             yield (
                 f"docker compose started {rank.name}: take {rank.origin.service or 'it'} out of its file, or the next "
@@ -395,8 +435,15 @@ def _warnings(
 
 def _difference(file: UnitFile) -> Iterator[Difference]:
     yield from relaunch_text.file_lines(file.path, file.before, file.text)
+    yield from gone(drop_in_path(file.path), file.drop_in)
     for name in file.secrets:
         yield Difference(what="file", name=file.secrets_path, before=None, after=f"{name}=<masked>")
+
+
+def gone(path: str, text: str | None) -> Iterator[Difference]:
+    """A file that is removed."""
+    if text is not None:
+        yield Difference(what="file", name=path, before=f"{len(text.splitlines())} lines", after=None)
 
 
 def _typed(down: Sequence[UnitStart], grace_s: float) -> Iterator[str]:

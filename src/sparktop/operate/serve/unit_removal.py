@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Difference, OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, FileText, Survey
 from sparktop.operate.plan.common_steps import evidence_step, privilege_asks
 from sparktop.operate.plan.running_rank import requests_lost
 from sparktop.operate.plan.service import Service, home_asks, home_of, unit_folder
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
-from sparktop.operate.serve.unit import UnitFile
+from sparktop.operate.serve.unit import UnitFile, drop_in_path, gone, text_before
 from sparktop.recipe.export import UNIT_HEAD, environment_file
 
 
@@ -23,8 +23,9 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     """The unit's file, of the system or of the user, on each node."""
     views = _views(request, picture)
     homes = tuple(ask for view in views for ask in home_asks(view))
-    paths = (_file(view, request.target, survey, is_own=is_own) for view in views for is_own in (False, True))
-    return (*privilege_asks(request), *homes, *(ask for ask in paths if ask is not None))
+    files = [_file(view, request.target, survey, is_own=is_own) for view in views for is_own in (False, True)]
+    units = [ask for ask in files if ask is not None]
+    return (*privilege_asks(request), *homes, *units, *(replace(ask, path=drop_in_path(ask.path)) for ask in units))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -52,7 +53,12 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=f"Stops {request.target}. Nothing starts it again, neither after a failure nor at boot. Its container "
         "stays, stopped.",
         warnings=tuple(_warnings(request, picture, steps, survey, files)),
-        differences=tuple(_gone(file) for file in files),
+        differences=tuple(
+            line
+            for file in files
+            for path, text in ((file.path, file.before), (drop_in_path(file.path), file.drop_in))
+            for line in gone(path, text)
+        ),
         equivalent=tuple(line for file in files for line in _typed(file)),
         seen_monotonic_s=picture.monotonic_s,
     )
@@ -75,7 +81,10 @@ def _installed(view: NodeView, name: str, survey: Survey) -> Iterator[UnitFile]:
             service = Service(view=view, unit=f"{name}.service", is_own=is_own, engine=name)
             secrets_path = environment_file(name, is_own=is_own, home=home_of(view, survey))
             secrets_path = secrets_path if "\nEnvironmentFile=" in text else ""
-            yield UnitFile(service=service, path=ask.path, text="", before=text, secrets_path=secrets_path)
+            drop_in = text_before(survey, view.name, drop_in_path(ask.path))
+            yield UnitFile(
+                service=service, path=ask.path, text="", before=text, secrets_path=secrets_path, drop_in=drop_in
+            )
 
 
 def _steps(file: UnitFile) -> Iterator[Step]:
@@ -87,7 +96,7 @@ def _steps(file: UnitFile) -> Iterator[Step]:
         title=f"Disable {service.unit} and remove {file.path}",
         node=service.node,
         act=Remote(
-            operations=(service.enable(now=False), remove, service.reload()),
+            operations=(service.enable(now=False), remove, *file.drop_change(), service.reload()),
             undo=(*file.take_back(), service.enable()),
         ),
         limit_s=180.0,
@@ -136,14 +145,10 @@ def _warnings(
         yield from sudo_notes(steps, survey, view.name)
 
 
-def _gone(file: UnitFile) -> Difference:
-    lines = len((file.before or "").splitlines())
-    return Difference(what="file", name=file.path, before=f"{lines} lines", after=None)
-
-
 def _typed(file: UnitFile) -> Iterator[str]:
     service = file.service
     yield f"on {service.node}: {service.typed_manager} disable --now -- {shlex.quote(service.unit)}"
-    paths = shlex.join(filter(None, (file.path, file.secrets_path)))
+    drop_in = drop_in_path(file.path) if file.drop_in is not None else ""
+    paths = shlex.join(filter(None, (file.path, drop_in, file.secrets_path)))
     yield f"on {service.node}: {service.sudo}rm -- {paths}"
     yield f"on {service.node}: {service.typed_manager} daemon-reload"

@@ -3,13 +3,16 @@
 A pair has one cable. Three to eight are a ring, whose cables have networks of their own, or on one switch, where each
 half of a port has one network for all: what is cabled to what is read by LLDP, and never guessed.
 
-Addresses that work are never rewritten. Each node returns to what it had by itself, unless sparktop still reaches it
-after the change: systemd starts the return two minutes after it was armed, and the last step disarms it.
+Addresses that work are never rewritten. A node returns to what it had unless sparktop still reaches it after the
+change: the file is in /run first, so that a reboot takes it away, and systemd removes it two minutes after the change.
+The last step sees the addresses there, disarms that return and moves the file to /etc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Network
 
 from sparktop.checks.fabric import Shape, halves
@@ -24,6 +27,8 @@ from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.setup.neighbours import neighbours_ask, wiring
 
 FILE = "/etc/netplan/40-sparktop-cable.yaml"
+TRIED = "/run/netplan/40-sparktop-cable.yaml"
+"""The same until it has proved itself: a reboot takes it away."""
 MTU = 9000
 RETURN_S = 120
 """Until a node goes back to its former addresses by itself."""
@@ -64,7 +69,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             )
     given = {node: chosen for node, chosen in _addresses(segments, request.nodes, picture).items() if chosen}
     files = {node: _file(chosen) for node, chosen in given.items()}
-    steps = tuple(step for node, text in files.items() for step in _steps(node, text, request.nodes))
+    steps = tuple(
+        step for node, text in files.items() for step in _steps(node, text, given[node].values(), request.nodes)
+    )
     for node in files:
         require_root_for(steps, survey, node)
     return Plan(
@@ -74,8 +81,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         way_back=tuple(_remove_step(node, request.nodes) for node in files),
         effect=(
-            f"netplan applies {FILE}. If sparktop loses a node by it, that node removes the file by itself after "
-            f"{RETURN_S} s. Interfaces that have an address keep it; no route is added."
+            f"netplan applies {FILE}. A node that sparktop loses by it takes the addresses back after {RETURN_S} s, "
+            "or at a reboot. Interfaces that have an address keep it; no route is added."
         ),
         warnings=tuple(note for node in files for note in sudo_notes(steps, survey, node, with_lines=False)),
         differences=tuple(
@@ -103,7 +110,14 @@ def _ports(node: str, picture: FleetState) -> Mapping[int, tuple[Interface, ...]
         raise Refused(f"the interfaces of {node} have not been read yet", ("wait a minute, and try again",))
     ports = halves([one for one in view.interfaces if one.is_up])
     if not ports:
-        raise Refused(f"no cable is up on {node}", ("plug it into the same port of both, then reboot both",))
+        names = [one.name for half in halves(view.interfaces).values() for one in half]
+        raise Refused(
+            f"no cable is up on {node}",
+            (
+                *(f"switched off? on {node}: sudo ip link set {shlex.quote(name)} up" for name in names),
+                "plug it into the same port of both, then reboot both",
+            ),
+        )
     return ports
 
 
@@ -207,50 +221,76 @@ def _free_address(network: IPv4Network, number: int, views: Sequence[NodeView]) 
     return f"{address}/{network.prefixlen}"
 
 
-def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
-    remove = _root(program("rm"), "-f", FILE)
-    apply = _root(program("netplan"), "apply")
+def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str]) -> tuple[Step, ...]:
+    generate, apply = (_root(program("netplan"), verb) for verb in ("generate", "apply"))
     arm = _root(
         *(program("systemd-run"), f"--unit={RETURN_UNIT}", f"--on-active={RETURN_S}", "--collect"),
-        *(f"--property=ExecStartPost={program('netplan')} apply", program("rm"), "-f", FILE),
+        "--timer-property=AccuracySec=1s",  # else it comes up to a minute late
+        *(f"--property=ExecStartPost={program('netplan')} apply", program("rm"), "-f", TRIED),
     )
-    disarm = _root(program("systemctl"), "stop", f"{RETURN_UNIT}.timer")
-    write = Command(
-        argv=(program("install"), "-m", "0600", "-o", "root", "-g", "root", "{content}", FILE),
-        content=text,
-        privilege=Privilege.ROOT,
-        limit_s=LIMIT_S,
+    is_still_tried = Command(
+        argv=("test", "-e", TRIED),
+        otherwise=f"{node} has taken the addresses back: sparktop did not reach it in time. Try again",
     )
     return (
         Step(
             id=step_id("write", node, nodes),
-            title=f"Write {FILE} on {node}, and let netplan check it",
+            title=f"Write {TRIED} on {node}, and let netplan check it",
             node=node,
-            act=Remote(operations=(write, _root(program("netplan"), "generate")), undo=(remove,)),
+            act=Remote(operations=(_write(TRIED, text), generate), undo=(_remove(TRIED),)),
             limit_s=2 * LIMIT_S + 60.0,  # time to type a password
             verifies="netplan accepts it",
-            undone_by=f"sudo rm {FILE}",
+            undone_by=f"sudo rm {TRIED}",
         ),
         Step(
             id=step_id("apply", node, nodes),
             title=f"Apply it on {node}, with a return after {RETURN_S} s armed",
             node=node,
-            act=Remote(operations=(arm, apply), undo=(remove, apply)),
+            act=Remote(operations=(arm, apply), undo=(_remove(TRIED), apply)),
             limit_s=2 * LIMIT_S,
             verifies="netplan applied it",
-            undone_by=f"sudo rm {FILE} && sudo netplan apply",
+            undone_by=f"sudo rm {TRIED} && sudo netplan apply",
         ),
         Step(
             id=step_id("stay", node, nodes),
-            title=f"Still reached: disarm the return on {node}",
+            title=f"Still reached: disarm the return on {node}, and keep the file as {FILE}",
             node=node,
-            act=Remote(operations=(disarm,)),
-            limit_s=LIMIT_S,
-            verifies="the addresses stay",
-            has_no_undo=True,
-            undone_by="nothing has to be undone",
+            act=Remote(
+                operations=(
+                    *(is_still_tried, *map(_has_address, addresses), *_disarm()),
+                    *(is_still_tried, _write(FILE, text), _remove(TRIED), generate),
+                ),
+                undo=(*_disarm(), _remove(FILE, TRIED), apply),
+            ),
+            limit_s=4 * LIMIT_S,
+            verifies="the addresses are there, and netplan has them at the next boot",
+            undone_by=f"sudo rm {FILE} && sudo netplan apply",
         ),
     )
+
+
+def _has_address(address: str) -> Command:
+    """The kernel finds a route from an address only where that is its own; netplan's answer comes before it is."""
+    ip = address.partition("/")[0]
+    argv = ("ip", "-4", "route", "get", ip, "from", ip)
+    return Command(argv=argv, again_s=LIMIT_S / 2, limit_s=LIMIT_S, otherwise=f"no interface has got {address}")
+
+
+def _disarm() -> tuple[Command, ...]:
+    """Stop the timer, and a return that it has just begun; 5: there is none."""
+    return tuple(
+        replace(_root(program("systemctl"), "stop", f"{RETURN_UNIT}.{kind}"), accepts=(0, 5))
+        for kind in ("timer", "service")
+    )
+
+
+def _write(path: str, text: str) -> Command:
+    argv = (program("install"), "-D", "-m", "0600", "-o", "root", "-g", "root", "{content}", path)
+    return Command(argv=argv, content=text, privilege=Privilege.ROOT, limit_s=LIMIT_S)
+
+
+def _remove(*paths: str) -> Command:
+    return _root(program("rm"), "-f", *paths)
 
 
 def _root(*argv: str) -> Command:
@@ -262,9 +302,10 @@ def _remove_step(node: str, nodes: Sequence[str]) -> Step:
         id=step_id("remove", node, nodes),
         title=f"Remove {FILE} on {node}, and apply what is left",
         node=node,
-        act=Remote(operations=(_root(program("rm"), "-f", FILE), _root(program("netplan"), "apply"))),
-        limit_s=2 * LIMIT_S,
+        act=Remote(operations=(*_disarm(), _remove(FILE, TRIED), _root(program("netplan"), "apply"))),
+        limit_s=4 * LIMIT_S,
         verifies="netplan applied what is left",
         undone_by="set-addresses again",
-        undoes=(step_id("write", node, nodes), step_id("apply", node, nodes)),
+        by_hand=f"sudo rm -f {FILE} {TRIED} && sudo netplan apply",
+        undoes=tuple(step_id(name, node, nodes) for name in ("write", "apply", "stay")),
     )

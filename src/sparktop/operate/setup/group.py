@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.plan import Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, Output, Survey
-from sparktop.operate.plan.common_steps import privilege_asks, step_id
+from sparktop.operate.plan.common_steps import login_user, privilege_asks, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 
@@ -19,7 +18,6 @@ GROUPS = {
     "systemd-journal": "It reads every service's log, and changes nothing.",
 }
 """The groups that it offers, and what membership means."""
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _IS_MEMBER = '$1==g{n=split($4,m,",");for(i=1;i<=n;i++)if(m[i]==u)f=1} END{exit !f}'
 """awk over /etc/group: exit code 0 where user u is listed in group g."""
 
@@ -63,10 +61,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 
 def _user(node: str, picture: FleetState) -> str:
-    view = picture.node(node)
-    user = view.facts.user if view is not None and view.facts is not None else ""
-    if not _USER.fullmatch(user):
-        raise Refused(f"{node} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
+    user = login_user(node, picture)
     if user == "root":
         raise Refused(f"root needs no group on {node}")
     return user

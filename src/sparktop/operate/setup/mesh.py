@@ -16,9 +16,9 @@ from sparktop.model.operation import Command
 from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.inputs import link
-from sparktop.operate.plan.common_steps import step_id
+from sparktop.operate.plan.common_steps import login_user, step_id
 from sparktop.operate.refused import Refused
-from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, home_ask, home_in, login_user, ssh_folder
+from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, home_ask, home_in, ssh_folder
 
 AUTHORIZED, KNOWN, CONFIG = "authorized_keys", "known_hosts", "config"
 FILES = (AUTHORIZED, KNOWN, CONFIG)

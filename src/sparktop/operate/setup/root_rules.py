@@ -79,7 +79,8 @@ def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
         privilege=Privilege.ROOT,
         limit_s=LIMIT_S,
     )
-    whole = Command(argv=(program("visudo"), "-c"), privilege=Privilege.ROOT, limit_s=LIMIT_S)
+    # With its file named, visudo reads what that includes too, and leaves the owners and modes of others' files alone.
+    whole = Command(argv=(program("visudo"), "-cf", "/etc/sudoers"), privilege=Privilege.ROOT, limit_s=LIMIT_S)
     remove = Command(argv=(program("rm"), "-f", SUDOERS_FILE), privilege=Privilege.ROOT, limit_s=LIMIT_S)
     return (
         Step(

@@ -16,23 +16,14 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
 from sparktop.model.plan import Difference
 from sparktop.model.survey import Ask, FileText, Output, Survey
+from sparktop.operate.plan.common_steps import login_user
 from sparktop.operate.refused import Refused
 
 LIMIT_S = 30.0
 FOLDER = ".ssh"
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _OTHERS_WRITE = 0o022
 _SPECIAL = re.compile(r"[][\\.*^$|]")
 """In sed's basic regular expressions, with | as their end."""
-
-
-def login_user(node: str, picture: FleetState) -> str:
-    """Who sparktop is logged in as there."""
-    view = picture.node(node)
-    user = view.facts.user if view is not None and view.facts is not None else ""
-    if not _USER.fullmatch(user):
-        raise Refused(f"{node} has not said which user it is logged in as", ("log in as USER: sparktop USER@HOST",))
-    return user
 
 
 def home_ask(node: str, user: str) -> Output:

@@ -208,11 +208,11 @@ def end_text(container: Container, engine: Engine | None, log: LogFacts | None, 
 
 
 def with_reason(ending: str, log: LogFacts | None) -> str:
-    """What is known about why it ended, how it ended, and its first error line."""
+    """What is known about why it ended, how it ended, and the line that says why, else its first error line."""
     parts = []
     worst = log.critical_finding if log is not None else None
     error_line = log.failure if log is not None else ""
-    if not error_line and worst is not None and worst.evidence:
+    if worst is not None and worst.evidence:  # vLLM's first error line says only that its core failed to start
         error_line = worst.evidence[0].text
     if worst is not None:
         parts.append(worst.title)

@@ -19,7 +19,7 @@ from sparktop.operate.waits.readiness import (
 from sparktop.operate.waits.wait_state import Since, WaitStatus, failed, met, waiting
 from sparktop.transport.endpoint import Reply
 
-_ANSWERED = (EndpointState.OK, EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
+_ANSWERED = (EndpointState.OK, EndpointState.NOT_METRICS, EndpointState.NO_METRICS, EndpointState.NO_FIGURES)
 """Any answer in HTTP: figures are not the question here."""
 
 

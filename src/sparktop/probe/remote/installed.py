@@ -165,12 +165,15 @@ class Installed:
         mine = {name for name, own in running if own} | self._starters(home + "/.config/systemd/user")
         show = ["show", "--no-pager", "-p", _UNIT_FIELDS]
         # Units by name, and any that failed or restart: one question to systemd.
-        names = ["*.service", *sorted(system)[:60], "graphical.target"]
+        link = self.root + "/etc/systemd/system/display-manager.service"  # Debian enables graphical.target without one
+        desktop = [os.path.basename(os.path.realpath(link))] if os.path.lexists(link) else []
+        names = ["*.service", *sorted(system)[:60], *desktop]
         output = self._output(now, ["systemctl", *show, "--state=failed,activating", "--", *names])
         if output is None:
             gaps["units"] = gaps["graphical"] = "failed"
             return
         units = parse_units(output)
+        facts["graphical"] = False
         runtime = f"/run/user/{uid}"
         if mine and os.path.exists(f"{self.root}{runtime}/systemd/private"):
             own = self._output(
@@ -179,7 +182,7 @@ class Installed:
             units += parse_units(own or b"")
         rows = []
         for unit in units:
-            if unit["Id"] == "graphical.target":
+            if unit["Id"] in desktop:
                 facts["graphical"] = unit.get("ActiveState") == "active"
             elif unit["Id"] in system | mine or (
                 unit.get("ActiveState") in ("failed", "activating") and unit.get("NRestarts", "0") != "0"
@@ -200,7 +203,7 @@ class Installed:
         return names
 
     def _output(self, now: float, argv: list[str]) -> bytes | None:
-        """A program's output; None where it prints nothing or fails to answer, and then for REFUSED_S."""
+        """A program's output; None where it fails without any, or doesn't answer, and then for REFUSED_S."""
         key = " ".join(argv[:3])
         if now < self.refused.get(key, 0.0):
             return None
@@ -208,4 +211,4 @@ class Installed:
         if status is None:
             self.refused[key] = now + REFUSED_S
             return None
-        return output or None
+        return None if status and not output else output

@@ -398,6 +398,8 @@ def main(packed: bytes, digest: str, nonce: str, interval_s: float, lease_s: flo
             status = 95
         else:
             os.set_blocking(out, False)
+            # posix_spawnp looks for a program in this process's own PATH, which over SSH may lack these
+            os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
             for number in (signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, lambda *_: os._exit(0))
             uncompiled.update(unpack(packed))

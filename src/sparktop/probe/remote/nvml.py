@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
     Row = list[Any]
 
-_NVML_GAPS = {2: "failed", 3: "not supported", 4: "no permission", 6: "not found", 10: "timed out", 13: "not supported"}
-"""Why a field is missing, by NVMLError.value (nvml.h); 13 is FUNCTION_NOT_FOUND, an older driver."""
+_NVML_GAPS = {
+    2: "failed", 4: "no permission", 6: "not found", 10: "timed out", **dict.fromkeys((3, 13, 25, 26), "not supported"),
+}  # fmt: skip
+"""Why a field is missing, by NVMLError.value (nvml.h); 13 is FUNCTION_NOT_FOUND, an older driver, 25 an older version
+of its argument, 26 a deprecated function."""
 _NVML_STATES = {
     4: ("denied", "NVML denies access: may this user open /dev/nvidia*?"),
     9: ("failed", "the NVIDIA kernel driver isn't loaded: `sudo modprobe nvidia`, or check the kernel log"),

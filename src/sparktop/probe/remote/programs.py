@@ -9,8 +9,7 @@ import time
 
 
 def program_environment() -> dict[str, str]:
-    path = os.environ.get("PATH") or "/usr/bin:/bin"
-    return {"PATH": path + ":/usr/sbin:/sbin", "LC_ALL": "C", "HOME": os.environ.get("HOME") or "/"}
+    return {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": os.environ.get("HOME") or "/"}
 
 
 def is_program(name: str) -> bool:

@@ -1,7 +1,8 @@
 """What outlives a runner: the journals of steps, and the node's lock.
 
 A journal is a file of JSON lines in a folder of this user alone, in tmpfs that survives a logout (logind removes
-/run/user/UID and a user's files in /dev/shm). Its writer holds a flock on it: a journal without an end that nobody
+/run/user/UID and a user's files in /dev/shm), or in /tmp where nothing can be written there: any user may have filled
+it. What is asked about is looked for in both. Its writer holds a flock on it: a journal without an end that nobody
 holds is one whose step was killed. It has no request bodies, file contents or environments; outputs are masked.
 
     {"started": {run, step, boot, wall, pid}}   {"result": {...}}   {"end": {state, problem, undone, saved}}
@@ -34,6 +35,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 KEPT_S = 24 * 3600.0
 KEPT_FILES = 50
 JOURNAL_BYTES = 8 << 20
+RESERVED_BYTES = 16384
+"""Of a journal, before its step begins: what fills the disk meanwhile takes no result from it."""
 LOCK_NAME = "sparktop.lock"
 GROUP_LOCK_NAME = "sparktop.docker.lock"
 TOO_LATE = "it arrived too late: the console has already asked for its result on a newer connection"
@@ -79,30 +82,35 @@ def started_ticks(pid: int | str) -> int | None:
         return None
 
 
-def open_folder(roots: tuple[str, ...]) -> tuple[str, int]:
-    """The private folder, created where it is missing: (path, descriptor).
+def open_folders(roots: tuple[str, ...]) -> list[tuple[str, int]]:
+    """The private folders, one in each root that can have one, created where missing: (path, descriptor).
 
     Raises:
-        Unable: it can't be created in any of the roots.
+        Unable: none of the roots can have one.
     """
+    folders = []
     problem, hint = "there is no place to write it", ""
-    for path in (path for root in roots for path in _folder_paths(root)):
-        try:
+    for root in roots:
+        for path in _folder_paths(root):
             try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                pass
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            problem, hint = f"{path}: {error.strerror}", full_hint(error, path) or hint
-            continue
-        status = os.fstat(folder)
-        # Every user may create files there: another may have created this folder, or a link in its place.
-        if status.st_uid == os.getuid() and status.st_mode & 0o077 == 0:
-            return path, folder
-        os.close(folder)
-        problem = f"{path} belongs to another user"
-    raise Unable(f"the runner can't keep a journal ({problem}), and does nothing without one", hint)
+                try:
+                    os.mkdir(path, 0o700)
+                except FileExistsError:
+                    pass
+                folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError as error:
+                problem, hint = f"{path}: {error.strerror}", full_hint(error, path) or hint
+                continue
+            status = os.fstat(folder)
+            # Every user may create files there: another may have created this folder, or a link in its place.
+            if status.st_uid == os.getuid() and status.st_mode & 0o077 == 0:
+                folders.append((path, folder))
+                break
+            os.close(folder)
+            problem = f"{path} belongs to another user"
+    if not folders:
+        raise Unable(f"the runner can't keep a journal ({problem}), and does nothing without one", hint)
+    return folders
 
 
 def _folder_paths(root: str) -> list[str]:
@@ -138,115 +146,148 @@ def file_name(run: str, step: str) -> str:
 
 
 class Journals:
-    """The journals in the private folder."""
+    """The journals in the private folders."""
 
     def __init__(self, roots: tuple[str, ...] = STATE_ROOTS) -> None:
-        self.path, self.folder = open_folder(roots)
+        self.folders = open_folders(roots)
         self.boot = boot_id()
         self.started = time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def begin(self, run: str, step: str) -> int | None:
-        """Create and lock a journal; returns its descriptor, or None when the step was begun before.
+    def begin(self, run: str, step: str, room: int = 0) -> tuple[int, tuple[str, int]] | None:
+        """Create and lock a journal where `room` bytes more can be written: its descriptor, and its folder as in
+        `open_folders`; None when the step was begun before.
 
         Raises:
             Unable: it can't be written, or the step is barred.
         """
         name = file_name(run, step)
         try:
-            self._hold_folder()
+            self._hold_folders()
             try:
-                self._tidy()
-                barred = self._barred(name)
-                if barred is not None:
-                    if self.started < barred:
-                        raise Unable(TOO_LATE)
-                    os.unlink(name, dir_fd=self.folder)
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                try:
-                    journal = os.open(name, flags, 0o600, dir_fd=self.folder)
-                except FileExistsError:
-                    return None
-                try:
-                    fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    words = {"run": run, "step": step, "boot": self.boot, "wall": time.time(), "pid": os.getpid()}
-                    append(journal, {"started": words})
-                except OSError:
-                    os.close(journal)
-                    os.unlink(name, dir_fd=self.folder)
-                    raise
-                return journal
+                for _, folder in self.folders:
+                    self._tidy(folder)
+                    barred = self._barred(name, folder)
+                    if barred is not None:
+                        if self.started < barred:
+                            raise Unable(TOO_LATE)
+                        os.unlink(name, dir_fd=folder)
+                    elif os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
+                        return None
+                problem: OSError | None = None
+                for path, folder in self.folders:
+                    try:
+                        return self._create(name, folder, run, step, room), (path, folder)
+                    except OSError as error:
+                        problem = problem or error
+                raise problem or OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             finally:
-                fcntl.flock(self.folder, fcntl.LOCK_UN)
+                self._let_go()
         except OSError as error:
-            problem = f"the runner can't write its journal ({self.path}: {error.strerror}); nothing was done"
-            raise Unable(problem, full_hint(error, f"{self.path}/")) from None
+            path = self.folders[0][0]
+            text = f"the runner can't write its journal ({path}: {error.strerror}); nothing was done"
+            raise Unable(text, full_hint(error, f"{path}/")) from None
+
+    def _create(self, name: str, folder: int, run: str, step: str, room: int) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        journal = os.open(name, flags, 0o600, dir_fd=folder)
+        try:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(journal, 0, RESERVED_BYTES + room)
+            os.ftruncate(journal, RESERVED_BYTES)
+            words = {"run": run, "step": step, "boot": self.boot, "wall": time.time(), "pid": os.getpid()}
+            append(journal, {"started": words})
+        except OSError:
+            os.close(journal)
+            os.unlink(name, dir_fd=folder)
+            raise
+        return journal
 
     def forget(self, run: str, step: str) -> None:
         """Remove the journal of a step that did nothing."""
-        os.unlink(file_name(run, step), dir_fd=self.folder)
+        name = file_name(run, step)
+        os.unlink(name, dir_fd=self._folder_of(name)[1])
 
     def outcome(self, run: str, step: str) -> Words:
         """A step's outcome, as in the protocol; a step that never started is barred from older runners."""
         name = file_name(run, step)
         try:
-            self._hold_folder()
+            self._hold_folders()
             try:
-                held, lines = self._read(name)
+                path, folder = self._folder_of(name)
+                held, lines = self._read(name, folder)
                 if lines is None or (lines and "barred" in lines[0]):
-                    barred = os.open(
-                        name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
-                        dir_fd=self.folder,
-                    )  # fmt: skip
-                    try:
-                        append(barred, {"barred": self.started})
-                    finally:
-                        os.close(barred)
+                    self.write(name, {"barred": self.started})
                     return {"state": "not started"}
             finally:
-                fcntl.flock(self.folder, fcntl.LOCK_UN)
+                self._let_go()
         except OSError as error:
-            raise Unable(f"the runner can't read its journal ({self.path}: {error.strerror})") from None
-        return outcome_of(lines, boot=self.boot, is_held=held, progress=self._progress(name) if held else None)
+            raise Unable(f"the runner can't read its journal ({self.folders[0][0]}: {error.strerror})") from None
+        return outcome_of(lines, boot=self.boot, is_held=held, progress=_progress(path, name) if held else None)
 
     def end(self, run: str, step: str) -> Words:
         """Tell a step that fetches to stop, whichever runner began it; returns its outcome now."""
         outcome = self.outcome(run, step)
         if outcome["state"] == "running":
+            name = file_name(run, step)
+            path, folder = self._folder_of(name)
             try:
-                mark(self.folder, file_name(run, step)[:-5] + ".ending")
+                mark(folder, name[:-5] + ".ending")
             except OSError as error:
-                raise Unable(f"the runner can't stop it ({self.path}: {error.strerror})") from None
+                raise Unable(f"the runner can't stop it ({path}: {error.strerror})") from None
         return outcome
 
-    def _progress(self, name: str) -> Words | None:
-        try:
-            words = json.loads(read_text(f"{self.path}/{name[:-5]}.progress"))
-        except (OSError, ValueError, RecursionError):
-            return None  # it doesn't fetch, or has no progress yet
-        return words if isinstance(words, dict) else None
+    def _folder_of(self, name: str) -> tuple[str, int]:
+        """The folder with this file; the first where none has it."""
+        held = (one for one in self.folders if os.access(name, os.F_OK, dir_fd=one[1], follow_symlinks=False))
+        return next(held, self.folders[0])
 
-    def _hold_folder(self) -> None:
-        """Lock the folder, which this user's runners hold for moments only.
+    def write(self, name: str, words: Words) -> None:
+        """Write a file of one line in the first folder that has room for it.
 
         Raises:
-            OSError: another runner keeps it.
+            OSError: none has.
         """
-        for _ in range(200):
+        for number, (_, folder) in enumerate(self.folders, 1):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file = os.open(name, flags, 0o600, dir_fd=folder)
+                try:
+                    append(file, words)
+                finally:
+                    os.close(file)
                 return
-            except BlockingIOError:
-                time.sleep(0.01)
-        raise OSError(errno.EBUSY, "another runner is using it")
+            except OSError:
+                if number == len(self.folders):
+                    raise
 
-    def _barred(self, name: str) -> float | None:
-        _, lines = self._read(name)
+    def _hold_folders(self) -> None:
+        """Lock the folders, which this user's runners hold for moments only, and in one order.
+
+        Raises:
+            OSError: another runner keeps one.
+        """
+        for _, folder in self.folders:
+            for _ in range(200):
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.01)
+            else:
+                raise OSError(errno.EBUSY, "another runner is using it")
+
+    def _let_go(self) -> None:
+        for _, folder in self.folders:
+            fcntl.flock(folder, fcntl.LOCK_UN)
+
+    def _barred(self, name: str, folder: int) -> float | None:
+        _, lines = self._read(name, folder)
         return float(lines[0]["barred"]) if lines and "barred" in lines[0] else None
 
-    def _read(self, name: str) -> tuple[bool, list[Words] | None]:
+    def _read(self, name: str, folder: int) -> tuple[bool, list[Words] | None]:
         """(whether its step still runs, its lines; None where there is no journal)."""
         try:
-            journal = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
+            journal = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         except FileNotFoundError:
             return False, None
         try:
@@ -258,7 +299,7 @@ class Journals:
             lines, text = [], b""
             while len(text) < JOURNAL_BYTES and (piece := os.read(journal, 65536)):
                 text += piece
-            for line in text.split(b"\n"):
+            for line in text.rstrip(b"\0").split(b"\n"):
                 try:
                     words = json.loads(line)
                 except (ValueError, RecursionError):
@@ -269,18 +310,26 @@ class Journals:
         finally:
             os.close(journal)
 
-    def _tidy(self) -> None:
+    def _tidy(self, folder: int) -> None:
         """Remove files that are a day old or beyond the newest KEPT_FILES, never one that is locked."""
         ages = []
-        for name in os.listdir(self.folder):
+        for name in os.listdir(folder):
             if name.endswith((".step", ".content", ".progress", ".ending", ".key")):
-                ages.append((os.stat(name, dir_fd=self.folder, follow_symlinks=False).st_mtime, name))
+                ages.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
         ages.sort(reverse=True)
         now = time.time()
         for number, (changed, name) in enumerate(ages):
-            if (number < KEPT_FILES and now - changed < KEPT_S) or self._read(name)[0]:
+            if (number < KEPT_FILES and now - changed < KEPT_S) or self._read(name, folder)[0]:
                 continue
-            os.unlink(name, dir_fd=self.folder)
+            os.unlink(name, dir_fd=folder)
+
+
+def _progress(path: str, name: str) -> Words | None:
+    try:
+        words = json.loads(read_text(f"{path}/{name[:-5]}.progress"))
+    except (OSError, ValueError, RecursionError):
+        return None  # it doesn't fetch, or has no progress yet
+    return words if isinstance(words, dict) else None
 
 
 def outcome_of(lines: list[Words], *, boot: str, is_held: bool, progress: Words | None) -> Words:
@@ -320,9 +369,9 @@ class NodeLock:
     """Allows one change of the node at a time: a flock that the runner and its steps' processes hold.
 
     Whoever can open a file can hold a flock on it, and a change waits for none. So those who may use Docker lock a file
-    that is Docker's group's alone: nobody outside can make one, or open it. Under its plain name another user may have
-    put something else; then it has a longer name, and as two may be made at once, all that there are are locked. Who
-    may not use Docker locks a file for all.
+    that is Docker's group's alone: nobody outside can make one, or open it. Who may not use Docker locks a file for
+    all. Under its plain name another user may have put something else, or filled the place; then it has a longer name,
+    or is in the next root, and as two may be made at once, all that there are are locked.
     """
 
     def __init__(self, roots: tuple[str, ...], journals: Journals | None) -> None:
@@ -355,7 +404,11 @@ class NodeLock:
             except OSError:
                 pass  # opened read-only: it is locked all the same, without our words in it
         if self.journals is not None:
-            self._note({"key": key, "token": token, "pid": os.getpid(), "started": started_ticks("self")})
+            words = {"key": key, "token": token, "pid": os.getpid(), "started": started_ticks("self")}
+            try:  # in a private folder: any user may have written what is in the lock's own file
+                self.journals.write("runner.lock", words)
+            except OSError:
+                pass
         return {"held": True}
 
     def _hold(self, lock: int, key: str) -> Words | None:
@@ -388,48 +441,35 @@ class NodeLock:
         self.descriptors = ()
 
     def _open_all(self) -> tuple[int, ...]:
-        root = next((root for root in self.roots if _is_for_all(root)), self.roots[-1])
+        """Every lock file in any root, made in the first where it can be."""
+        roots = [root for root in self.roots if _is_for_all(root)] or [self.roots[-1]]
         group = docker_group()
-        if group is None:
-            return (_open_for_all(root),)
-        try:
-            locks = _open_groups(root, group)
-            if not locks:
-                _make_groups(root, group)
-                locks = _open_groups(root, group)
-            if not locks:
-                raise OSError(errno.EPERM, "can't set its group to docker")
-        except OSError as error:
-            where = f"{root}/{GROUP_LOCK_NAME}"
-            problem = f"can't open the node's lock ({where}: {error.strerror}); nothing was done"
-            raise Unable(problem, full_hint(error, where)) from None
-        return locks
-
-    def _note(self, words: Words) -> None:
-        """Write a note in the private folder: any user may have written what is in the lock's own file."""
-        assert self.journals is not None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            note = os.open("runner.lock", flags, 0o600, dir_fd=self.journals.folder)
-        except OSError:
-            return
-        try:
-            os.write(note, json.dumps(words).encode())
-        except OSError:
-            pass
-        finally:
-            os.close(note)
+        name = LOCK_NAME if group is None else GROUP_LOCK_NAME
+        problem, hint = "", ""
+        for root in (None, *roots):
+            try:
+                if root is not None:
+                    _make_lock(root, name, group)
+                locks = tuple(lock for place in roots for lock in _open_locks(place, name, group))
+            except OSError as error:
+                problem = problem or f"{root or roots[0]}/{name}: {error.strerror}"
+                hint = hint or full_hint(error, f"{root}/{name}")
+                continue
+            if locks:
+                return locks
+        problem = problem or f"{roots[0]}/{name}: can't set its group to docker"
+        raise Unable(f"can't open the node's lock ({problem}); nothing was done", hint)
 
     def _own(self, key: str, token: str) -> Words | None:
         """The note of the runner that holds the lock, if it serves the same console."""
-        if self.journals is None:
-            return None
-        try:
-            words = json.loads(read_text(f"{self.journals.path}/runner.lock"))
-        except (OSError, ValueError, RecursionError):
-            return None
-        own = isinstance(words, dict) and key and token and [words.get("key"), words.get("token")] == [key, token]
-        return words if own else None
+        for path, _ in self.journals.folders if self.journals is not None else ():
+            try:
+                words = json.loads(read_text(f"{path}/runner.lock"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(words, dict) and key and token and [words.get("key"), words.get("token")] == [key, token]:
+                return words
+        return None
 
     @staticmethod
     def _replace(own: Words) -> None:
@@ -452,64 +492,47 @@ def docker_group() -> int | None:
     return group if os.geteuid() == 0 or group in (os.getegid(), *os.getgroups()) else None
 
 
-def _open_groups(root: str, group: int) -> tuple[int, ...]:
-    """Every lock file of that group alone, in the order of their names."""
+def _open_locks(root: str, name: str, group: int | None) -> tuple[int, ...]:
+    """Every lock file of that name or a longer one, in their order; a group's are its own alone."""
     locks = []
-    for name in sorted(os.listdir(root)):
-        if name == GROUP_LOCK_NAME or name.startswith(f"{GROUP_LOCK_NAME}."):
+    for entry in sorted(os.listdir(root)):
+        if entry != name and not entry.startswith(f"{name}."):
+            continue
+        # Without O_CREAT, which fs.protected_regular refuses for another user's file.
+        for flags in (os.O_RDWR, os.O_RDONLY):
             try:
-                lock = os.open(f"{root}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+                lock = os.open(f"{root}/{entry}", flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError:
-                continue  # nothing that the group's members made
+                continue  # another user's, or what no lock is
             status = os.fstat(lock)
-            if stat.S_ISREG(status.st_mode) and status.st_gid == group and not status.st_mode & 0o007:
+            if stat.S_ISREG(status.st_mode) and (
+                group is None or (status.st_gid == group and not status.st_mode & 0o007)
+            ):
                 locks.append(lock)
             else:
                 os.close(lock)
+            break
     return tuple(locks)
 
 
-def _make_groups(root: str, group: int) -> None:
-    """Create a lock file of that group alone: under the plain name, or a longer one where that is taken."""
-    for name in (GROUP_LOCK_NAME, f"{GROUP_LOCK_NAME}.{os.urandom(8).hex()}"):
+def _make_lock(root: str, name: str, group: int | None) -> None:
+    """Create a lock file, for that group alone or for all: under the plain name, or a longer one where that is taken.
+
+    Raises:
+        OSError: nothing can be created there.
+    """
+    for each in (name, f"{name}.{os.urandom(8).hex()}"):
         try:
-            lock = os.open(f"{root}/{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock = os.open(f"{root}/{each}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             continue
         try:
-            os.fchown(lock, -1, group)
-            os.fchmod(lock, 0o660)
+            if group is not None:
+                os.fchown(lock, -1, group)
+            os.fchmod(lock, 0o666 if group is None else 0o660)  # whatever the umask
         finally:
             os.close(lock)
         return
-
-
-def _open_for_all(root: str) -> int:
-    """The lock file that every user can open."""
-    path = f"{root}/{LOCK_NAME}"
-    plain = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    problem, hint = "it doesn't exist", ""
-    # First without O_CREAT: fs.protected_regular refuses that for another user's file.
-    for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
-        try:
-            lock = os.open(path, flags | plain, 0o666)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EEXIST):
-                problem, hint = str(error.strerror), full_hint(error, path) or _lock_hint(path)
-            continue
-        if os.fstat(lock).st_mode & 0o170000 != 0o100000:
-            os.close(lock)
-            problem, hint = "it is not a file", _lock_hint(path)
-            break
-        if flags & os.O_CREAT:
-            os.fchmod(lock, 0o666)  # whatever the umask: another user must be able to lock it
-        return lock
-    raise Unable(f"can't open the node's lock ({path}: {problem}); nothing was done", hint)
-
-
-def _lock_hint(path: str) -> str:
-    """What helps where a link, a FIFO, a folder or a file of nobody else's stands in the lock's place."""
-    return f"check what it is and whose: ls -ld {path}; then remove it: sudo rm -r {path}"
 
 
 def _is_for_all(folder: str) -> bool:

@@ -32,7 +32,8 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
 
 An operation is one of (seconds and exit codes are numbers; a field that is left out is empty):
 
-    {"do": "command", argv [...], root, limit, accepts [...], environment {}, content, done_when {command}}
+    {"do": "command", argv [...], root, limit, accepts [...], otherwise, again, environment {}, content,
+     done_when {command}}
     {"do": "docker", method, path, query {}, body {} | null, accepts [...], saves, limit, again,
      done_when {expect}}
     {"do": "expect", path, equals {dotted path: value}, otherwise, within}
@@ -259,7 +260,7 @@ class Runner(Requests):
         self.docker = settings.get("docker", DOCKER_SOCKET)
         if "docker" in settings:
             os.environ["DOCKER_HOST"] = "unix://" + self.docker  # for docker's own program
-        roots = (settings["state"],) if "state" in settings else STATE_ROOTS
+        roots = tuple(settings["state"].split(":")) if "state" in settings else STATE_ROOTS
         self.problem = self.hint = ""
         self.journals: Journals | None = None
         try:
@@ -362,10 +363,11 @@ class Runner(Requests):
         if self.journals is None:
             raise Unable(self.problem, self.hint)
         journals = self.journals
-        journal = journals.begin(run, step)
-        if journal is None:
+        begun = journals.begin(run, step, room=len(_encode(request)))
+        if begun is None:
             self.tell({"id": number, **self.outcome(run, step)})
             return
+        journal, folder = begun
 
         def body(data: int, control: int) -> None:
             os.setsid()
@@ -376,7 +378,7 @@ class Runner(Requests):
                 load(*FETCH_PARTS)
             work = (FetchWork if fetches else StepWork)(
                 request,
-                folder=(journals.path, journals.folder),
+                folder=folder,
                 docker=self.docker,
                 journal=journal,
                 tell=teller(data, number, matters=False),
@@ -384,7 +386,7 @@ class Runner(Requests):
             )
             work.run()
 
-        keep = [journal, journals.folder]
+        keep = [journal, folder[1]]
         if not fetches_all:
             keep += self.lock.descriptors
         try:

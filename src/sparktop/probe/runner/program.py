@@ -36,14 +36,6 @@ _DENIED = re.compile(
 _WRONG = re.compile(rb"^sudo[\w-]*: (?:\d+ incorrect |Authentication fail|Maximum \d+ incorrect)", re.MULTILINE)
 
 
-def environment(overlay: dict[str, str] | None = None) -> dict[str, str]:
-    """This user's environment with /usr/sbin and /sbin on the path, and `overlay` over it."""
-    own = dict(os.environ)
-    path = own.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
-    own["PATH"] = path + "".join(":" + folder for folder in ("/usr/sbin", "/sbin") if folder not in path.split(":"))
-    return {**own, **(overlay or {})}
-
-
 class Program:
     """A running program: its output is collected, and its process group is killed when its time is over."""
 
@@ -92,7 +84,7 @@ class Program:
             self.pid = os.posix_spawnp(
                 argv[0],
                 argv,
-                environment(overlay),
+                {**os.environ, **(overlay or {})},
                 file_actions=actions,
                 setpgroup=0,
                 setsigdef=[signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM],

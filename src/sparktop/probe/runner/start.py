@@ -78,6 +78,8 @@ def main(packed: bytes, digest: str, nonce: str, _interval_s: float, lease_s: fl
             except OSError:
                 pass
             os.set_blocking(out, False)
+            # posix_spawnp looks for a program in this process's own PATH, which over SSH may lack these
+            os.environ["PATH"] = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin") + ":/usr/sbin:/sbin"
             for number in (signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, lambda *_: os._exit(0))
             unpack(packed)

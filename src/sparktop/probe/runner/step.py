@@ -86,6 +86,7 @@ class StepWork:
     def run(self) -> None:
         """Carry out the step, however long it takes."""
         finish(self.carry_out())
+        os.ftruncate(self.journal, os.lseek(self.journal, 0, os.SEEK_CUR))  # of what was reserved, the rest
 
     # -- the machine: the simulated runner has others
 
@@ -194,12 +195,17 @@ class StepWork:
         if asked and (await self._run(asked, fails=False))[0]:
             result["was_done"] = True
             return
+        again_until = min(self.now() + float(command.get("again") or 0.0), self.deadline)
         well, code, output = await self._run(command, fails=True)
+        while not well and self.now() < again_until:
+            await self.rest(POLL_S)
+            well, code, output = await self._run(command, fails=True)
         result.update(code=code, output=output)
         if not well:
             name = str(command["argv"][0]).rpartition("/")[2]
-            said = last_line(output)
-            raise Failed(f"{name} exited {_exit(code)}" + (f": {said}" if said else ""), code=code, output=output)
+            said = f"{name} exited {_exit(code)}: {last_line(output)}".removesuffix(": ")
+            meaning = str(command.get("otherwise") or "")
+            raise Failed(f"{meaning} ({said})" if meaning else said, code=code, output=output)
         if command.get("saves"):
             self.saved[str(command["saves"])] = output.rpartition("\n")[2]
 

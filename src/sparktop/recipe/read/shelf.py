@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
-from sparktop import sanitise
+from sparktop import files, sanitise
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError, UsageError
@@ -164,15 +163,9 @@ def read_file(path: Path) -> Reading:
     """Read one recipe file; a file that can't be opened, or is no text, becomes a problem."""
     shown = sanitise.line(str(path))
     try:
-        # Non-blocking: opening a FIFO would otherwise block every command.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return unreadable(shown, 1, "not a text file: a FIFO, a device or the like")
-            raw = file.read(MAX_CHARS * 4 + 1)
+        raw = files.read(path, MAX_CHARS * 4)
     except OSError as error:
         return unreadable(shown, 1, f"it can't be read: {error.strerror or error}")
-    if len(raw) > MAX_CHARS * 4:
-        return unreadable(shown, 1, f"more than {MAX_CHARS * 4 // 1000} kB: too large for a recipe")
     encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     try:
         text = raw.decode(encoding)

@@ -24,21 +24,16 @@ from sparktop.sim.scenario.script import (
     Scenario,
 )
 from sparktop.sim.scenario.tracks import Track
+from sparktop.sim.spark.engine_start import of_container
 from sparktop.sim.spark.spark import FIRMWARE_GIB, KERNEL_GIB, Spark
 
 LEFT_IN_SWAP = 0.25
 """Share of what lies in swap that nobody reads back when memory is free again."""
 MEMORY_BACK_S = 6.0
 """Time until an ended engine's memory is available again."""
-
-
 _ANONYMOUS_GIB = 5.0
 """Anonymous memory of a machine with a desktop, however many engines ran before."""
-
-
 _IDLE_W, _LOADED_W, _DECODE_W, _SPIN_W, _BURN_W = 4.5, 12.0, 38.0, 15.6, 84.0
-
-
 Point = tuple[float, float]
 
 
@@ -54,6 +49,11 @@ class Moment:
     def spark(self) -> Spark:
         return Spark(self.scenario, self.script, showing=0, began_wall_s=0.0)
 
+    @property
+    def where(self) -> tuple[Scenario, str, float]:
+        """The scenario, the node's name and the second of the showing."""
+        return self.scenario, self.script.name, self.t + self.script.began_s
+
 
 def moment(scenario: Scenario, node: str, showing_s: float) -> Moment:
     """A node at a second of the showing, in its own time."""
@@ -65,11 +65,6 @@ def with_tracks(script: NodeScript, t: float, tracks: Mapping[str, Sequence[Poin
     """The node with these figures from second `t` on."""
     changed = {name: script.tracks[name].then(t, Track.of(points)) for name, points in tracks.items()}
     return replace(script, tracks={**script.tracks, **changed})
-
-
-def of_container(script: NodeScript, name: str) -> list[ProcessScript]:
-    """The processes of a container."""
-    return [process for process in script.processes if process.container == name]
 
 
 def idle(moment: Moment, *, ended: Sequence[int] = ()) -> dict[str, list[Point]]:
@@ -84,15 +79,11 @@ def idle(moment: Moment, *, ended: Sequence[int] = ()) -> dict[str, list[Point]]
         "util": [(t + 0.3, tracks["util"].at(t)), (t + 0.4, 0.0)],
         "power_w": [(t, tracks["power_w"].at(t)), (t + 3, 11.0 if computes else _IDLE_W)],
         "sm_mhz": [(t, tracks["sm_mhz"].at(t)), (t + 3, _clock(moment.script, 2405 if computes else 208, t))],
-        "temp_c": [(t, warm), (t + 60, min(warm, 40.0))],
-        "throttle": [(t, 0.0)],
-        "rdma_mb_s": [(t, 0.0)],
+        "temp_c": [(t, warm), (t + 60, min(warm, 40.0))], "throttle": [(t, 0.0)], "rdma_mb_s": [(t, 0.0)],
         "cpu_percent": [(t, tracks["cpu_percent"].at(t)), (t + 2, 2.2)],
-        "load": [(t, tracks["load"].at(t)), (t + 60, 0.6)],
-        "psi": [(t, tracks["psi"].at(t)), (t + 8, 0.0)],
-        "psi_io": [(t, tracks["psi_io"].at(t)), (t + 8, 0.0)],
-        "psi_cpu": [(t, 0.3)],
-    }
+        "load": [(t, tracks["load"].at(t)), (t + 60, 0.6)], "psi": [(t, tracks["psi"].at(t)), (t + 8, 0.0)],
+        "psi_io": [(t, tracks["psi_io"].at(t)), (t + 8, 0.0)], "psi_cpu": [(t, 0.3)],
+    }  # fmt: skip
 
 
 def released(moment: Moment, ended: Sequence[int], *, leaks_gib: float = 0.0) -> NodeScript:
@@ -148,18 +139,6 @@ def _swapped_in(process: ProcessScript, t: float) -> ProcessScript:
 def available_gib(total: float, *, gpu: float, leaked: float, anonymous: float, cached: float, shared: float) -> float:
     """MemAvailable in GiB, computed from the other parts."""
     return total - KERNEL_GIB - FIRMWARE_GIB - gpu - leaked - anonymous - cached + 0.95 * max(0.0, cached - shared)
-
-
-def held_by(script: NodeScript, container: ContainerScript) -> dict[int, float]:
-    """GPU memory in GiB of an engine's processes (script pids) while it serves, as at the scenario's start."""
-    shares = {
-        process.pid: max(0.0, process.gpu_gib.first) for process in of_container(script, container.name)
-        if process.gpu_gib is not None
-    }  # fmt: skip
-    total, gpu_gib = sum(shares.values()), container.reaction.gpu_gib
-    if gpu_gib is None:
-        return shares
-    return {pid: gpu_gib * (share / total if total else 1 / len(shares)) for pid, share in shares.items()}
 
 
 def with_memory(
@@ -222,60 +201,41 @@ def tokens_per_s(engine: EngineScript, container: ContainerScript) -> float:
     return max(engine.tracks["gen_tps"].stretches[0].values) or 31.0
 
 
-def loading(script: NodeScript, t: float, ready_s: float | None) -> NodeScript:
-    """CPU, disk and GPU while an engine loads, from second `t` on; `ready_s` None: it waits for other ranks."""
-    tracks = script.tracks
-    end = ready_s if ready_s is not None else t + 30
-    middle = t + 0.75 * (end - t)
-    return with_tracks(script, t, {
-        "util": [(t, 0.0), (t + 4, 3.0), (middle, 4.0), (end, 0.0)],
-        "power_w": [(t, tracks["power_w"].at(t)), (t + 4, 11.2), (end, _LOADED_W)],
-        "sm_mhz": [(t, _clock(script, 2405, t))],
-        "temp_c": [(t, tracks["temp_c"].at(t)), (end, 42.0)],
-        "cpu_percent": [(t, tracks["cpu_percent"].at(t)), (t + 4, 21.0), (middle, 19.0), (end, 4.0)],
-        "load": [(t, tracks["load"].at(t)), (middle, 3.6), (end + 40, 1.4)],
-        "rdma_mb_s": [(t, 0.0)],
-        "throttle": [(t, 0.0)],
-    })  # fmt: skip
+_WORK: Mapping[str, Mapping[str, tuple[Point, ...]]] = {
+    "loading": {
+        "util": ((0.1, 3.0), (0.75, 4.0), (1, 0.0)), "power_w": ((0.1, 11.2), (1, _LOADED_W)), "sm_mhz": ((0, 2405.0),),
+        "temp_c": ((1, 42.0),), "cpu_percent": ((0.1, 21.0), (0.75, 19.0), (1, 4.0)), "load": ((0.75, 3.6), (1.5, 1.4)),
+        "rdma_mb_s": ((0, 0.0),), "throttle": ((0, 0.0),),
+    },
+    "decoding": {
+        "util": ((0.5, 95.0),), "power_w": ((1, 48.0), (3, _DECODE_W)), "sm_mhz": ((0, 2388.0),),
+        "temp_c": ((60, 56.0),), "cpu_percent": ((1, 8.0),), "rdma_mb_s": ((0.5, 0.0),),
+    },
+    "decoding with another": {"rdma_mb_s": ((0.5, 404.0),)},
+    "burning": {
+        "util": ((0.5, 96.0),), "power_w": ((1, _BURN_W),), "sm_mhz": ((0, 2398.0),), "temp_c": ((60, 68.0),),
+    },
+    "spinning": {
+        "util": ((0.3, 96.0),), "power_w": ((1.5, _SPIN_W),), "sm_mhz": ((0, 2405.0),), "temp_c": ((50, 45.0),),
+        "rdma_mb_s": ((0, 0.0),),
+    },
+}  # fmt: skip
+"""What GPU, CPU and link come to, and after how many seconds; of "loading" shares of its time. Spinning is the GPU of a
+rank that busy-waits for another that never comes."""
+_WEDGED_MOST = {"power_w": 14.2, "temp_c": 45.0}
+"""While a wedged power controller pins the clock."""
 
 
-def decoding(script: NodeScript, t: float, *, is_pair: bool) -> NodeScript:
-    """GPU and link between the nodes while tokens are generated, from second `t` on."""
-    tracks = script.tracks
-    slow = script.reaction("gpu").needs.by_hand
-    return with_tracks(script, t, {
-        "util": [(t, 0.0), (t + 0.5, 95.0)],
-        "power_w": [
-            (t, tracks["power_w"].at(t)), (t + 1, 14.2 if slow else 48.0), (t + 3, 14.2 if slow else _DECODE_W),
-        ],
-        "sm_mhz": [(t, _clock(script, 2388, t))],
-        "temp_c": [(t, tracks["temp_c"].at(t)), (t + 60, 45.0 if slow else 56.0)],
-        "cpu_percent": [(t, tracks["cpu_percent"].at(t)), (t + 1, 8.0)],
-        "rdma_mb_s": [(t, 0.0), (t + 0.5, 404.0 if is_pair else 0.0)],
-    })  # fmt: skip
-
-
-def burn(script: NodeScript, t: float) -> NodeScript:
-    """GPU under the heaviest load, from second `t` on."""
-    slow = script.reaction("gpu").needs.by_hand
-    return with_tracks(script, t, {
-        "util": [(t, 0.0), (t + 0.5, 96.0)],
-        "power_w": [(t, script.tracks["power_w"].at(t)), (t + 1, 14.2 if slow else _BURN_W)],
-        "sm_mhz": [(t, _clock(script, 2398, t))],
-        "temp_c": [(t, script.tracks["temp_c"].at(t)), (t + 60, 45.0 if slow else 68.0)],
-    })  # fmt: skip
-
-
-def spinning(script: NodeScript, t: float) -> NodeScript:
-    """The GPU while a rank busy-waits for another that never comes."""
-    tracks = script.tracks
-    return with_tracks(script, t, {
-        "util": [(t, tracks["util"].at(t)), (t + 0.3, 96.0)],
-        "power_w": [(t, tracks["power_w"].at(t)), (t + 1.5, _SPIN_W)],
-        "sm_mhz": [(t, _clock(script, 2405, t))],
-        "temp_c": [(t, tracks["temp_c"].at(t)), (t + 50, 45.0)],
-        "rdma_mb_s": [(t, 0.0)],
-    })  # fmt: skip
+def with_work(script: NodeScript, t: float, *works: str, length_s: float = 1.0) -> NodeScript:
+    """The node at work from second `t` on."""
+    is_wedged = script.reaction("gpu").needs.by_hand
+    figures: dict[str, list[Point]] = {}
+    for name, points in (row for work in works for row in _WORK[work].items()):
+        if not (is_wedged and name == "sm_mhz"):
+            most = _WEDGED_MOST.get(name, float("inf")) if is_wedged else float("inf")
+            first = [] if points[0][0] == 0 else [(t, script.tracks[name].at(t))]
+            figures[name] = [*first, *((t + after * length_s, min(value, most)) for after, value in points)]
+    return with_tracks(script, t, figures)
 
 
 def _clock(script: NodeScript, mhz: float, t: float) -> float:
@@ -285,15 +245,9 @@ def _clock(script: NodeScript, mhz: float, t: float) -> float:
 
 SHUTDOWN_S, OFF_S, SSHD_S = 2.0, 8.0, 14.0
 """Until sshd ends, until the kernel boots anew, and from there until sshd answers: 40 s on a desk, less here."""
-
-
 BACK_S = SHUTDOWN_S + OFF_S + SSHD_S + 6.0
 """Until containers are started by their restart policy."""
-
-
 _BOOT_LINES_S = 60.0
-
-
 _AVAILABLE_GIB = 113.2
 
 
@@ -364,13 +318,10 @@ def _rebooted_process(process: ProcessScript) -> ProcessScript | None:
     ):
         return None
     return replace(
-        rebooted_process,
-        pid=max(900, process.pid - 211),
-        parent_pid=1 if process.parent_pid == 1 else max(800, process.parent_pid - 211),
-        state="S",
-        start_s=6.0,
+        rebooted_process, pid=max(900, process.pid - 211),
+        parent_pid=1 if process.parent_pid == 1 else max(800, process.parent_pid - 211), state="S", start_s=6.0,
         end_s=None,
-    )
+    )  # fmt: skip
 
 
 def _rebooted_container(container: ContainerScript, t: float) -> ContainerScript:
@@ -378,7 +329,7 @@ def _rebooted_container(container: ContainerScript, t: float) -> ContainerScript
     last = max(container.runs, key=lambda run: run.start_s, default=None)
     code = 0 if last is None else 143 if last.end_s is None or last.end_s > t else last.exit_code
     begins_s = t + SHUTDOWN_S + OFF_S
-    runs = () if last is None else (Run(start_s=last.start_s - begins_s, end_s=-OFF_S, exit_code=code),)
+    runs = () if last is None else (Run(start_s=last.start_s - begins_s, end_s=-OFF_S, exit_code=code, log_share=-1.0),)
     created_s = -3600.0 if last is None else container.created_s
     return replace(container, runs=runs, log=(), created_s=created_s, key=container.key or container.name)
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from sparktop.cmdline.engine_argv import value_of
-from sparktop.sim.reaction import startup
-from sparktop.sim.reaction.figures import Moment, held_by, of_container
+from sparktop.sim.reaction.figures import Moment
 from sparktop.sim.scenario import hub
 from sparktop.sim.scenario.hub import Model
 from sparktop.sim.scenario.script import (
@@ -26,40 +25,23 @@ from sparktop.sim.scenario.script import (
 )
 from sparktop.sim.scenario.tracks import Track
 from sparktop.sim.spark import storage
+from sparktop.sim.spark.engine_start import held_by, is_eager, number_in, of_container
 from sparktop.sim.spark.spark import GIB
 from sparktop.sim.spark.storage import find_image
 
 LAUNCH = "sparktop.launch"
 """The label that all containers of one launch share."""
-
-
 _ACTIVATIONS_GIB = 2.4
-
-
 _OVERHEAD_GIB = {True: 0.7, False: 2.1}
 """By whether it captures no graphs: memory outside its share."""
-
-
 _SGLANG_GRAPHS_GIB = 2.3
-
-
 _DEFAULT_SHARE = {"vllm": 0.92, "sglang": 0.88}
-
-
 _READ_GIB_S = 0.9
-
-
 _INIT_S = 28.0
-
-
 _EAGER_SPEED = 0.5
 """Relative speed without graphs, from field reports."""
-
-
 _PORTS = {"vllm": 8000, "sglang": 30000}
-
-
-_CORE_LOG_PREFIX = "(EngineCore_DP0 pid=152) ERROR {vllm_time} [core.py:1136] "
+_CORE_LOG_PREFIX = "(EngineCore pid=152) ERROR {vllm_time} [core.py:1510] "
 
 
 def label(container: ContainerScript, name: str) -> str:
@@ -76,28 +58,20 @@ def launched_engine(moment: Moment, container: ContainerScript) -> Launched | No
         return replace(head.launched, rank=1, problem="")
     if not argv:
         return None
-    kind = "vllm" if argv[1:2] == ("serve",) else "sglang"
+    kind: Literal["vllm", "sglang"] = "vllm" if argv[1:2] == ("serve",) else "sglang"
     model_name = _model_name(argv)
     model = _model(moment.script, container, model_name)
     if model is None:
         return None
     image_entry = find_image(moment.script, container.image_id or container.image)
     image = hub.image(image_entry[0]) if image_entry is not None else None
-    default = "0.21.0" if kind == "vllm" else "0.5.12"
-    eager = any(word in argv for word in ("--enforce-eager", "--disable-cuda-graph"))
-    eager = eager or '"cudagraph_mode":"none"' in (value_of(argv, "--compilation-config") or "").replace(" ", "")
+    default = "0.32.0" if kind == "vllm" else "0.5.23"
     return Launched(
-        kind=kind,
-        version=image.version if image is not None else default,
-        model=model.name,
-        share=_share(argv, kind),
-        context=number_in(argv, "--max-model-len", "--context-length") or model.longest_tokens,
-        eager=eager,
-        rank=number_in(argv, "--node-rank") or 0,
-        ranks=2 if _is_ray(container) else number_in(argv, "--nnodes") or 1,
-        is_ray=_is_ray(container),
-        problem=_config_problem(argv, kind, model),
-    )
+        kind=kind, version=image.version if image is not None else default, model=model.name, share=_share(argv, kind),
+        context=number_in(argv, "--max-model-len", "--context-length") or model.longest_tokens, eager=is_eager(argv),
+        rank=number_in(argv, "--node-rank") or 0, ranks=2 if _is_ray(container) else number_in(argv, "--nnodes") or 1,
+        is_ray=_is_ray(container), problem=_config_problem(argv, kind, model),
+    )  # fmt: skip
 
 
 def engine_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -139,21 +113,15 @@ def launch_reaction(moment: Moment, container: ContainerScript) -> Reaction:
             says = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
             says, after = f"[{{sglang_time}} TP{launched.rank}] Scheduler hit an exception: {says}", 0.74
     reaction = replace(
-        container.reaction,
-        load_s=_INIT_S + weights / _READ_GIB_S,
-        tokens_per_s=model.tokens_s * speed,
-        fault="",
-        says="",
-        says_after=0.0,
-        gpu_gib=gpu,
-        load_share=min(0.98, weights / gpu),
-    )
+        container.reaction, load_s=_INIT_S + weights / _READ_GIB_S, tokens_per_s=model.tokens_s * speed, fault="",
+        says="", says_after=0.0, gpu_gib=gpu, load_share=min(0.98, weights / gpu),
+    )  # fmt: skip
     if launched.problem:
         says, after = launched.problem, 0.0
     if says:
         return replace(reaction, fault="exit", says=says, says_after=after, needs=Needs(by_hand=True))
     if model.spike_gib is not None and not launched.eager:
-        return replace(reaction, fault="spike", needs=Needs(flags=("--enforce-eager",)), spike_gib=model.spike_gib)
+        return replace(reaction, fault="spike", needs=Needs(eager=True), spike_gib=model.spike_gib)
     return reaction
 
 
@@ -177,7 +145,7 @@ def _config_problem(argv: tuple[str, ...], kind: str, model: Model) -> str:
     longest, context = model.longest_tokens, number_in(argv, "--max-model-len", "--context-length")
     if context and context > longest and kind == "vllm":
         return (
-            f"(APIServer pid=1) ValueError: User-specified max_model_len ({context}) is greater than the derived "
+            f"ValueError: User-specified max_model_len ({context}) is greater than the derived "
             f"max_model_len (max_position_embeddings={longest} or model_max_length=None in model's config.json). This "
             "may lead to incorrect model outputs or CUDA errors."
         )
@@ -192,7 +160,7 @@ def _config_problem(argv: tuple[str, ...], kind: str, model: Model) -> str:
 
 def _core_failure(why: str) -> str:
     """vLLM's log lines when its engine core fails and its server exits."""
-    ends = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. "
+    ends = "RuntimeError: Engine core initialization failed. See root cause above. "
     return (
         f"{_CORE_LOG_PREFIX}EngineCore failed to start.\n{_CORE_LOG_PREFIX}{why}\n{ends}Failed core proc(s): {{{{}}}}"
     )
@@ -205,16 +173,12 @@ def _engine(container: ContainerScript, argv: tuple[str, ...], launched: Launche
     model = model_of(launched)
     tracks = {"itl_s": 1.0 / model.tokens_s, "ttft_s": 0.25, "prefix_hit": 0.0}
     return EngineScript(
-        name=container.name,
-        kind=launched.kind,
-        model=value_of(argv, "--served-model-name") or _model_name(argv),
-        version=launched.version,
-        port=number_in(argv, "--port") or _PORTS[launched.kind],
-        max_model_len=launched.context,
-        serves=(),
+        name=container.name, kind=launched.kind, model=value_of(argv, "--served-model-name") or _model_name(argv),
+        version=launched.version, port=number_in(argv, "--port") or _PORTS[launched.kind],
+        max_model_len=launched.context, serves=(),
         tracks={name: Track.constant(tracks.get(name, default)) for name, default in ENGINE_TRACKS.items()},
         metrics=launched.kind == "vllm" or "--enable-metrics" in argv,
-    )
+    )  # fmt: skip
 
 
 def _processes(
@@ -225,13 +189,9 @@ def _processes(
     def process(number: int, comm: str, parent: int = base, argv: tuple[str, ...] = (), **more: Any) -> ProcessScript:
         figures = {"resident_gib": Track.constant(1.3), "shared_gib": Track.constant(0.5), **more}
         return ProcessScript(
-            pid=base + number,
-            comm=comm[:15],
-            argv=argv or (comm,),
-            parent_pid=parent,
-            container=container.name,
+            pid=base + number, comm=comm[:15], argv=argv or (comm,), parent_pid=parent, container=container.name,
             **figures,
-        )
+        )  # fmt: skip
 
     def on_gpu(number: int, name: str, parent: int, delay_s: float) -> ProcessScript:
         return process(
@@ -304,12 +264,6 @@ def _ray_head(moment: Moment, container: ContainerScript) -> ContainerScript | N
     return next((head for head in heads if launch and label(head, LAUNCH) == launch), None)
 
 
-def number_in(argv: tuple[str, ...], *flags: str) -> int | None:
-    """The whole number that follows a flag of a command line."""
-    text = value_of(argv, *flags)
-    return int(text) if text is not None and text.isdecimal() else None
-
-
 _WEIGHT_FLAGS = ("--gpu-memory-utilization", "--mem-fraction-static")
 
 
@@ -335,7 +289,7 @@ def with_new_container(moment: Moment, script: ContainerScript, like: str) -> No
     gib_by_pid = held_by(node, template)
     if share != 1.0 and gib_by_pid:
         reaction = replace(reaction, gpu_gib=sum(gib_by_pid.values()) * share)
-    container = replace(container, reaction=reaction, notes=startup.notes(template))
+    container = replace(container, reaction=reaction, notes=template.notes)
     processes = tuple(
         replace(
             process,

@@ -7,30 +7,18 @@ all of them have started after the last of them ended.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.sim.reaction import startup
-from sparktop.sim.reaction.figures import (
-    Moment,
-    decoding,
-    held_by,
-    loading,
-    moment,
-    of_container,
-    released,
-    spinning,
-    tokens_per_s,
-    with_memory,
-    with_traffic,
-)
-from sparktop.sim.reaction.new_engine import launch_reaction, model_of, number_in
-from sparktop.sim.reaction.startup import Start
-from sparktop.sim.scenario.script import ContainerScript, EngineScript, LogEntry, Needs, NodeScript, Run, Scenario
+from sparktop.sim.reaction.figures import Moment, moment, released, tokens_per_s, with_memory, with_traffic, with_work
+from sparktop.sim.reaction.new_engine import launch_reaction
+from sparktop.sim.scenario.script import ContainerScript, EngineScript, Needs, NodeScript, Run, Scenario
+from sparktop.sim.spark.engine_start import CAPTURE, FAILED, JOINED, Start, held_by, is_eager, of_container, start_of
 
 _JOINED_GIB = 1.0
 """A rank that holds this much GPU memory has joined the others, and waits for them on the GPU."""
-
-
+_WAIT_S = 30.0
+"""How long a rank that waits for the others looks as if it loaded."""
 _FIRST_TRAFFIC_S = 6.0
 """From the engine's first answer until requests come."""
 
@@ -126,21 +114,13 @@ def _ended_script(ended_rank: SimRank, run: Run, t: float, exit_code: int) -> No
         *(earlier for earlier in container.runs if earlier.start_s < run.start_s),
         replace(run, end_s=t, exit_code=exit_code, oom_killed=False),
     )
-    log = _log_until(container, t)
-    if exit_code == 0 and engine is not None:
-        log += (startup.shutdown_line(engine.kind, t),)
-    script = script.with_container(container.name, runs=runs, log=log)
+    script = script.with_container(container.name, runs=runs)
     if engine is not None:
         serves = tuple((start, min(end, t)) for start, end in engine.serves if start < t)
         script = with_traffic(script.with_engine(engine.name, serves=serves), engine.name, t, {})
     pids = [process.pid for process in of_container(script, container.name)]
     leaks_gib = 0.0 if run.asked else container.reaction.leaks_gib  # an engine that was restarted ends cleanly
     return released(replace(ended_rank.moment, script=script, t=t), pids, leaks_gib=leaks_gib)
-
-
-def _log_until(container: ContainerScript, t: float) -> tuple[LogEntry, ...]:
-    entries = (entry for entry in container.log if entry.at_s <= t)
-    return tuple(replace(entry, until_s=min(entry.until_s or t, t)) if entry.every_s else entry for entry in entries)
 
 
 def _waiting_forever(waiting_rank: SimRank, showing_s: float) -> NodeScript:
@@ -156,8 +136,8 @@ def _waiting_forever(waiting_rank: SimRank, showing_s: float) -> NodeScript:
         live for live in waiting_rank.moment.spark.processes(t) if live.script.container == waiting_rank.container.name
     ]
     if sum(live.gpu_gib or 0.0 for live in own_processes) < _JOINED_GIB:
-        return loading(script, t, None)  # not joined yet: it waits without using the GPU
-    return spinning(script, t)
+        return with_work(script, t, "loading", length_s=_WAIT_S)  # not joined yet: it waits without using the GPU
+    return with_work(script, t, "spinning")
 
 
 def start_container(scenario: Scenario, node: str, showing_s: float, name: str, *, is_asked: bool = True) -> Scenario:
@@ -171,8 +151,7 @@ def start_container(scenario: Scenario, node: str, showing_s: float, name: str, 
         return scenario
     t = started_rank.moment.t
     runs = (*(run for run in started_rank.container.runs if run.start_s < t), Run(start_s=t, asked=is_asked))
-    log = _log_until(started_rank.container, t)
-    scenario = with_node(scenario, node, started_rank.moment.script.with_container(name, runs=runs, log=log))
+    scenario = with_node(scenario, node, started_rank.moment.script.with_container(name, runs=runs))
     ranks = [rank(scenario, node, showing_s, name), *other_ranks(scenario, node, showing_s, name)]
     if len(ranks) < started_rank.container.reaction.ranks or (len(ranks) > 1 and not _started_together(ranks)):
         return with_node(scenario, node, _waiting_for_others(ranks[0]))
@@ -226,7 +205,7 @@ def is_satisfied(faulty_rank: SimRank) -> bool:
     return not (
         needs.by_hand
         or (needs.reboot and not script.boots)
-        or any(flag not in argv for flag in needs.flags)
+        or (needs.eager and not is_eager(faulty_rank.container.argv))
         or any(flag in argv or flag in names for flag in needs.without)
         or any(name not in names for name in needs.environment)
     )
@@ -234,12 +213,17 @@ def is_satisfied(faulty_rank: SimRank) -> bool:
 
 def _waiting_for_others(waiting_rank: SimRank) -> NodeScript:
     """The container runs and waits for the other ranks to start."""
-    t = waiting_rank.moment.t
-    start = _start_of(waiting_rank, t + waiting_rank.container.reaction.load_s)
-    gib_by_pid = held_by(waiting_rank.moment.script, waiting_rank.container)
+    t, script = waiting_rank.moment.t, waiting_rank.moment.script
+    gib_by_pid = held_by(script, waiting_rank.container)
     script = with_memory(waiting_rank.moment, waiting_rank.container, [(t, 0.0), (t + 5, 0.005)], gib_by_pid)
-    script = loading(script, t, None)
-    return _with_log(script, waiting_rank, startup.lines(start, until_s=start.at(0.12)))
+    ready_s = t + waiting_rank.container.reaction.load_s
+    return _with_run(with_work(script, t, "loading", length_s=_WAIT_S), waiting_rank, ready_s=ready_s, log_share=JOINED)
+
+
+def _with_run(script: NodeScript, changed_rank: SimRank, **changes: Any) -> NodeScript:
+    """The node with fields of the rank's current run replaced."""
+    runs = changed_rank.container.runs
+    return script.with_container(changed_rank.container.name, runs=(*runs[:-1], replace(runs[-1], **changes)))
 
 
 def _loading_script(
@@ -248,19 +232,18 @@ def _loading_script(
     """The rank loads from now on and then serves; or its fault returns."""
     t, container = loading_rank.moment.t, loading_rank.container
     ready_s = ready_showing_s - loading_rank.moment.script.began_s
-    start = _start_of(loading_rank, ready_s)
+    run = replace(container.runs[-1], ready_s=ready_s, joined_s=t if t > container.runs[-1].start_s else None)
+    start = replace(_start_of(loading_rank), run=run, ready_s=ready_s)
     kind = fault.container.reaction.fault if fault is not None else ""
     if kind == "exit" and fault is not None:
         return _failing_script(loading_rank, start, fault.container.reaction.says)
     gib_by_pid = held_by(loading_rank.moment.script, container)
     script = with_memory(loading_rank.moment, container, start.shares, gib_by_pid)
-    script = loading(script, t, ready_s)
+    log_share = CAPTURE if kind == "capture" else float("inf")
+    script = with_work(script, t, "loading", length_s=ready_s - t)
+    script = _with_run(script, loading_rank, ready_s=ready_s, joined_s=run.joined_s, log_share=log_share)
     if kind == "capture":
-        stuck_s = start.at(startup.CAPTURE)
-        extra = (startup.stuck_capture(start),) if start.rank == 0 else ()
-        script = _with_log(script, loading_rank, (*startup.lines(start, until_s=stuck_s), *extra))
-        return spinning(script, stuck_s)
-    script = _with_log(script, loading_rank, startup.lines(start))
+        return with_work(script, start.at(CAPTURE), "spinning")
     busy_s = ready_s + _FIRST_TRAFFIC_S
     is_unused = kind == "spike" or container.launched is not None  # no requests come yet
     engine = loading_rank.engine
@@ -270,9 +253,9 @@ def _loading_script(
         script = with_traffic(script.with_engine(engine.name, serves=serves), engine.name, t, traffic)
     if is_unused:
         return script
-    script = decoding(script, busy_s, is_pair=is_pair)
+    script = with_work(script, busy_s, "decoding", *(["decoding with another"] if is_pair else []))
     if kind == "spin":
-        script = spinning(script, busy_s + 20)
+        script = with_work(script, busy_s + 20, "spinning")
     return script
 
 
@@ -291,55 +274,21 @@ def _traffic(
 
 def _failing_script(failing_rank: SimRank, start: Start, says: str) -> NodeScript:
     """The rank starts, logs why it can't run, and exits."""
-    after = failing_rank.container.reaction.says_after
-    end_s = max(failing_rank.moment.t + 8.0, start.at(after) + 1)
-    last_lines = (LogEntry(at_s=end_s - 1 + 0.05 * i, text=line) for i, line in enumerate(says.split("\n")))
-    lines = (*startup.lines(start, until_s=start.at(after or 0.16)), *last_lines)
-    script = _with_log(loading(failing_rank.moment.script, failing_rank.moment.t, end_s), failing_rank, lines)
-    run = failing_rank.run
-    assert run is not None
-    container = failing_rank.container
-    runs = (*container.runs[:-1], replace(run, end_s=end_s, exit_code=1))
+    after, t = failing_rank.container.reaction.says_after, failing_rank.moment.t
+    end_s = max(t + 8.0, start.at(after) + 1)
+    container, run = failing_rank.container, start.run
+    script = with_work(failing_rank.moment.script, t, "loading", length_s=end_s - t)
+    script = _with_run(
+        script, failing_rank, ready_s=run.ready_s, joined_s=run.joined_s, log_share=after or FAILED, says=says,
+        end_s=end_s, exit_code=1,
+    )  # fmt: skip
     pids = [process.pid for process in of_container(script, container.name)]
     shares = [(at, share) for at, share in start.shares if at < end_s] if after else []
-    shares = shares or [(failing_rank.moment.t, 0.0), (failing_rank.moment.t + 4, 0.005)]
+    shares = shares or [(t, 0.0), (t + 4, 0.005)]
     script = with_memory(replace(failing_rank.moment, script=script), container, shares, held_by(script, container))
-    script = script.with_container(container.name, runs=runs)
     return released(replace(failing_rank.moment, script=script, t=end_s), pids)
 
 
-def _with_log(script: NodeScript, logging_rank: SimRank, lines: tuple[LogEntry, ...]) -> NodeScript:
-    earlier = tuple(entry for entry in logging_rank.container.log if entry.at_s < logging_rank.moment.t)
-    logged = tuple(replace(entry, once=True) for entry in lines)
-    return script.with_container(logging_rank.container.name, log=(*earlier, *logged))
-
-
-def _start_of(starting_rank: SimRank, ready_s: float) -> Start:
-    engine, container = starting_rank.engine, starting_rank.container
-    argv, launched = container.argv, container.launched
-    described = engine or _engine_of_group(starting_rank)
-    return Start(
-        container=container,
-        engine=engine,
-        kind=described.kind if described else ("sglang" if any("sglang" in word for word in argv) else "vllm"),
-        version=described.version if described else "0.21.0",
-        model=described.model if described else "model",
-        begin_s=starting_rank.moment.t,
-        ready_s=ready_s,
-        gpu_gib=sum(held_by(starting_rank.moment.script, container).values()),
-        rank=launched.rank if launched else number_in(argv, "--node-rank") or 0,
-        weights=container.reaction.load_share,
-        shards=model_of(launched).shards if launched else 14,
-    )
-
-
-def _engine_of_group(asking_rank: SimRank) -> EngineScript | None:
-    """The endpoint of another rank of the group, for its version and model."""
-    group = asking_rank.container.reaction.group
-    engines = (
-        node.engine(container.name)
-        for node in asking_rank.moment.scenario.nodes
-        for container in node.containers
-        if group and container.reaction.group == group
-    )
-    return next(filter(None, engines), None)
+def _start_of(starting_rank: SimRank) -> Start:
+    _, script, container = starting_rank.moment.t, starting_rank.moment.script, starting_rank.container
+    return start_of(starting_rank.moment.scenario, script, container, container.runs[-1])

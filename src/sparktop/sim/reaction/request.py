@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from sparktop.sim.reaction.figures import (
     Moment,
-    decoding,
-    held_by,
     idle,
     moment,
-    of_container,
     tokens_per_s,
     with_memory,
     with_tracks,
     with_traffic,
+    with_work,
 )
 from sparktop.sim.reaction.ranks import SimRank, is_satisfied, other_ranks, rank, with_node
 from sparktop.sim.scenario.script import Scenario
+from sparktop.sim.spark.engine_start import held_by, of_container
 
 PREFILL_S = 0.4
 _PROMPT_TOKENS = 24.0
@@ -54,7 +53,8 @@ def _answering(scenario: Scenario, target: SimRank, tokens: int) -> Scenario:
     showing_s = target.showing(t)
     ranks = [target, *other_ranks(scenario, target.node, showing_s, target.container.name)]
     for member in ranks:
-        script = decoding(member.moment.script, member.moment.t, is_pair=len(ranks) > 1)
+        works = ["decoding", *(["decoding with another"] if len(ranks) > 1 else [])]
+        script = with_work(member.moment.script, member.moment.t, *works)
         after_s = member.moment.t + (end_s - t)
         resting = Moment(scenario=scenario, script=script, t=after_s)
         script = with_tracks(script, after_s, idle(resting))
@@ -88,4 +88,4 @@ def _exhausting_memory(scenario: Scenario, target: SimRank) -> Scenario:
         target.moment, target.container, shares, {pid: gib * scale for pid, gib in serving_gib.items()}
     )
     script = with_traffic(script, engine.name, t, {"running": [(t, 1.0)]})
-    return with_node(scenario, target.node, decoding(script, t, is_pair=False))
+    return with_node(scenario, target.node, with_work(script, t, "decoding"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.tracks import Track
@@ -22,7 +22,6 @@ NODE_TRACKS: Mapping[str, float] = {
 """Name and default of each node track. `psi*` are "some avg10" percent; `leaked_gib` is memory that no process
 holds; `throttle` is NVML's mask; `rdma_mb_s` is per direction, over all active RDMA ports; `desktop_answers` is 1 or
 0: whether the compositor answers."""
-
 ENGINE_TRACKS: Mapping[str, float] = {
     "running": 0.0, "waiting": 0.0, "prompt_tps": 0.0, "gen_tps": 0.0, "kv": 0.0,
     "prefix_hit": 0.4, "ttft_s": 0.4, "itl_s": 0.03, "preemptions_per_s": 0.0,
@@ -146,6 +145,14 @@ class Run:
     oom_killed: bool = False
     asked: bool = False
     """Started by somebody, not by its restart policy."""
+    ready_s: float | None = None
+    """When it answers, or would; None: when its engine serves, or after its reaction's `load_s`."""
+    joined_s: float | None = None
+    """Since when all ranks are there, where it waited for the others."""
+    log_share: float | None = None
+    """The share of its start that it logs; None: all, or up to its reaction's fault."""
+    says: str = ""
+    """Its last lines, before it fails; else its reaction's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,18 +161,16 @@ class LogEntry:
 
     at_s: float
     text: str
-    """A format string; its fields are scenario.SAMPLE_FIELDS."""
+    """A format string; its fields are those of `spark.engine_log`."""
     every_s: float | None = None
     until_s: float | None = None
     total: int | None = None
-    """A bar's steps; the bar goes from `first` at `at_s` to `last` at `until_s`."""
-    first: int = 0
-    last: int = 0
+    """A bar's steps, from 0 at `at_s` to all at `until_s`."""
     busy: bool = False
     """Only while the engine works: vLLM's statistics line is silent when idle."""
     newline: bool = False
     """Each state of the bar ends in a newline as well (as vLLM's weight bar does)."""
-    stream: str = "stderr"
+    stream: Literal["stdout", "stderr"] = "stderr"
     once: bool = False
     """Happens once even where the scenario loops: it results from an act."""
 
@@ -174,8 +179,8 @@ class LogEntry:
 class Needs:
     """The conditions under which a fault is gone; none: a restart is enough."""
 
-    flags: tuple[str, ...] = ()
-    """Flags of the command line, each "--flag" or "--flag value"."""
+    eager: bool = False
+    """A command line without CUDA graphs."""
     without: tuple[str, ...] = ()
     """Flags, or environment names, that must not be set."""
     environment: tuple[str, ...] = ()
@@ -195,8 +200,8 @@ class Reaction:
     """A container's name, or "gpu", or "desktop"."""
     group: str = ""
     """The engine it is a rank of, which needs all its ranks. Empty: an engine of its own."""
-    stop_s: float | None = 3.0
-    """Seconds from SIGTERM to its exit; None: it ignores SIGTERM."""
+    stop_s: float = 3.0
+    """Seconds from SIGTERM to its exit; inf: it ignores SIGTERM."""
     load_s: float = 80.0
     leaks_gib: float = 0.0
     """GPU memory that stays lost after its exit, until a reboot."""
@@ -205,8 +210,8 @@ class Reaction:
     tokens_per_s: float | None = None
     """Generation rate after a restart; None: its highest rate in the scenario."""
     needs: Needs = Needs()
-    fault: str = ""
-    """The fault that returns while the needs aren't met: "capture", "spin", "exit", "spike"."""
+    fault: Literal["", "capture", "spin", "exit", "spike"] = ""
+    """The fault that returns while the needs aren't met."""
     says: str = ""
     """For "exit": the last lines of its log."""
     says_after: float = 0.0
@@ -223,7 +228,7 @@ class Reaction:
 class Launched:
     """The engine that the command line starts, in a container created during the scenario."""
 
-    kind: str
+    kind: Literal["vllm", "sglang"]
     version: str
     model: str
     """The name in the catalogue."""
@@ -283,10 +288,12 @@ class ProcessScript:
 
     pid: int
     comm: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
+    name: str = ""
+    """In its file."""
     parent_pid: int = 1
     user_id: int = 0
-    state: str = "S"
+    state: Literal["R", "S", "D", "Z", "T", "I"] = "S"
     container: str | None = None
     start_s: float = 0.0
     end_s: float | None = None
@@ -298,7 +305,7 @@ class ProcessScript:
     shared_gib: Track = Track.constant(0.0)
     swapped_gib: Track = Track.constant(0.0)
     gpu_gib: Track | None = None
-    gpu_kind: str = "C"
+    gpu_kind: Literal["C", "G"] = "C"
     gpu_name: str = ""
 
 
@@ -308,7 +315,7 @@ class EngineScript:
 
     name: str
     """Its container's name."""
-    kind: str
+    kind: Literal["vllm", "sglang"]
     model: str
     version: str
     port: int
@@ -370,7 +377,7 @@ class NodeScript:
     """Everything one simulated Spark does."""
 
     name: str
-    seed: int
+    seed: int = 1
     boot_age_s: float
     machine: Machine
     tracks: Mapping[str, Track]
@@ -439,7 +446,7 @@ class Scenario:
     title: str
     description: str
     length_s: float
-    repeat: Repeat
+    repeat: Repeat = Repeat.LOOP
     nodes: tuple[NodeScript, ...]
     remedies_s: tuple[float, ...] = ()
     """When the scenario repairs itself; after an act it no longer does."""

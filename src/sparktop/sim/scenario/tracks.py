@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from sparktop.dataclass import dataclass
@@ -77,10 +77,18 @@ class Track:
         """The one of its stretches that applies at second `t`."""
         return next((part for part in reversed(self.stretches) if part.before is None or t >= part.from_s), self)
 
-    @property
-    def alone(self) -> Track:
-        """This stretch as if it had applied from the start."""
-        return self.repeating(self.period_s)
+    def weighted(self, by: Track, weigh: Callable[[float], float]) -> Track:
+        """This rate times a weight of another figure: straight lines between the keyframes of both."""
+        result: Track | None = None
+        for from_s in sorted({part.from_s for track in (self, by) for part in track.stretches}):
+            rate, figure = self.holds(from_s), by.holds(from_s)
+            once, figure_once = rate.repeating(None), figure.repeating(None)
+            seconds = [s for t in sorted({*rate.times, *figure.times}) for s in (t - 1e-6, t)]
+            part = Track.of([(s, once.at(s) * weigh(figure_once.at(s))) for s in seconds])
+            part = part.repeating(rate.period_s or figure.period_s)
+            result = part if result is None else result.then(from_s, part)
+        assert result is not None  # the oldest applies from the start
+        return result
 
     def at(self, t: float) -> float:
         """The value at second `t`; on a jump, the one after it."""

@@ -6,8 +6,11 @@ import json
 import re
 import struct
 import time
+import tomllib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
@@ -20,8 +23,6 @@ from sparktop.sim.spark import storage
 from sparktop.sim.spark.engine_log import Record, records
 from sparktop.sim.spark.spark import GIB, LiveContainer, Spark
 
-_API_VERSION = "1.51"
-_VERSION = "28.3.3"
 _POLL_S = 0.25
 EMPTY: Mapping[str, str] = MappingProxyType({})
 _LONGEST_PAUSE_S = 60.0
@@ -52,49 +53,38 @@ async def answer(machine: Machine, request: HttpRequest) -> Answer:
     if path == "/_ping":
         return Answer(body=b"OK", content_type="text/plain; charset=utf-8")
     if path == "/version":
-        return json_answer(_version())
+        return json_answer(_fixed()["version"])
     if path == "/info":
         return json_answer(_info(spark))
     if path == "/containers/json":
         every = request.query.get("all", "0").lower() in ("1", "true")
         return json_answer([_row(spark, live, t) for live in spark.containers(t) if every or live.running])
-    if found := re.fullmatch(r"/containers/([^/]+)/(json|logs|changes)", path):
+    if found := re.fullmatch(r"/containers/([^/]+)/(json|logs)", path):
         live = docker_state.find(spark, found[1], t)
         if live is None:
             return json_answer({"message": f"No such container: {found[1]}"}, status=404)
         if found[2] == "json":
-            return json_answer(_inspect(spark, live, t))
-        if found[2] == "changes":
-            return json_answer(docker_state.layer(live) or None)
+            size = {"SizeRw": docker_state.LAYER_BYTES if live.started else 0} if "size" in request.query else {}
+            return json_answer(_inspect(spark, live, t) | size)
         return _logs(machine, live, request.query)
     if found := re.fullmatch(r"/images/(.+)/json", path):
         image = storage.inspection(spark, unquote(found[1]))
         if image is None:
             return json_answer({"message": f"No such image: {found[1]}"}, status=404)
-        return json_answer(image)
+        fixed = _fixed()["image"]
+        return json_answer({**fixed, "Config": {**fixed["Config"], "Cmd": None, "Entrypoint": None}, **image})
     return json_answer({"message": "page not found"}, status=404)
 
 
-def _version() -> dict[str, Any]:
-    return {
-        "Version": _VERSION,
-        "ApiVersion": _API_VERSION,
-        "Os": "linux",
-        "Arch": "arm64",
-    }
+@cache
+def _fixed() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("docker.toml").read_text(encoding="utf-8"))
 
 
 def _info(spark: Spark) -> dict[str, Any]:
     machine = spark.script.machine
-    return {
-        "Name": machine.hostname,
-        "DockerRootDir": "/var/lib/docker",
-        "ServerVersion": _VERSION,
-        "OperatingSystem": machine.os_name,
-        "Architecture": "aarch64",
-        "KernelVersion": machine.kernel,
-        "Runtimes": {"nvidia": {"path": "nvidia-container-runtime"}, "runc": {"path": "runc"}},
-    }
+    own = {"Name": machine.hostname, "OperatingSystem": machine.os_name, "KernelVersion": machine.kernel}
+    return {**_fixed()["info"], **own}
 
 
 def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
@@ -106,79 +96,52 @@ def _row(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
     else:
         status = f"Exited ({run.exit_code}) {_age(t - (run.end_s or t))} ago"
     return {
-        "Id": live.container_id,
-        "Names": [f"/{script.name}"],
-        "Image": script.image,
-        "Created": int(spark.wall_s(_created_s(live))),
-        "Ports": [],
-        "Labels": _labels(script),
-        "State": _state(live, t),
-        "Status": status,
-    }
+        "Id": live.container_id, "Names": [f"/{script.name}"], "Image": script.image,
+        "Created": int(spark.wall_s(_created_s(live))), "Ports": [], "Labels": _labels(script),
+        "State": _state(live, t), "Status": status,
+    }  # fmt: skip
 
 
 def _inspect(spark: Spark, live: LiveContainer, t: float) -> dict[str, Any]:
-    script, run = live.script, live.run
-    has_exited = live.started and not live.running
+    script, run, fixed = live.script, live.run, _fixed()["container"]
+    has_exited, state = live.started and not live.running, _state(live, t)
+    devices = [{"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in script.devices]
+    first = 2 if script.image.startswith("vllm/vllm-openai") else 0  # that image's entry point is `vllm serve`
+    mounts = [
+        {"Type": "bind", "Source": source, "Destination": target, "Mode": "", "RW": True, "Propagation": "rprivate"}
+        for source, target in (bind.split(":")[:2] for bind in script.binds)
+    ]
     return {
         "Id": live.container_id,
         "Created": _stamp(spark.wall_s(_created_s(live))),
         "Path": script.argv[0] if script.argv else "",
         "Args": list(script.argv[1:]),
-        "State": {
-            "Status": _state(live, t),
-            "Running": live.running or _state(live, t) == "restarting",
-            "Restarting": _state(live, t) == "restarting",
-            "OOMKilled": has_exited and run.oom_killed,
-            "Pid": live.pid if live.running else 0,
-            "ExitCode": run.exit_code if has_exited else 0,
-            "Error": "",
-            "StartedAt": _stamp(spark.wall_s(run.start_s)) if live.started else _NEVER,
-            "FinishedAt": _finished(spark, live),
-        },
         "Image": live.image_id,
         "Name": f"/{script.name}",
         "RestartCount": live.restarts,
+        "State": {
+            **fixed["State"], "Status": state, "Running": live.running or state == "restarting",
+            "Restarting": state == "restarting", "OOMKilled": has_exited and run.oom_killed,
+            "Pid": live.pid if live.running else 0, "ExitCode": run.exit_code if has_exited else 0,
+            "StartedAt": _stamp(spark.wall_s(run.start_s)) if live.started else _NEVER,
+            "FinishedAt": _finished(spark, live),
+        },
         "Config": {
-            "Hostname": spark.script.machine.hostname,
-            "User": "",
-            "Tty": script.tty,
-            "OpenStdin": False,
-            "Env": list(script.environment),
-            "Cmd": list(script.argv),
-            "Entrypoint": None,
-            "Image": script.image,
-            "WorkingDir": "/workspace",
-            "Labels": _labels(script),
-            **script.config,
+            **fixed["Config"], "Hostname": spark.script.machine.hostname, "Tty": script.tty,
+            "Env": list(script.environment), "Cmd": list(script.argv[first:]),
+            "Entrypoint": list(script.argv[:first]) or None, "Image": script.image,
+            "Labels": _labels(script), **script.config,
         },
         "HostConfig": {
-            "Binds": list(script.binds) or None,
-            "NetworkMode": script.network,
-            "IpcMode": "host",
-            "Memory": int(script.memory_limit_gib * GIB),
-            "Privileged": script.privileged,
-            "Devices": [
-                {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in script.devices
-            ],
-            "Ulimits": [_ulimit(text) for text in script.ulimits],
-            "PortBindings": {},
-            "AutoRemove": script.auto_remove,
-            "LogConfig": {"Type": "json-file", "Config": {}},
-            "Runtime": "runc",
-            "ShmSize": int(script.shm_gib * GIB),
-            "DeviceRequests": [
-                {"Driver": "", "Count": -1, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}
-            ],
-            **script.host_config,
+            **fixed["HostConfig"], "Binds": list(script.binds) or None, "NetworkMode": script.network,
+            "Memory": int(script.memory_limit_gib * GIB), "Privileged": script.privileged, "Devices": devices,
+            "Ulimits": [_ulimit(text) for text in script.ulimits], "AutoRemove": script.auto_remove,
+            "ShmSize": int(script.shm_gib * GIB), **script.host_config,
             "RestartPolicy": {"Name": script.restart_policy, "MaximumRetryCount": 0},
         },
-        "Mounts": [
-            {"Type": "bind", "Source": source, "Destination": target, "Mode": "", "RW": True, "Propagation": "rprivate"}
-            for source, target in (bind.split(":")[:2] for bind in script.binds)
-        ],
-        "NetworkSettings": {"Ports": {}, "Networks": {"host": {"NetworkID": "", "IPAddress": ""}}},
-    }
+        "Mounts": mounts,
+        "NetworkSettings": fixed["NetworkSettings"],
+    }  # fmt: skip
 
 
 def _labels(script: ContainerScript) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote
 
 from sparktop.sim.reaction import acts
@@ -16,7 +15,6 @@ from sparktop.sim.spark.spark import GIB, LiveContainer, Spark
 from sparktop.sim.spark.storage import find_image, image_id
 
 _CHECK_EVERY_S = 0.2
-
 _MIN_COMMON_WORDS = 3
 """Words that two command lines must share to count as the same engine."""
 
@@ -28,19 +26,8 @@ def find(spark: Spark, name_or_id: str, t: float) -> LiveContainer | None:
     return named or next((live for live in containers if name_or_id and live.container_id.startswith(name_or_id)), None)
 
 
-def layer(live: LiveContainer) -> list[dict[str, Any]]:
-    """What an engine has written outside its volumes: compiled kernels and their caches."""
-    if not live.started:
-        return []
-    cache = "flashinfer" if "sglang" in live.script.image else "vllm/torch_compile_cache"
-    paths = [
-        ("/root", 0),
-        ("/root/.cache", 0),
-        (f"/root/.cache/{cache.partition('/')[0]}", 1),
-        (f"/root/.cache/{cache}", 1),
-    ]
-    paths += [("/root/.triton", 1), ("/root/.triton/cache", 1), ("/tmp", 0), ("/tmp/torchinductor_root", 1)]  # noqa: S108
-    return [{"Path": path, "Kind": kind} for path, kind in paths]
+LAYER_BYTES = 312 << 20
+"""What an engine that has started has written outside its volumes: compiled kernels and their caches."""
 
 
 async def change(machine: Machine, request: HttpRequest) -> Answer:
@@ -64,7 +51,7 @@ async def change(machine: Machine, request: HttpRequest) -> Answer:
 async def _stop(machine: Machine, live: LiveContainer, request: HttpRequest) -> Answer:
     if not live.running:
         return Answer(status=304)
-    machine.react(acts.StopContainer(name=live.script.name, grace_s=float(request.query.get("t", 10))))
+    machine.react(acts.stop_container(name=live.script.name, grace_s=float(request.query.get("t", 10))))
     await _wait_until_exited(machine, live)
     return Answer(status=204)
 
@@ -73,7 +60,7 @@ async def _kill(machine: Machine, live: LiveContainer, request: HttpRequest) -> 
     if not live.running:
         message = f"cannot kill container: {live.container_id}: container {live.container_id} is not running"
         return json_answer({"message": message}, status=409)
-    machine.react(acts.KillContainer(name=live.script.name))
+    machine.react(acts.kill_container(name=live.script.name))
     await _wait_until_exited(machine, live)
     return Answer(status=204)
 
@@ -81,7 +68,7 @@ async def _kill(machine: Machine, live: LiveContainer, request: HttpRequest) -> 
 async def _start(machine: Machine, live: LiveContainer, request: HttpRequest) -> Answer:
     if live.running:
         return Answer(status=304)
-    machine.react(acts.StartContainer(name=live.script.name))
+    machine.react(acts.start_container(name=live.script.name))
     return Answer(status=204)
 
 
@@ -90,13 +77,13 @@ async def _rename(machine: Machine, live: LiveContainer, request: HttpRequest) -
     refused = _name_error(machine, name)
     if refused is not None:
         return refused
-    machine.react(acts.RenameContainer(name=live.script.name, new_name=name))
+    machine.react(acts.rename_container(name=live.script.name, new_name=name))
     return Answer(status=204)
 
 
 async def _update(machine: Machine, live: LiveContainer, request: HttpRequest) -> Answer:
     policy = json.loads(request.body)["RestartPolicy"]["Name"]
-    machine.react(acts.UpdateContainer(name=live.script.name, restart_policy=policy or "no"))
+    machine.react(acts.update_container(name=live.script.name, restart_policy=policy or "no"))
     return json_answer({"Warnings": None})
 
 
@@ -116,9 +103,9 @@ async def _remove(machine: Machine, live: LiveContainer, query: Mapping[str, str
         message = f'cannot remove container "{live.container_id}": {reason}'
         return json_answer({"message": message}, status=409)
     if live.running:
-        machine.react(acts.KillContainer(name=live.script.name))
+        machine.react(acts.kill_container(name=live.script.name))
         await _wait_until_exited(machine, live)
-    machine.react(acts.RemoveContainer(name=live.script.name))
+    machine.react(acts.remove_container(name=live.script.name))
     return Answer(status=204)
 
 
@@ -185,7 +172,7 @@ def _create(machine: Machine, request: HttpRequest) -> Answer:
         config={"Entrypoint": entrypoint or None, **{k: v for k, v in config.items() if k != "Entrypoint"}},
         host_config=host,
     )  # fmt: skip
-    machine.react(acts.CreateContainer(script=script, like=_similar_container(spark, script)))
+    machine.react(acts.create_container(script=script, like=_similar_container(spark, script)))
     spark, t = machine.moment()
     return json_answer({"Id": spark.container_id(name), "Warnings": []}, status=201)
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sparktop.sim.reaction.acts import CompletionAct as Asked
+from sparktop.sim.reaction import acts
 from sparktop.sim.reaction.request import PREFILL_S
 from sparktop.sim.scenario.script import EngineScript
 from sparktop.sim.services.http import Answer, HttpRequest, json_answer
 from sparktop.sim.services.process import Machine
-from sparktop.sim.spark.engine_log import CONTENT_TYPE, exposition
+from sparktop.sim.spark.exposition import CONTENT_TYPE, exposition
 from sparktop.sim.spark.spark import Spark
 
 
@@ -36,20 +36,10 @@ def answer(spark: Spark, engine: EngineScript, t: float, request: HttpRequest) -
 
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
-
-
 _WORDS = ("Ready", ".", " How", " can", " I", " help", "?")
-
-
 _THOUGHT = ("12", " x", " 17", " is", " 12", " x", " 10", ",", " 120", ",", " and", " 12", " x", " 7", ",", " 84", ".")
-
-
 _RESULT = ("204", ".")
-
-
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-
 _LOOK_S = 0.5
 
 
@@ -72,7 +62,7 @@ async def answer_completion(machine: Machine, port: int, request: HttpRequest) -
     if tool and not _takes_tools(engine.kind, argv):
         return json_answer({"error": {"message": _NO_PARSER, "type": "BadRequestError", "code": 400}}, status=400)
     words = [("tool", tool)] if tool else _answered(body, thinks="--reasoning-parser" in argv)
-    machine.react(Asked(port=port, tokens=len(words)))
+    machine.react(acts.complete(port=port, tokens=len(words)))
     is_chat = request.path.rstrip("/") == PATHS[0]
     if body.get("stream") is False:
         return await _whole(machine, port, body, words, is_chat=is_chat)
@@ -82,8 +72,6 @@ async def answer_completion(machine: Machine, port: int, request: HttpRequest) -
 
 Piece = tuple[str, str]
 """(field of the message, text)."""
-
-
 _NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 _HIDDEN = re.compile(r"code word is ([\w-]+)")
 _TOKEN_CHARS = 4
@@ -117,19 +105,26 @@ def _message(words: list[Piece]) -> dict[str, Any]:
 
 async def _whole(machine: Machine, port: int, body: dict[str, Any], words: list[Piece], *, is_chat: bool) -> Answer:
     """The answer in one piece, as long after the request as its tokens take."""
-    spark, t = machine.moment()
-    model, pace_s = await _next(machine, port)
+    _, pace_s = await _next(machine, port)
     await machine.rest(PREFILL_S + pace_s * len(words))
     message = {"role": "assistant", "content": None, **_message(words)}
     part = {"message": message} if is_chat else {"text": message["content"] or ""}
-    head = {"id": f"chatcmpl-{int(t * 1000):x}", "created": int(spark.wall_s(t)), "model": model}
     choice = {"index": 0, **part, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-    return json_answer({**head, "object": "chat.completion", "choices": [choice], "usage": _usage(body, words)})
+    head = {**_head(machine), "object": "chat.completion", "model": (await _next(machine, port))[0]}
+    return json_answer({**head, "choices": [choice], "usage": _usage(body, words)})
+
+
+def _head(machine: Machine) -> dict[str, Any]:
+    spark, t = machine.moment()
+    return {"id": f"chatcmpl-{int(t * 1000):x}", "created": int(spark.wall_s(t))}
 
 
 def _usage(body: dict[str, Any], words: list[Piece]) -> dict[str, int]:
     prompt = json.dumps(body.get("messages") or body.get("prompt") or "")
-    return {"prompt_tokens": max(24, len(prompt) // _TOKEN_CHARS), "completion_tokens": len(words)}
+    prompt_tokens = max(24, len(prompt) // _TOKEN_CHARS)
+    return {
+        "prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens + len(words), "completion_tokens": len(words),
+    }  # fmt: skip
 
 
 def _answered(body: dict[str, Any], *, thinks: bool) -> list[Piece]:
@@ -137,28 +132,24 @@ def _answered(body: dict[str, Any], *, thinks: bool) -> list[Piece]:
     ignore_eos."""
     most = max(1, int(body.get("max_tokens") or len(_WORDS)))
     prompt = json.dumps(body.get("messages") or body.get("prompt") or "")
-    if body.get("ignore_eos"):
-        count = (most + 1) // 2
-        pieces = [piece for n in range(count) for piece in (_NUMBERS[n % len(_NUMBERS)], ", ")]
-        return [("content", piece) for piece in pieces[:most]]
-    if (hidden := _HIDDEN.search(prompt)) is not None:
+    thought: tuple[str, ...] = ()
+    if body.get("ignore_eos") or "from one to thirty" in prompt:
+        count = (most + 1) // 2 if body.get("ignore_eos") else 30
+        said = tuple(piece for n in range(count) for piece in (_NUMBERS[n % len(_NUMBERS)], ", "))
+    elif (hidden := _HIDDEN.search(prompt)) is not None:
         return [("content", hidden[1]), ("content", ".")]
-    if "from one to thirty" in prompt:
-        pieces = [piece for n in range(30) for piece in (_NUMBERS[n % len(_NUMBERS)], ", ")]
-        return [("content", piece) for piece in pieces[:most]]
-    if "12*17" in prompt:
-        thought = [("reasoning_content", word) for word in _THOUGHT] if thinks else []
-        return [*thought, *(("content", word) for word in _RESULT)][:most]
-    return [("content", word) for word in _WORDS][:most]
+    elif "12*17" in prompt:
+        thought, said = _THOUGHT if thinks else (), _RESULT
+    else:
+        said = _WORDS
+    return [*(("reasoning_content", word) for word in thought), *(("content", word) for word in said)][:most]
 
 
 async def _pieces(
     machine: Machine, port: int, body: dict[str, Any], words: list[Piece], *, is_chat: bool
 ) -> AsyncIterator[bytes]:
-    spark, t = machine.moment()
-    head = {"id": f"chatcmpl-{int(t * 1000):x}", "created": int(spark.wall_s(t))}
+    head, begun_s, due_s = _head(machine), machine.moment()[1], 0.0
     await machine.rest(PREFILL_S)
-    begun_s, due_s = t, 0.0
     for number, (kind_of, text) in enumerate(words, 1):
         model, pace_s = await _next(machine, port)
         due_s += pace_s

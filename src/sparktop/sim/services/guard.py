@@ -13,8 +13,7 @@ from sparktop.probe.remote.guard.docker import DockerLine
 from sparktop.probe.remote.guard.guard import Guard
 from sparktop.probe.remote.outbox import Outbox
 from sparktop.probe.remote.pace import Pace
-from sparktop.sim.reaction.acts import Act, KillContainer
-from sparktop.sim.reaction.play import KILLED_S
+from sparktop.sim.reaction import acts
 from sparktop.sim.services.docker_state import find
 from sparktop.sim.spark.spark import Spark
 
@@ -24,7 +23,7 @@ class Moment(Protocol):
 
     spark: Spark
     t: float
-    react: Callable[[Act], None] | None
+    react: Callable[[acts.Act], None] | None
     """None: nothing can be done to it."""
 
 
@@ -78,8 +77,8 @@ class SimulatedLine(DockerLine):
         elif moment.react is None or not live.running:
             self._answers.append((now, 409, _message(f"container {container_id} is not running")))
         else:
-            moment.react(KillContainer(name=live.script.name))
-            self._answers.append((now + KILLED_S, 204, b""))
+            moment.react(acts.kill_container(name=live.script.name))
+            self._answers.append((now + acts.KILLED_S, 204, b""))
 
     def take(self) -> list[tuple[str, int, bytes]]:
         answers = []

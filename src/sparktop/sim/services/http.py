@@ -16,8 +16,6 @@ from asyncssh import SSHReader, SSHWriter
 from sparktop.dataclass import dataclass
 
 _BODY_BYTES = 1 << 20
-
-
 _ENDED = (OSError, EOFError, asyncssh.Error)
 
 
@@ -59,14 +57,20 @@ async def serve(
     connection = h11.Connection(h11.SERVER)
     try:
         while (request := await _next_request(connection, reader)) is not None:
-            await _send(connection, reader, writer, await handle(request), server)
+            answer = await handle(request)
+            _write(connection, writer, _head(answer, server))
+            if answer.stream is None:
+                _write(connection, writer, h11.Data(data=answer.body), h11.EndOfMessage())
+                await writer.drain()
+            else:
+                await _until_either(_stream(connection, writer, answer.stream), reader.read(1))
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 break
             connection.start_next_cycle()
     except h11.RemoteProtocolError as error:
         if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = Answer(status=error.error_status_hint, body=f"{error}\n".encode(), content_type="text/plain")
-            writer.write(_head(connection, answer, server) + connection.send(h11.Data(data=answer.body)))
+            _write(connection, writer, _head(answer, server), h11.Data(data=answer.body))
     except _ENDED:
         pass  # the client or its connection went away
     finally:
@@ -74,80 +78,52 @@ async def serve(
 
 
 async def _next_request(connection: h11.Connection, reader: SSHReader[bytes]) -> HttpRequest | None:
-    request: h11.Request | None = None
-    body = bytearray()
-    while True:
-        event = connection.next_event()
+    request, body = None, bytearray()
+    while not isinstance(event := connection.next_event(), h11.EndOfMessage) or request is None:
         if event is h11.NEED_DATA:
             connection.receive_data(await reader.read(65536))
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) > _BODY_BYTES:
-                return None
-        elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+        if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED or len(body) > _BODY_BYTES:
             return None
-        elif isinstance(event, h11.EndOfMessage) and request is not None:
-            return _request(request, bytes(body))
-
-
-def _request(event: h11.Request, body: bytes) -> HttpRequest:
-    target = urlsplit(event.target.decode("ascii", "replace"))
+    target = urlsplit(request.target.decode("ascii", "replace"))
     return HttpRequest(
-        method=event.method.decode(),
+        method=request.method.decode(),
         path=target.path,
         query={key: values[-1] for key, values in parse_qs(target.query, keep_blank_values=True).items()},
-        body=body,
-        key=_key(event),
+        body=bytes(body),
+        key=dict(request.headers).get(b"authorization", b"").decode("latin-1").removeprefix("Bearer "),
     )
 
 
-def _key(event: h11.Request) -> str:
-    sent = next((value.decode("latin-1") for name, value in event.headers if name == b"authorization"), "")
-    return sent.removeprefix("Bearer ")
-
-
-async def _send(
-    connection: h11.Connection,
-    reader: SSHReader[bytes],
-    writer: SSHWriter[bytes],
-    answer: Answer,
-    server: str,
-) -> None:
-    head = _head(connection, answer, server)
-    if answer.stream is None:
-        writer.write(head + (connection.send(h11.Data(data=answer.body)) or b""))
-        writer.write(connection.send(h11.EndOfMessage()) or b"")
-        await writer.drain()
-        return
-    writer.write(head)
-    sending = asyncio.ensure_future(_stream(connection, writer, answer.stream))
-    leaving = asyncio.ensure_future(reader.read(1))
-    try:  # a follower has nothing more to say: what comes from it is its end
-        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            sending.result()
+async def _until_either(streaming: Any, leaving: Any) -> None:
+    """Stream until the end, or until the client says anything: a follower has nothing more to say than its end."""
+    tasks = [asyncio.ensure_future(streaming), asyncio.ensure_future(leaving)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
     finally:
-        for task in (sending, leaving):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(sending, leaving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _stream(connection: h11.Connection, writer: SSHWriter[bytes], chunks: AsyncIterator[bytes]) -> None:
     async for chunk in chunks:
-        writer.write(connection.send(h11.Data(data=chunk)) or b"")
+        _write(connection, writer, h11.Data(data=chunk))
         await writer.drain()
-    writer.write(connection.send(h11.EndOfMessage()) or b"")
+    _write(connection, writer, h11.EndOfMessage())
     await writer.drain()
 
 
-def _head(connection: h11.Connection, answer: Answer, server: str) -> bytes:
+def _head(answer: Answer, server: str) -> h11.Response:
     length = ("Transfer-Encoding", "chunked") if answer.stream else ("Content-Length", str(len(answer.body)))
     headers = [("Content-Type", answer.content_type), ("Server", server), length]
-    return (
-        connection.send(
-            h11.Response(status_code=answer.status, headers=headers, reason=HTTPStatus(answer.status).phrase)
-        )
-        or b""
-    )
+    return h11.Response(status_code=answer.status, headers=headers, reason=HTTPStatus(answer.status).phrase)
+
+
+def _write(connection: h11.Connection, writer: SSHWriter[bytes], *events: Any) -> None:
+    writer.write(b"".join(connection.send(event) or b"" for event in events))

@@ -53,7 +53,7 @@ class Loads:
             seen.set()
             return Ran(output=f"LISTEN 0      128          0.0.0.0{words[-1]}       0.0.0.0:*\n")
         if " ".join(words).startswith(MATRICES):
-            machine.react(acts.LoadGpu(seconds=float(words[-1])))
+            machine.react(acts.load_gpu(seconds=float(words[-1])))
             await machine.rest(float(words[-1]))
             answer = captured(machine.moment()[0].script, MATRICES)
             return Ran(output=answer.output if answer is not None else "", seconds=0.0)

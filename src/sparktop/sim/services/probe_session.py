@@ -155,11 +155,7 @@ class Talk(ProgramSession):
             memory = self.spark.memory(t)
             self._pace.saw(boot_s, int(memory.available * 1024**2), int(memory.total * 1024**2))
             body = probe_lines.sample(
-                self.spark,
-                t,
-                interval_s=self._pace.next_s(boot_s),
-                skipped=self._skipped,
-                running_s=t - self._began_s,
+                self.spark, t, interval_s=self._pace.next_s(boot_s), skipped=self._skipped, running_s=t - self._began_s
             )
             self._outbox.send("sample", encode(body).encode())
             self._outbox.flush()

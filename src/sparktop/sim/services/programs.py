@@ -19,8 +19,6 @@ from sparktop.sim.spark.storage import home
 
 _HEADERS = 28
 """Bytes of the IPv4 and ICMP headers."""
-
-
 _NO_FILE = "No such file or directory\n"
 _RSYNC = "rsync  version 3.2.7  protocol version 31\n"
 
@@ -119,18 +117,18 @@ def _sysctl(call: Call) -> Ran:
         return Ran(output="vm.drop_caches = 0\n")
     if not call.is_root:
         return Ran(code=1, errors='sysctl: permission denied on key "vm.drop_caches"\n')
-    return Ran(output="vm.drop_caches = 3\n", act=acts.DropCaches(), seconds=0.8)
+    return Ran(output="vm.drop_caches = 3\n", act=acts.drop_caches(), seconds=0.8)
 
 
 def _install(call: Call) -> Ran:
     """`install ... TEXT PATH`: the steps of simulated Sparks have a file's text in place of its name."""
-    return Ran(act=acts.WriteFile(path=call.argv[-1], text=call.argv[-2].removeprefix("/")))
+    return Ran(act=acts.write_file(path=call.argv[-1], text=call.argv[-2].removeprefix("/")))
 
 
 def _rm(call: Call) -> Ran:
     written = {answer.name for answer in call.spark.script.answers}
     paths = [path for path in call.argv[1:] if path in written]
-    return Ran(act=acts.WriteFile(path=paths[0], text=None)) if call.is_root and paths else Ran()
+    return Ran(act=acts.write_file(path=paths[0], text=None)) if call.is_root and paths else Ran()
 
 
 def _nginx(call: Call) -> Ran:
@@ -143,7 +141,7 @@ def _nginx(call: Call) -> Ran:
 def _netplan(call: Call) -> Ran:
     if not call.is_root:
         return Ran(code=1, errors="Permission denied\n")
-    return Ran(act=acts.ApplyNetplan(), seconds=2.0) if call.argv[1:] == ("apply",) else Ran(seconds=0.5)
+    return Ran(act=acts.apply_netplan(), seconds=2.0) if call.argv[1:] == ("apply",) else Ran(seconds=0.5)
 
 
 def _systemctl(call: Call) -> Ran:
@@ -157,23 +155,21 @@ def _systemctl(call: Call) -> Ran:
     if not call.is_root:
         return Ran(code=1, errors="Failed to do it: Interactive authentication required.\n")
     if verb == "reboot":
-        return Ran(act=acts.Reboot(), seconds=0.3)
+        return Ran(act=acts.reboot(), seconds=0.3)
     if verb == "isolate":
         way = "manager" if names[:1] == ["graphical.target"] else "console"
-        return Ran(act=acts.Desktop(way=way), seconds=3.0)
+        return Ran(act=acts.desktop(way=way), seconds=3.0)
     if verb in ("start", "stop", "restart") and names:
         if names[0] in _DISPLAY:
             way = "console" if verb == "stop" else "manager"
-            return Ran(act=acts.Desktop(way=way), seconds=4.0)
+            return Ran(act=acts.desktop(way=way), seconds=4.0)
         if _unit(call, names[0]) is None:
             return Ran(code=5, errors=f"Failed to {verb} {names[0]}: Unit {names[0]} not found.\n")
-        return Ran(act=acts.Unit(verb=verb, name=names[0]), seconds=1.5)
+        return Ran(act=acts.unit(verb=verb, name=names[0]), seconds=1.5)
     return Ran() if verb in ("daemon-reload", "reset-failed") else Ran(code=1, errors="Unknown command.\n")
 
 
 _DISPLAY = ("display-manager.service", "gdm.service", "gdm3.service")
-
-
 _RETURN = "sparktop-netplan-return.timer"
 """What `systemd-run` has armed; nothing comes of it here, as no node is lost by new addresses."""
 _SYSTEM = ("docker.service", "containerd.service", "nvidia-persistenced.service", "ssh.service", _RETURN)
@@ -332,7 +328,7 @@ def _minute(wall_s: float) -> str:
 def _loginctl(call: Call) -> Ran:
     machine, live = call.spark.script.machine, probe_lines.compositor(call.spark, call.t)
     if call.argv[1:2] in (("enable-linger",), ("disable-linger",)):
-        return Ran(act=acts.Linger(enabled=call.argv[1] == "enable-linger"), seconds=0.2)
+        return Ran(act=acts.linger(enabled=call.argv[1] == "enable-linger"), seconds=0.2)
     if "list-sessions" in call.argv:
         rows = [f"      2 {machine.user_id} {machine.user} seat0 tty2\n"] if live is not None else []
         return Ran(output="".join([*rows, f"     14 {machine.user_id} {machine.user}       -\n"]))
@@ -368,6 +364,8 @@ def _nvidia_smi(call: Call) -> Ran:
 
 def _ip(call: Call) -> Ran:
     rows = []
+    if call.argv[2:4] == ("route", "get"):
+        return Ran(code=2 if node_at(call.spark, call.t, call.argv[4]) is None else 0)
     for interface in call.spark.script.interfaces:
         pairs = (address.partition("/") for address in interface.addresses)
         addresses = [{"family": "inet", "local": where, "prefixlen": int(bits or 32)} for where, _, bits in pairs]
@@ -410,7 +408,7 @@ _PROGRAMS: dict[str, Callable[[Call], Ran] | Ran] = {
     "ssh-keygen": ssh_files.ssh_keygen, "grep": _grep,
     "head": _head, "ip": _ip, "journalctl": _journalctl, "loginctl": _loginctl, "mkdir": Ran(),
     "nvidia-smi": _nvidia_smi, "ping": _ping, "printenv": _printenv, "ps": _ps, "python3": Ran(), "rdma": _rdma,
-    "cmp": Ran(), "cp": Ran(), "ln": Ran(), "ls": _ls, "mv": Ran(), "nginx": _nginx,
+    "cmp": Ran(), "pgrep": Ran(output="812\n"), "cp": Ran(), "ln": Ran(), "ls": _ls, "mv": Ran(), "nginx": _nginx,
     "install": _install, "netplan": _netplan, "rm": _rm, "systemd-run": Ran(), "visudo": Ran(),
     "rsync": Ran(output=_RSYNC), "sleep": _sleep, "ssh": _ssh, "sync": Ran(seconds=0.4),
     "sysctl": _sysctl, "systemctl": _systemctl, "systemd-inhibit": Ran(), "test": _test, "true": Ran(), "which": _which,

@@ -113,7 +113,7 @@ class Runner(Requests, ProgramSession):
         spark, t = self._machine.moment()
         bench.holder = self
         bench.lock = {"who": who[:200], "what": what[:300], "since": round(spark.wall_s(t), 3), "key": key}
-        self._machine.react(acts.Hold())
+        self._machine.react(acts.hold())
         return {"held": True}
 
     def unlock_node(self) -> None:
@@ -136,7 +136,7 @@ class Runner(Requests, ProgramSession):
             return
         new_step = bench.steps[key] = Step(boot_id=boot_id, holds_node=not fetches_only(request["operations"]))
         new_step.listeners.append(lambda words: self._tell({"id": number, **words}))
-        self._machine.react(acts.Hold())
+        self._machine.react(acts.hold())
         self._spawn(self._work(request, new_step))
 
     async def _work(self, request: Words, step: Step) -> None:
@@ -155,7 +155,7 @@ class Runner(Requests, ProgramSession):
     # Questions
 
     def ask(self, request: Words) -> None:
-        self._machine.react(acts.Hold())  # a planned change must find the state that was shown
+        self._machine.react(acts.hold())  # a planned change must find the state that was shown
         self._spawn(self._answer(request))
 
     def drop(self, number: object) -> None:

@@ -24,7 +24,6 @@ from sparktop.sim.services.process import Machine, Step
 from sparktop.sim.spark import probe_lines, storage
 
 Json = Mapping[str, Any]
-
 REGISTRY_BYTES_S = 210e6
 """Bytes per second from a registry."""
 UNPACK_BYTES_S = 620e6
@@ -112,7 +111,7 @@ class Work(StepWork):
             return
         if not order.get("root") and process.script.user_id != spark.script.machine.user_id:
             raise Failed(f"process {pid} is another user's")
-        self._machine.react(acts.SignalProcess(pid=pid, signal=str(order.get("signal") or "TERM")))
+        self._machine.react(acts.signal_process(pid=pid, signal=str(order.get("signal") or "TERM")))
         within = float(order.get("ends_within") or 0.0)
         while within > 0:
             await self._machine.rest(POLL_S)
@@ -147,7 +146,7 @@ class Work(StepWork):
             self._tell_layers(result, layers, _docker_lines(image, come, 0))
         async for unpacked in self._progress(0, size, UNPACK_BYTES_S):
             self._tell_layers(result, layers, _docker_lines(image, size, unpacked))
-        self._machine.react(acts.HaveImage(name=name))
+        self._machine.react(acts.have_image(name=name))
         result.update(code=200, bytes=layers.brought)
 
     def _tell_layers(self, result: dict[str, Any], layers: Layers, lines: Iterable[bytes]) -> None:
@@ -191,7 +190,7 @@ class Work(StepWork):
 
     def _store(self, goal: Goal, held_bytes: int | None) -> None:
         model = DiskModel(name=goal.model.name, folder=goal.folder, held_bytes=held_bytes)
-        self._machine.react(acts.HaveModel(model=model))
+        self._machine.react(acts.have_model(model=model))
 
     async def _progress(self, first_bytes: int, size: int, rate_s: float) -> AsyncIterator[int]:
         """Yield the bytes held so far, at intervals, until all are there."""

@@ -70,7 +70,7 @@ def dd(call: Call) -> Ran:
     words = dict(word.partition("=")[::2] for word in call.argv[1:])
     path = words.get("of", "")
     text = text_of(call.spark.script, path) + words.get("if", "").removeprefix("/")
-    return Ran(act=acts.WriteFile(path=path, text=text))
+    return Ran(act=acts.write_file(path=path, text=text))
 
 
 def sed(call: Call) -> Ran:
@@ -85,7 +85,7 @@ def sed(call: Call) -> Ran:
         lines = [line for line in lines if line != _plain(found[1])]
     else:
         return Ran(code=1, errors=f"sed: unknown expression {expression}\n")
-    return Ran(act=acts.WriteFile(path=path, text="".join(f"{line}\n" for line in lines)))
+    return Ran(act=acts.write_file(path=path, text="".join(f"{line}\n" for line in lines)))
 
 
 def _plain(pattern: str) -> str:
@@ -103,7 +103,7 @@ def ssh_keygen(call: Call) -> Ran:
     digest = hashlib.sha256(f"{script.machine.hostname} {path}".encode()).digest()
     blob = b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20" + digest
     line = f"ssh-ed25519 {base64.b64encode(blob).decode()} {call.flag('-C') or ''}\n"
-    return Ran(act=acts.WriteFile(path=path, text=line), seconds=0.2)
+    return Ran(act=acts.write_file(path=path, text=line), seconds=0.2)
 
 
 def first_words(call: Call) -> Ran | None:

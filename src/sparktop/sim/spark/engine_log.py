@@ -1,14 +1,16 @@
-"""An engine's log and its /metrics, as text."""
+"""An engine's log, as text."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 
 from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import ENGINE_TRACKS, ContainerScript, EngineScript, LogEntry, Repeat
-from sparktop.sim.spark.spark import ITL_BUCKETS_S, TTFT_BUCKETS_S, Spark
+from sparktop.sim.spark.engine_start import lines_of
+from sparktop.sim.spark.exposition import KV_TOKENS
+from sparktop.sim.spark.spark import Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +28,26 @@ def records(spark: Spark, container: ContainerScript, after_s: float, until_s: f
     engine = next((e for e in spark.script.engines if e.name == container.name), None)
     all_records = [
         Record(at_s=at, stream=entry.stream, data=data)
-        for entry in container.log
+        for entry, end_s in _entries(spark, container.name)
         for at, data in _entry_output(spark, container, engine, entry, after_s, until_s)
+        if at <= end_s
     ]
     all_records.sort(key=lambda record: record.at_s)
     return all_records
+
+
+@lru_cache(maxsize=64)
+def _entries(spark: Spark, name: str) -> tuple[tuple[LogEntry, float], ...]:
+    """(line, the second after which it is no longer written) of a container: a scenario's own, and its runs'."""
+    container = spark.script.container(name)
+    assert container is not None
+    own = [(entry, float("inf")) for entry in container.log]
+    runs = [
+        (entry, float("inf") if run.end_s is None else run.end_s)
+        for run in container.runs
+        for entry in lines_of(spark.scenario, spark.script, container, run)
+    ]
+    return (*own, *runs)
 
 
 def _entry_output(
@@ -85,26 +102,23 @@ def _busy(engine: EngineScript | None, t: float, window_s: float) -> bool:
 def _bar(
     spark: Spark, engine: EngineScript | None, entry: LogEntry, after_s: float, until_s: float
 ) -> Iterator[tuple[float, bytes]]:
-    total, steps = entry.total or 1, max(0, entry.last - entry.first)
-    end = entry.until_s if entry.until_s is not None else entry.at_s
-    for i in range(steps + 1):
-        at = entry.at_s + (end - entry.at_s) * (i / steps if steps else 0.0)
-        if not after_s < at <= until_s:
-            continue
-        step_number, elapsed = entry.first + i, at - entry.at_s
-        rate = i / elapsed if elapsed > 0 else 0.0
-        filled = 10 * step_number // total
+    """A bar's states; Docker hands over one that is drawn in place as a whole, with the newline at its end."""
+    total, drawn = entry.total or 1, b""
+    end_s = entry.at_s if entry.until_s is None else entry.until_s
+    for done in range(total + 1) if entry.at_s <= until_s and after_s < end_s else ():
+        at = entry.at_s + (end_s - entry.at_s) * done / total
+        elapsed, filled = at - entry.at_s, 10 * done // total
+        rate = done / elapsed if elapsed > 0 else 0.0
         fields = _fields(spark, engine, at) | {
-            "done": step_number,
-            "total": total,
-            "percent": 100.0 * step_number / total,
-            "bar": "█" * filled + " " * (10 - filled),
-            "elapsed": _clock(elapsed),
-            "left": _clock((total - step_number) / rate) if rate else "?",
-            "rate": rate,
-        }
-        ending = "\n" if entry.newline or step_number == total else ""
-        yield at, f"\r{entry.text.format_map(fields)}{ending}".encode()
+            "done": done, "total": total, "percent": 100.0 * done / total, "bar": "█" * filled + " " * (10 - filled),
+            "elapsed": _clock(elapsed), "left": _clock((total - done) / rate) if rate else "?",
+            "rate": f"{rate:5.2f}it/s" if rate else "?it/s",
+        }  # fmt: skip
+        drawn += b"\r" + entry.text.format_map(fields).encode()
+        if entry.newline or done == total:
+            if after_s < at <= until_s:
+                yield at, drawn + b"\n"
+            drawn = b""
 
 
 def _fields(spark: Spark, engine: EngineScript | None, t: float) -> dict[str, float | str]:
@@ -117,129 +131,11 @@ def _fields(spark: Spark, engine: EngineScript | None, t: float) -> dict[str, fl
         totals = spark.counters[engine.name].at(t)
         fields |= {"prompt_tokens": totals["prompt"], "generation_tokens": totals["generation"]}
     return fields | {
-        "vllm_time": time.strftime("%m-%d %H:%M:%S", at),
-        "sglang_time": time.strftime("%Y-%m-%d %H:%M:%S", at),
-        "kv_percent": 100 * float(fields["kv"]),
-        "kv_tokens": KV_TOKENS * float(fields["kv"]),
-        "hit_percent": 100 * float(fields["prefix_hit"]),
-        "available_gib": spark.figure("available_gib", t),
-    }
+        "vllm_time": time.strftime("%m-%d %H:%M:%S", at), "sglang_time": time.strftime("%Y-%m-%d %H:%M:%S", at),
+        "kv_percent": 100 * float(fields["kv"]), "kv_tokens": KV_TOKENS * float(fields["kv"]),
+        "hit_percent": 100 * float(fields["prefix_hit"]), "available_gib": spark.figure("available_gib", t),
+    }  # fmt: skip
 
 
 def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-KV_TOKENS = 412_000
-"""Size of the KV cache pool in tokens."""
-
-
-class _Text:
-    """Writes Prometheus samples with common labels."""
-
-    def __init__(self, prefix: str, labels: Mapping[str, str]) -> None:
-        self._prefix = prefix
-        self._labels = dict(labels)
-        self._lines: list[str] = []
-
-    def family(self, kind: str, name: str, meaning: str) -> None:
-        self._lines += [f"# HELP {self._prefix}{name} {meaning}", f"# TYPE {self._prefix}{name} {kind}"]
-
-    def sample(self, name: str, value: float, **labels: str) -> None:
-        pairs = ",".join(f'{key}="{value}"' for key, value in sorted((self._labels | labels).items()))
-        self._lines.append(f"{self._prefix}{name}{{{pairs}}} {value!r}")
-
-    def gauge(self, name: str, meaning: str, value: float) -> None:
-        self.family("gauge", name, meaning)
-        self.sample(name, float(value))
-
-    def counter(self, name: str, meaning: str, value: float, **labels: str) -> None:
-        """Write a counter as prometheus_client does: TYPE and sample both end in _total."""
-        self.family("counter", f"{name}_total", meaning)
-        self.sample(f"{name}_total", float(math.floor(value)), **labels)
-
-    def histogram(
-        self, name: str, meaning: str, bounds: Sequence[float], counts: Sequence[float], total: float
-    ) -> None:
-        self.family("histogram", name, meaning)
-        # The first of few observations lies near the median, as most do: a bucket counts it at half its share.
-        count_of_all = float(math.floor(max(counts) + 0.25))
-        for bound, count in zip(bounds, counts, strict=True):
-            self.sample(f"{name}_bucket", min(count_of_all, float(math.floor(count + 0.5))), le=str(float(bound)))
-        self.sample(f"{name}_bucket", count_of_all, le="+Inf")
-        self.sample(f"{name}_count", count_of_all)
-        self.sample(f"{name}_sum", round(total, 6))
-
-    def relabelled(self, **labels: str) -> None:
-        """Use other labels from here on."""
-        self._labels = labels
-
-    def encode(self) -> bytes:
-        return ("\n".join(self._lines) + "\n").encode()
-
-
-def exposition(spark: Spark, engine: EngineScript, t: float) -> bytes:
-    """The text of /metrics at second `t`."""
-    return _vllm(spark, engine, t) if engine.kind == "vllm" else _sglang(spark, engine, t)
-
-
-def _vllm(spark: Spark, engine: EngineScript, t: float) -> bytes:
-    counted = spark.counters[engine.name].at(t)
-    tracks = engine.tracks
-    text = _Text("vllm:", {"engine": "0", "model_name": engine.model})
-    text.gauge("num_requests_running", "Number of requests in model execution batches.", round(tracks["running"].at(t)))
-    text.gauge("num_requests_waiting", "Number of requests waiting to be processed.", round(tracks["waiting"].at(t)))
-    text.gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", round(tracks["kv"].at(t), 6))
-    text.counter("prefix_cache_queries", "Prefix cache queries, in tokens.", counted["prompt"])
-    text.counter("prefix_cache_hits", "Prefix cache hits, in tokens.", counted["cached"])
-    text.counter("num_preemptions", "Number of preemptions by the engine.", counted["preemptions"])
-    text.counter("prompt_tokens", "Number of prefill tokens processed.", counted["prompt"])
-    text.counter("generation_tokens", "Number of generation tokens processed.", counted["generation"])
-    text.counter("request_success", "Finished requests.", counted["requests"], finished_reason="stop")
-    _latencies(text, counted)
-    return text.encode()
-
-
-def _sglang(spark: Spark, engine: EngineScript, t: float) -> bytes:
-    counted = spark.counters[engine.name].at(t)
-    tracks = engine.tracks
-    common = {"engine_type": "unified", "model_name": engine.model}
-    text = _Text("sglang:", {**common, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"})
-    # 0.5.12 refreshes its gauges every 40 decode steps: they lag, and the throughput stays when idle.
-    decode_s = max(1.0, 40 * tracks["itl_s"].at(t))
-    refreshed_s = t - t % decode_s
-    text.gauge("num_running_reqs", "The number of running requests.", round(tracks["running"].at(refreshed_s)))
-    text.gauge("num_queue_reqs", "The number of requests in the waiting queue.", round(tracks["waiting"].at(t)))
-    text.gauge("gen_throughput", "The generation throughput (token/s).", round(tracks["gen_tps"].at(refreshed_s), 2))
-    text.gauge("token_usage", "The token usage.", round(tracks["kv"].at(refreshed_s), 4))
-    text.gauge("cache_hit_rate", "The prefix cache hit rate.", 0.0)
-    text.gauge("num_used_tokens", "The number of used tokens.", math.floor(tracks["kv"].at(refreshed_s) * KV_TOKENS))
-    text.gauge("max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", KV_TOKENS)
-    text.counter("num_retracted_requests", "Number of retracted requests.", counted["preemptions"])
-    text.relabelled(**common)
-    text.counter("prompt_tokens", "Number of prefill tokens processed.", counted["prompt"])
-    text.counter("generation_tokens", "Number of generation tokens processed.", counted["generation"])
-    text.counter("cached_tokens", "Number of cached prompt tokens.", counted["cached"], cache_source="device")
-    text.counter("num_requests", "Number of requests processed.", counted["requests"])
-    _latencies(text, counted)
-    return text.encode()
-
-
-def _latencies(text: _Text, counted: Mapping[str, float]) -> None:
-    text.histogram(
-        "time_to_first_token_seconds",
-        "Histogram of time to first token in seconds.",
-        TTFT_BUCKETS_S,
-        [counted[f"ttft{i}"] for i in range(len(TTFT_BUCKETS_S))],
-        counted["ttft_sum"],
-    )
-    text.histogram(
-        "inter_token_latency_seconds",
-        "Histogram of inter-token latency in seconds.",
-        ITL_BUCKETS_S,
-        [counted[f"itl{i}"] for i in range(len(ITL_BUCKETS_S))],
-        counted["itl_sum"],
-    )

@@ -16,11 +16,7 @@ from sparktop.sim.spark import storage
 from sparktop.sim.spark.spark import GIB, LiveProcess, Spark
 
 TICKS_PER_S = 100
-
-
 _SOCKETS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-
-
 _PAGE = 4096
 
 
@@ -124,31 +120,23 @@ def stamp(spark: Spark, t: float) -> str:
 
 KERNEL_BATCH = 80
 """Kernel lines per message: about 10 KiB."""
-
-
 Row = list[Any]
+
+
+_FACTS = (
+    "hostname", "boot_id", "machine_digest", "kernel", "arch", "os", "dgx", "product", "driver", "cpus", "python",
+    "user", "uid", "disks", "gaps",
+)  # fmt: skip
 
 
 def facts(spark: Spark) -> dict[str, Any]:
     """The facts in `hello`."""
     machine = spark.script.machine
-    return {
-        "hostname": machine.hostname,
-        "boot_id": spark.boot_id,
-        "machine_digest": spark.machine_digest,
-        "kernel": machine.kernel,
-        "arch": "aarch64",
-        "os": machine.os_name,
-        "dgx": machine.dgx,
-        "product": machine.product,
-        "driver": machine.driver,
-        "cpus": machine.cpus,
-        "python": machine.python,
-        "user": machine.user,
-        "uid": machine.user_id,
-        "disks": [],
-        "gaps": {"disks": "not read yet"},
-    }
+    own = {
+        "boot_id": spark.boot_id, "machine_digest": spark.machine_digest, "arch": "aarch64", "os": machine.os_name,
+        "uid": machine.user_id, "disks": [], "gaps": {"disks": "not read yet"},
+    }  # fmt: skip
+    return {name: own[name] if name in own else getattr(machine, name) for name in _FACTS}
 
 
 def slow_facts(spark: Spark, t: float) -> dict[str, Any]:
@@ -179,27 +167,19 @@ def network(spark: Spark, t: float) -> dict[str, Any]:
     moved = 0.4 * spark.script.boot_age_s * 1e6 + max(0.0, spark.script.tracks["rdma_mb_s"].integral(t)) * 1e6
     rows = []
     for port in spark.script.rdma:
-        row: dict[str, Any] = {
-            "device": port.name,
-            "port": 1,
-            "interface": port.interface,
-            "state": "ACTIVE" if port in active else "DOWN",
-            "rate": port.rate_gbps if port in active else 40.0,
-            "gids": [list(gid) for gid in port.gids],
-        }
-        if port in active:
-            row |= {"rx": int(moved / len(active)) // 4 * 4, "tx": int(moved * 1.01 / len(active)) // 4 * 4}
-        rows.append(row)
+        is_active = port in active
+        rows.append({
+            "device": port.name, "port": 1, "interface": port.interface, "state": "ACTIVE" if is_active else "DOWN",
+            "rate": port.rate_gbps if is_active else 40.0, "gids": [list(gid) for gid in port.gids],
+        })  # fmt: skip
+        if is_active:
+            rows[-1] |= {"rx": int(moved / len(active)) // 4 * 4, "tx": int(moved * 1.01 / len(active)) // 4 * 4}
     interfaces = [
         {
-            "name": interface.name,
-            "addresses": list(interface.addresses),
-            "up": up[interface.name],
-            "mtu": round(interface.mtu.at(t)),
-            "speed": interface.speed_mbps if up[interface.name] else None,
-        }
-        for interface in spark.script.interfaces
-    ]
+            "name": one.name, "addresses": list(one.addresses), "up": up[one.name], "mtu": round(one.mtu.at(t)),
+            "speed": one.speed_mbps if up[one.name] else None,
+        } for one in spark.script.interfaces
+    ]  # fmt: skip
     return {"kind": "network", "boot": round(spark.boot_s(t), 3), "interfaces": interfaces, "rdma": rows}
 
 
@@ -295,24 +275,16 @@ def gpu(spark: Spark, t: float) -> dict[str, Any]:
     temperature = spark.figure("temp_c", t) + 0.4 * spark.jitter("temp", t)
     mask = int(spark.figure("throttle", t)) or (1 if util < 1 else 0)
     row = {
-        "name": "NVIDIA GB10",
-        "uuid": spark.gpu_uuid,
-        "driver": spark.script.machine.driver,
-        "sm_max_mhz": 3003,
-        "power_mw": round(power_w * 1000),
-        "sm_mhz": round(spark.figure("sm_mhz", t)),
-        "temp_c": round(temperature),
-        "pstate": 8 if power_w < 6 and util < 1 else 0,
-        "throttle": mask,
-        "util": round(util),
-        "mem_util": 0,
+        "name": "NVIDIA GB10", "uuid": spark.gpu_uuid, "driver": spark.script.machine.driver, "sm_max_mhz": 3003,
+        "power_mw": round(power_w * 1000), "sm_mhz": round(spark.figure("sm_mhz", t)), "temp_c": round(temperature),
+        "pstate": 8 if power_w < 6 and util < 1 else 0, "throttle": mask, "util": round(util), "mem_util": 0,
         "procs": [
             [live.pid, live.script.gpu_name or live.script.comm, int(live.gpu_gib * GIB), live.script.gpu_kind]
             for live in spark.processes(t)
             if live.gpu_gib is not None
         ],
         "gaps": {"mem_total": "not supported", "mem_used": "not supported"},
-    }
+    }  # fmt: skip
     return {"kind": "gpu", "boot": round(spark.boot_s(t), 3), "gpus": [row]}
 
 
@@ -336,17 +308,11 @@ def processes(spark: Spark, t: float) -> dict[str, Any]:
 def _process(spark: Spark, live: LiveProcess) -> dict[str, Any]:
     script = live.script
     row: dict[str, Any] = {
-        "pid": live.pid,
-        "ppid": script.parent_pid,
-        "comm": script.comm,
-        "state": script.state,
-        "rss": int(live.resident_gib * GIB),
-        "start": round(max(0.0, spark.boot_s(live.started_s)), 2),
-        "uid": script.user_id,
-        "shm": int(live.shared_gib * GIB),
-        "swap": int(live.swapped_gib * GIB),
+        "pid": live.pid, "ppid": script.parent_pid, "comm": script.comm, "state": script.state,
+        "rss": int(live.resident_gib * GIB), "start": round(max(0.0, spark.boot_s(live.started_s)), 2),
+        "uid": script.user_id, "shm": int(live.shared_gib * GIB), "swap": int(live.swapped_gib * GIB),
         "cgroup": live.cgroup,
-    }
+    }  # fmt: skip
     if script.wait_channel:
         row["wchan"] = script.wait_channel
     if script.argv:
@@ -369,19 +335,11 @@ def desktop(
     if answers is None:
         reason = f"its session bus is user {script.user_id}'s: log in as that user to have it asked"
     return {
-        "kind": "desktop",
-        "boot": round(spark.boot_s(t), 3),
-        "compositor": script.comm,
-        "pid": live.pid,
-        "uid": script.user_id,
-        "state": script.state,
-        "wchan": script.wait_channel or None,
-        "answers": answers,
-        "silent": None if silent_s is None else round(spark.boot_s(silent_s), 3),
-        "blocked": None,
-        "reason": reason,
+        "kind": "desktop", "boot": round(spark.boot_s(t), 3), "compositor": script.comm, "pid": live.pid,
+        "uid": script.user_id, "state": script.state, "wchan": script.wait_channel or None, "answers": answers,
+        "silent": None if silent_s is None else round(spark.boot_s(silent_s), 3), "blocked": None, "reason": reason,
         "greeter": False,
-    }
+    }  # fmt: skip
 
 
 def kernel_rows(spark: Spark, after_s: float, until_s: float) -> list[Row]:

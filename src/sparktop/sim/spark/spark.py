@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import field
+from collections.abc import Callable
 from functools import cached_property
-from itertools import pairwise
-from math import ceil
 
 from sparktop.dataclass import dataclass
 from sparktop.sim.scenario.script import (
@@ -19,18 +17,7 @@ from sparktop.sim.scenario.script import (
     Run,
     Scenario,
 )
-from sparktop.sim.scenario.tracks import noise
-
-TTFT_BUCKETS_S = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
-)  # fmt: skip
-
-
-ITL_BUCKETS_S = (
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-)  # fmt: skip
-"""Bucket bounds of vLLM's histograms: docs/facts/engines.md section 3.1."""
+from sparktop.sim.scenario.tracks import Track, noise
 
 
 class EngineCounters:
@@ -38,133 +25,60 @@ class EngineCounters:
 
     def __init__(self, engine: EngineScript) -> None:
         self._engine = engine
+        tracks, tokens = engine.tracks, engine.request_tokens
+        self._generated, self._medians = tracks["gen_tps"], {"ttft": tracks["ttft_s"], "itl": tracks["itl_s"]}
+        self._rates = {
+            "prompt": tracks["prompt_tps"],
+            "generation": tracks["gen_tps"],
+            "requests": tracks["gen_tps"].weighted(tracks["itl_s"], lambda _: 1 / tokens),
+            "cached": tracks["prompt_tps"].weighted(tracks["prefix_hit"], lambda share: share),
+            "preemptions": tracks["preemptions_per_s"],
+            "ttft_sum": tracks["gen_tps"].weighted(tracks["ttft_s"], lambda median: 1.2 * median / tokens),
+            "itl_sum": tracks["gen_tps"].weighted(tracks["itl_s"], lambda median: 1.05 * median),
+        }
+        self._buckets: dict[tuple[str, float], Track] = {}
+        self._before = {
+            "prompt": engine.prompt_tokens,
+            "generation": engine.generation_tokens,
+            "requests": engine.requests,
+            "cached": engine.prompt_tokens * tracks["prefix_hit"].at(0),
+        }
 
     def at(self, t: float) -> dict[str, float]:
-        """Totals by the names in `_step`, and cumulative buckets as ttft<i> and itl<i>."""
-        engine = self._engine
-        since = max((start for start, _ in engine.serves if start <= t), default=0.0)
-        total, total_at_start = self._total(max(t, 0.0)), self._total(max(since, 0.0))
-        totals = {key: total[key] - total_at_start[key] for key in total}
-        if since <= 0:
-            self._add_history(totals)
-        return totals
+        """Totals by the names of the rates."""
+        return {name: self._total(rate, t, self._before.get(name, 0.0)) for name, rate in self._rates.items()}
 
-    def _add_history(self, totals: dict[str, float]) -> None:
-        engine = self._engine
-        shape = self._step(0, prompt=0.0, generation=1.0, busy=False)
-        totals["prompt"] += engine.prompt_tokens
-        totals["generation"] += engine.generation_tokens
-        totals["requests"] += engine.requests
-        totals["cached"] += engine.prompt_tokens * engine.tracks["prefix_hit"].at(0)
-        for key, share in shape.items():
-            if key.startswith("ttft"):
-                totals[key] += share * engine.request_tokens * engine.requests
-            elif key.startswith("itl"):
-                totals[key] += share * engine.generation_tokens
+    def below(self, histogram: str, bound: float, t: float) -> float:
+        """How many of "ttft" or "itl" were below a bound."""
+        median, each = self._medians[histogram], self._engine.request_tokens if histogram == "ttft" else 1.0
+        share = _below(bound, 3.0 if histogram == "ttft" else 8.0)
+        if (rate := self._buckets.get((histogram, bound))) is None:
+            rate = self._generated.weighted(median, lambda seconds: share(seconds) / each)
+            self._buckets[histogram, bound] = rate
+        before = self._engine.requests if histogram == "ttft" else self._engine.generation_tokens
+        return self._total(rate, t, before * share(median.at(0)))
 
-    def _total(self, t: float) -> dict[str, float]:
-        totals = dict.fromkeys(self._names, 0.0)
-        for stretch in self._stretches:
-            if t > stretch.start_s:
-                stretch_totals = self._stretch_total(stretch, min(t, stretch.end_s) - stretch.start_s)
-                totals = {key: value + stretch_totals[key] for key, value in totals.items()}
-        return totals
-
-    def _stretch_total(self, stretch: _Stretch, t: float) -> dict[str, float]:
-        if not stretch.table:
-            self._fill(stretch)
-        length = len(stretch.table) - 1
-        periods = 0.0
-        if stretch.repeats:
-            periods, t = divmod(t, length)
-        second = min(int(t), length - 1)
-        low, high, whole = stretch.table[second], stretch.table[second + 1], stretch.table[length]
-        fraction = t - second  # after the last keyframe, its last second continues
-        return {key: periods * whole[key] + low[key] + (high[key] - low[key]) * fraction for key in low}
-
-    @cached_property
-    def _stretches(self) -> list[_Stretch]:
-        """The stretches between two changes of the tracks: each repeats, or stays at its last keyframe."""
-        segments = [segment for track in self._engine.tracks.values() for segment in track.stretches]
-        changes_s = {segment.from_s for segment in segments if segment.before is not None and segment.from_s > 0}
-        stretches: list[_Stretch] = []
-        for start, end in pairwise([0.0, *sorted(changes_s), float("inf")]):
-            held = [track.holds(start) for track in self._engine.tracks.values()]
-            period = max((track.period_s or 0.0 for track in held if len(track.times) > 1), default=0.0)
-            last = max(track.times[-1] for track in held) - start
-            seconds = max(1, ceil(period or min(last, end - start)) + 1)
-            stretches.append(_Stretch(start, end, repeats=bool(period), seconds=seconds))
-        return stretches
-
-    def _fill(self, stretch: _Stretch) -> None:
-        tracks = self._engine.tracks
-        stretch.table.append(dict.fromkeys(self._names, 0.0))
-        for second in range(stretch.seconds - 1 if stretch.repeats else stretch.seconds):
-            begin = stretch.start_s + second
-            lively = 1 + 0.06 * noise(self._engine.port, self._engine.name, begin, every_s=1.0)
-            # Only up to the next change of the tracks: after it another stretch counts.
-            prompt, generation = (
-                tracks[name].holds(stretch.start_s).alone.mean(begin, begin + 1) * lively
-                for name in ("prompt_tps", "gen_tps")
-            )
-            step = self._step(begin + 0.5, prompt=prompt, generation=generation)
-            stretch.table.append({key: value + step[key] for key, value in stretch.table[-1].items()})
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return list(self._step(0, prompt=0.0, generation=0.0))
-
-    def _step(self, t: float, *, prompt: float, generation: float, busy: bool = True) -> dict[str, float]:
-        tracks, engine = self._engine.tracks, self._engine
-        ttft, itl = tracks["ttft_s"].at(t), tracks["itl_s"].at(t)
-        requests = generation / engine.request_tokens
-        step = {
-            "prompt": prompt,
-            "generation": generation,
-            "requests": requests,
-            "cached": prompt * tracks["prefix_hit"].at(t),
-            "preemptions": tracks["preemptions_per_s"].at(t) if busy else 0.0,
-            "ttft_sum": requests * ttft * 1.2,
-            "itl_sum": generation * itl * 1.05,
-        }
-        step |= {f"ttft{i}": requests * _share(le, ttft, 3.0) for i, le in enumerate(TTFT_BUCKETS_S)}
-        step |= {f"itl{i}": generation * _share(le, itl, 8.0) for i, le in enumerate(ITL_BUCKETS_S)}
-        return step
+    def _total(self, rate: Track, t: float, before: float) -> float:
+        """Since its last start; what it counted before the scenario began too, if that was earlier."""
+        since = max((start for start, _ in self._engine.serves if start <= t), default=0.0)
+        wavers = 0.06 * (noise(self._engine.port, self._engine.name, t) - 1)  # so rates waver, and no counter falls
+        first, last = max(0.0, since), max(0.0, since, t + wavers)
+        return rate.integral(last) - rate.integral(first) + (before if since <= 0 else 0.0)
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """The time between two changes of an engine's tracks."""
-
-    start_s: float
-    end_s: float
-    repeats: bool
-    seconds: int
-    table: list[dict[str, float]] = field(default_factory=list)
-    """Totals after each second of it, filled on demand."""
-
-
-def _share(bound: float, median: float, steepness: float) -> float:
-    """The share of a log-logistic distribution below a bound."""
-    return 1.0 / (1.0 + float((median / bound) ** steepness))
+def _below(bound: float, steepness: float) -> Callable[[float], float]:
+    """The share of a log-logistic distribution below a bound, by its median."""
+    return lambda median: 1.0 / (1.0 + float((median / bound) ** steepness))
 
 
 GIB = 1024**3
-
-
 _KIB_IN_GIB = 1024**2
 _PIDS_A_RUN = 4111
-
-
 FIRMWARE_GIB = 1.0
 """Memory that no process holds, on a healthy machine too."""
-
-
 _KERNEL_GIB = {
     "buffers": 0.06, "slab_reclaimable": 0.55, "slab_unreclaimable": 0.85, "page_tables": 0.16, "kernel_stack": 0.03,
 }  # fmt: skip
-
-
 KERNEL_GIB = sum(_KERNEL_GIB.values())
 
 
@@ -263,15 +177,11 @@ class Spark:
             return None
         first = next((p.pid for p in self.script.processes if p.container == script.name), 4000)
         return LiveContainer(
-            script=script,
-            container_id=self.container_id(script.name),
+            script=script, container_id=self.container_id(script.name), run=run, running=running,
             image_id=script.image_id or "sha256:" + hashlib.sha256(script.image.encode()).hexdigest(),
-            run=run,
-            running=running,
-            pid=first + _PIDS_A_RUN * max(0, len(started_runs) - 1),
-            started=bool(started_runs),
+            pid=first + _PIDS_A_RUN * max(0, len(started_runs) - 1), started=bool(started_runs),
             restarts=_restarts(script, started_runs),
-        )
+        )  # fmt: skip
 
     def container_id(self, name: str) -> str:
         """The container's id: 64 hex digits."""
@@ -299,15 +209,10 @@ class Spark:
         elif not started <= t or (script.end_s is not None and t >= script.end_s):
             return None
         return LiveProcess(
-            script=script,
-            pid=pid,
-            started_s=started,
-            resident_gib=script.resident_gib.at(t),
-            shared_gib=script.shared_gib.at(t),
-            swapped_gib=script.swapped_gib.at(t),
+            script=script, pid=pid, started_s=started, resident_gib=script.resident_gib.at(t),
+            shared_gib=script.shared_gib.at(t), swapped_gib=script.swapped_gib.at(t), cgroup=cgroup,
             gpu_gib=script.gpu_gib.at(t) if script.gpu_gib else None,
-            cgroup=cgroup,
-        )
+        )  # fmt: skip
 
     # Memory
 
@@ -320,16 +225,10 @@ class Spark:
         gpu = sum(process.gpu_gib or 0.0 for process in self.processes(t))
         leaked = self.figure("leaked_gib", t)
         return MemoryState(
-            total=total,
-            available=available,
-            free=free,
-            cached=cached,
-            shared=shared,
-            **_KERNEL_GIB,
-            gpu=gpu,
+            total=total, available=available, free=free, cached=cached, shared=shared, **_KERNEL_GIB, gpu=gpu,
             anonymous=max(0.8, total - free - cached - KERNEL_GIB - gpu - leaked - FIRMWARE_GIB),
             swap_used=self.figure("swap_gib", t),
-        )
+        )  # fmt: skip
 
     def oom_kills(self, t: float) -> int:
         """Number of OOM kills in the kernel log up to `t`."""

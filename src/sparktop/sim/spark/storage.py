@@ -13,11 +13,7 @@ from sparktop.sim.scenario.script import ContainerScript, DiskModel, NodeScript
 from sparktop.sim.spark.spark import GIB, Spark
 
 Json = dict[str, Any]
-
-
 HUB = "https://huggingface.co"
-
-
 _MAX_MISSING = 20
 
 
@@ -84,17 +80,11 @@ def models_answer(spark: Spark) -> Json:
     """The answer to ModelsOnDisk."""
     script = spark.script
     return {
-        "cache": f"{home(script)}/.cache/huggingface",
-        "hub": hub_folder(script),
-        "home": home(script),
-        "token": False,
-        "models": [_model_row(script, disk_model) for disk_model in script.models],
-        "problems": [],
-        "uid": script.machine.user_id,
-        "gid": script.machine.user_id,
-        "free_bytes": int(script.machine.disk_free_gib * GIB),
-        "writable": True,
-    }
+        "cache": f"{home(script)}/.cache/huggingface", "hub": hub_folder(script), "home": home(script), "token": False,
+        "models": [_model_row(script, disk_model) for disk_model in script.models], "problems": [],
+        "uid": script.machine.user_id, "gid": script.machine.user_id,
+        "free_bytes": int(script.machine.disk_free_gib * GIB), "writable": True,
+    }  # fmt: skip
 
 
 def hub_answer(words: Mapping[str, Any]) -> Json:
@@ -108,13 +98,9 @@ def hub_answer(words: Mapping[str, Any]) -> Json:
         problem = "RepoNotFound Repository not found" if model is None else "RevisionNotFound Invalid rev id"
         return {**empty, "status": 404, "problem": problem}
     return {
-        **empty,
-        "status": 200,
-        "revision": model.revision,
-        "parameters": None,
-        "files": [{"path": path, "size_bytes": size} for path, size in model.files()],
-        "config": dict(model.config),
-    }
+        **empty, "status": 200, "revision": model.revision, "parameters": None,
+        "files": [{"path": path, "size_bytes": size} for path, size in model.files()], "config": dict(model.config),
+    }  # fmt: skip
 
 
 def config_text(script: NodeScript, path: str) -> Mapping[str, Any] | None:
@@ -137,32 +123,21 @@ def _model_row(script: NodeScript, disk_model: DiskModel) -> Json:
     missing = [] if is_complete else [*names[shard_count:], f"{model.revision[:16]}.incomplete"]
     dtypes = dict(model.dtypes) if is_complete else {}
     listed_bytes = held_size if is_complete else int(model.weights_bytes * shard_count / len(names))
+    in_cache = not disk_model.folder
     return {
-        "name": disk_model.name if not disk_model.folder else disk_model.name.rpartition("/")[2],
-        "path": _model_path(script, disk_model),
-        "where": "folder" if disk_model.folder else "cache",
-        "revision": "" if disk_model.folder else model.revision,
-        "refs": [] if disk_model.folder else ["main"],
-        "folder": folder_of(script, disk_model),
-        "size_bytes": listed_bytes,
-        "partial_bytes": max(0, held_size - listed_bytes),
-        "folder_bytes": None if disk_model.folder else held_size,
-        "is_complete": is_complete,
-        "missing": missing[:_MAX_MISSING],
-        "config": dict(model.config),
-        "config_name": "config.json",
-        "quant_config": None,
-        "weights_bytes": model.weights_bytes,
-        "weights_from": "headers" if is_complete else "index",
-        "dtypes": dtypes,
-        "unread": 0 if is_complete else shard_count,
-        "writable": True,
-    }
+        "name": disk_model.name if in_cache else disk_model.name.rpartition("/")[2],
+        "path": _model_path(script, disk_model), "where": "cache" if in_cache else "folder",
+        "revision": model.revision if in_cache else "", "refs": ["main"] if in_cache else [],
+        "folder": folder_of(script, disk_model), "size_bytes": listed_bytes,
+        "partial_bytes": max(0, held_size - listed_bytes), "folder_bytes": held_size if in_cache else None,
+        "is_complete": is_complete, "missing": missing[:_MAX_MISSING], "config": dict(model.config),
+        "config_name": "config.json", "quant_config": None, "weights_bytes": model.weights_bytes,
+        "weights_from": "headers" if is_complete else "index", "dtypes": dtypes,
+        "unread": 0 if is_complete else shard_count, "writable": True,
+    }  # fmt: skip
 
 
 _SIZE_BYTES = 22 * GIB
-
-
 _CREATED = "2026-10-20T11:02:17Z"
 
 
@@ -210,20 +185,10 @@ def inspection(spark: Spark, name_or_id: str) -> dict[str, Any] | None:
         "RepoTags": [tag] if tag else [],
         "RepoDigests": [digest] if from_registry else [],
         "Created": catalogued.created if catalogued is not None else _CREATED,
-        "Architecture": "arm64",
-        "Os": "linux",
         "Size": catalogued.size_bytes if catalogued is not None else _SIZE_BYTES,
         "RootFS": {
             "Type": "layers",
             "Layers": [id_of(f"{number}/{i}") for i in range(catalogued.layers if catalogued is not None else 24)],
-        },
-        "Config": {
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "Cmd": None,
-            "Entrypoint": None,
-            "Labels": {},
-            "WorkingDir": "/workspace",
-            "User": "",
         },
     }
 

@@ -31,9 +31,10 @@ MAX_STOPPED = 30
 _STOPPED = ("exited", "dead", "created")
 INSPECTED_AGE_S = 30.0
 """How often an unchanged running container is inspected anyway: the list doesn't show the effect of `docker update`."""
+TAIL_LINES = 10_000
+"""An engine that is scraped every 2 s writes nothing else of note for hours: so many lines are 5 to 40 h, and 1 MB."""
 RETRY_S = 15.0
 """Interval of attempts while the Docker Engine can't be used, whatever the caller's rate."""
-
 _WHY_NOT = 'if [ ! -e "$1" ]; then echo missing; elif [ -r "$1" ] && [ -w "$1" ]; then echo open; else echo denied; fi'
 """sh -c ... sh SOCKET: over SSH a forwarded socket just closes, so the node is asked why, once a connection: a fork."""
 
@@ -42,7 +43,6 @@ _DETAILS: Mapping[str, str] = {
     "missing": "no Docker Engine here (no {socket})",
     "open": "the Docker Engine does not answer: see `systemctl status docker` there",
 }
-
 
 _STOPPED_OR_FORBIDDEN = (
     "the Docker Engine can't be reached: either it is stopped (`systemctl status docker` there), "
@@ -87,7 +87,7 @@ class DockerEngine:
         return answer
 
     async def follow(
-        self, container_id: str, *, on_batch: OnBatch, tail: int = 1000, since: float | None = None
+        self, container_id: str, *, on_batch: OnBatch, tail: int = TAIL_LINES, since: float | None = None
     ) -> FollowEnd:
         """Follow a container's log until it ends, the connection breaks or the caller is cancelled.
 
@@ -95,7 +95,7 @@ class DockerEngine:
 
         Args:
             on_batch: called on the loop with at most some 20,000 lines a second.
-            tail: lines of the past to begin with.
+            tail: lines of the past to begin with, those about scrapes included.
             since: node wall clock seconds; only later lines (to go on after a broken connection).
         """
         try:
@@ -214,7 +214,7 @@ class DockerEngine:
         if word == "open" and not forwarded:
             return Containers(detail=_STOPPED_OR_FORBIDDEN)
         detail = _DETAILS.get(word, "the Docker Engine can't be reached").format(socket=self._socket_path)
-        return Containers(detail=detail, is_denied=word == "denied")
+        return Containers(detail=detail, is_denied=word == "denied", is_absent=word == "missing")
 
 
 async def _pumped(pump: Pump, base_url: str, read: Callable[..., FollowEnd], *args: Any) -> FollowEnd:

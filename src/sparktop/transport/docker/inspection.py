@@ -13,19 +13,11 @@ from sparktop.model.engine import Container
 from sparktop.sanitise import items, mapping
 
 MAX_VARIABLES = 200
-
-
 MAX_LABELS = 64
-
-
 MAX_ITEMS = 256
 """Of mounts, devices, ports, networks; a container has a handful of each."""
-
-
 MAX_WORDS = 2000
 """Of a command line."""
-
-
 _KNOWN_BY_VALUE = 8
 """Shorter secrets are masked only in their variable: "true" would blot out half a command line."""
 

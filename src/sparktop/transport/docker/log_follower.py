@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -29,13 +30,24 @@ BATCH_WORK_S = 0.006
 PENDING_RECORDS = 20_000
 PENDING_BYTES = 8 * 1024 * 1024
 READ_BYTES = 64 * 1024
-
-TETHERED_TAIL = (
-    'read -r go || exit 0; tail -n "$2" -F -- "$1" 2>&1 & t=$!; trap \'kill "$t" 2>/dev/null\' EXIT; '
-    "trap 'exit 0' TERM HUP; cat >/dev/null"
+_OURS = re.compile(
+    rb"(?:(?<=\n)|\A(?=\d{4}-\d\d-\d\dT))[^\n]*"
+    rb'"GET (?:/(?:metrics|health|version) HTTP/1\.\d" 200|\S*[?&]client=sparktop )[^\n]*\n'
 )
-"""Script run inside the container as `sh -c ... sh PATH LINES`. It starts when our first line arrives (so that its
-output isn't lost) and kills its tail when standard input closes: nothing outlives the connection."""
+"""Lines about scrapes, health checks and our own questions: thousands a day, which would push what the engine itself
+says out of sight."""
+
+TETHERED = """\
+read -r go || exit 0
+exec 3<&0
+"$@" 2>&1 & t=$!
+trap 'exit 0' TERM HUP
+{ while read -r more; do :; done; kill $$; } <&3 >/dev/null 2>&1 & c=$!
+trap 'kill $t $c 2>/dev/null' EXIT
+wait $t
+"""
+"""Script run as `sh -c ... sh COMMAND`. It starts the command when our first line arrives (so that its output isn't
+lost), kills it when standard input closes, and ends with its exit code: nothing outlives the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +98,9 @@ class Pump:
         self.last_wall_s = after_wall_s
 
     def put(self, stream: int, data: bytes) -> None:
-        """Add one record; called in the thread."""
+        """Add one record, without what only says that somebody looked; called in the thread."""
+        if b'"GET /' in data and not (data := _OURS.sub(b"", data)):
+            return
         with self._lock:
             self._streams.append(stream)
             self._pieces.append(data)
@@ -248,7 +262,7 @@ def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, sto
     """Read a file inside a container, as `tail -F` does, until stopped; blocking, for a thread."""
     errors = _Errors.load()
     try:
-        argv = ["sh", "-c", TETHERED_TAIL, "sh", path, str(tail)]
+        argv = ["sh", "-c", TETHERED, "sh", "tail", "-n", str(tail), "-F", "--", path]
         made = api.exec_create(container_id, argv, stdin=True, stdout=True, stderr=True)
         raw = api.exec_start(made["Id"], socket=True)
         if not stop.arm(raw):

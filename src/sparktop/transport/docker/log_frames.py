@@ -20,8 +20,8 @@ MAX_PARTIAL_BYTES = 4 * sanitise.MAX_LINE_CHARS
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 DOCKER_RECORD_BYTES = 16 * 1024
 """Docker splits a longer line into records of this size, each with its own timestamp."""
-
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z ")
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z |(\d{10}\.\d{6}) [^\s:]+: ")
+"""Docker's, or that of a journal's `short-unix` with the program's name."""
 
 
 class NotFrames(ValueError):
@@ -49,8 +49,12 @@ def lines_from_chunk(state: SplitState, chunk: bytes, *, stamped: bool) -> tuple
     """
     out: list[LogLine] = []
     partial, cut, wall_s, replacing = state.partial, state.cut_bytes, state.wall_s, state.replacing
-    if stamped and (partial or replacing):  # the next record of an open line: its timestamp stands inside the line
-        _, chunk = _take_stamp(chunk)
+    if stamped and (partial or replacing):
+        stamp, rest = _take_stamp(chunk)
+        if stamp is not None and not replacing and len(partial) + cut < DOCKER_RECORD_BYTES:
+            chunk = b"\n" + chunk  # the last line of the run before had no end
+        else:
+            chunk = rest  # the next record of an open line: its timestamp stands inside the line
     for row in chunk.splitlines(keepends=True) if b"\r" not in chunk else _rows(chunk):
         end = row[-1:]
         ended = end in (b"\n", b"\r")
@@ -100,7 +104,8 @@ def _take_stamp(body: bytes) -> tuple[float | None, bytes]:
     match = _STAMP.match(body)
     if match is None:
         return None, body
-    return _seconds(match[1]) + int(match[2]) / 1e9, body[match.end() :]
+    wall_s = float(match[3]) if match[3] else _seconds(match[1]) + int(match[2]) / 1e9
+    return wall_s, body[match.end() :]
 
 
 def _drop_inner_stamps(body: bytes) -> bytes:

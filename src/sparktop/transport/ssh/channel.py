@@ -175,6 +175,7 @@ class Proxy:
         self._process: asyncio.subprocess.Process | None = None
         self._listener: asyncio.Task[None] | None = None
         self._said = ErrorTail(3)
+        self._is_closed = False
 
     async def open(self) -> socket.socket:
         """Start the command; returns the socket that talks to it.
@@ -205,8 +206,26 @@ class Proxy:
     def said(self) -> str:
         return self._said.text()
 
+    async def failed(self) -> str:
+        """How the command has failed, with its last words; empty while it runs, and where it ended without an error:
+        then it was what lies behind it that closed the connection."""
+        if self._process is None or self._is_closed:
+            return ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._process.wait()
+        code = self._process.returncode
+        if not code:
+            return ""
+        if self._listener:
+            await asyncio.wait({self._listener}, timeout=LAST_WORDS_S)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        words = "; ".join(filter(None, self.said().split("\n")))
+        return f"the ProxyCommand `{self.command}` {how}" + (f": {words}" if words else "")
+
     async def close(self) -> None:
         """End the command and its children; its last words are read before."""
+        self._is_closed = True
         if self._process and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)

@@ -39,6 +39,8 @@ class Line:
         self.reason = why_lost(error)
         if self.under and self.under.reason:
             self.reason = f"jump host {self.under.name}: {self.under.reason}"
+        elif self.proxy:
+            self.reason += f" (through `{self.proxy.command}`)"
         self.ended.set()
 
     async def close(self) -> None:
@@ -142,7 +144,7 @@ class SshTransport:
 
     async def wait_closed(self) -> str:
         await self._line.ended.wait()
-        return self._line.reason
+        return (await self._line.proxy.failed() if self._line.proxy else "") or self._line.reason
 
     async def close(self) -> None:
         await self._line.close()

@@ -39,6 +39,7 @@ KEEPALIVE_MISSES = 2
 (docs/facts/reliability.md 1.2)."""
 LOGIN_LIMIT_S = 20.0
 _JUMPS_LIMIT = 8
+_JUMP_HOST = "jump host "
 
 
 class SshConnector:
@@ -181,7 +182,12 @@ class SshConnector:
         hop = await self._hop(last)
         if before:
             hop = replace(hop, proxy_jump=tuple(before), proxy_command=None)
-        line, _ = await self._open(last, hop, patience_s, warnings, (*chain, last))
+        try:
+            line, _ = await self._open(last, hop, patience_s, warnings, (*chain, last))
+        except TransportError as error:
+            if not error.message.startswith(_JUMP_HOST):
+                error.message = f"{_JUMP_HOST}{error.message}"
+            raise
         return line
 
     async def _hop(self, jump: str) -> SshOptions:
@@ -244,6 +250,10 @@ class SshConnector:
         except (OSError, asyncssh.Error, ValueError, TransportError) as error:
             opened = login.connection is not None
             self._meet(line, is_unknown_name=isinstance(error, UnknownName))
+            broken = f"{_JUMP_HOST}{line.under.name}: {line.under.reason}" if line.under and line.under.reason else ""
+            if line.proxy:
+                broken = "" if isinstance(error, TimeoutError) else await line.proxy.failed()
+                await line.proxy.close()
             error_found = failure(
                 error,
                 name=line.name,
@@ -251,12 +261,11 @@ class SshConnector:
                 asker=asker,
                 heard_banner=login.heard_banner,
                 via=None if opened and line.under else via or None,
+                broken=broken,
                 waited_s=patience_s if opened else stages.TCP_LIMIT_S,
             )
-            if line.proxy:
-                await line.proxy.close()
-                if proxy_error := line.proxy.said():
-                    error_found.message += f"; it said: {proxy_error}"
+            if line.proxy and not broken and (words := line.proxy.said()):
+                error_found.message += f"; it said: {words}"
             raise error_found from error
         finally:
             await agent.close()

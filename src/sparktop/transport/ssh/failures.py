@@ -23,14 +23,21 @@ def failure(
     heard_banner: bool,
     via: str | None,
     waited_s: float,
+    broken: str = "",
 ) -> TransportError:
     """The error, by stage, for an exception that ended an attempt to connect.
 
-    `via` names the jump host or proxy command in between; `waited_s` is the time limit that ran out, if any.
+    `via` names the jump host or proxy command in between, `broken` how that has failed itself; `waited_s` is the time
+    limit that ran out, if any.
     """
     if isinstance(error, TransportError):
         return error
     address = f"{name} ({options.host}:{options.port})"
+    if broken:
+        by_hand = f"; by itself: {options.proxy_command}" if options.proxy_command else ""
+        return TransportError(
+            f"{name}: {broken}", hint=f"The way to {options.host}:{options.port} broke before it{by_hand}"
+        )
     if isinstance(error, TimeoutError):  # an OSError too: first
         return _too_late(address, heard_banner=heard_banner, via=via, waited_s=waited_s)
     reason = sanitise.line(str(error), limit=300)
@@ -49,12 +56,16 @@ def failure(
         )
     if isinstance(error, asyncssh.DisconnectError | OSError):
         if not heard_banner:
-            kind = TransportError if via else TurnedAway  # what was closed may be the way there
-            return kind(
+            if via:
+                return TransportError(
+                    f"{name}: {via} closed the connection before {options.host}:{options.port} sent anything "
+                    f"({_words(error)})",
+                    hint=f"{via} can't reach it, or its sshd turns connections away (journalctl -u ssh -n 20 there).",
+                )
+            return TurnedAway(
                 f"{address} took the connection and closed it before sending anything ({_words(error)})",
                 hint="sshd is turning connections away (MaxStartups, a penalty after failed logins), can't fork, or is "
-                "going down; "
-                f"on the host: journalctl -u ssh -n 20. {_through(via)}".strip(),
+                "going down; on the host: journalctl -u ssh -n 20.",
             )
         return TransportError(
             f"{address} ended the connection during the login ({_words(error)})",
@@ -102,7 +113,7 @@ def _too_late(address: str, *, heard_banner: bool, via: str | None, waited_s: fl
     if via:
         return NoRoute(
             f"{address} gave no answer within {waited_s:.0f} s through {via}",
-            hint=f"{via} is there, and what lies behind it does not answer: host off, or a firewall between the two.",
+            hint=f"{via} hangs, or what lies behind it doesn't answer: host off, or a firewall between the two.",
         )
     return NoBanner(
         f"{address} answers TCP, but SSH sent nothing within {waited_s:.0f} s",

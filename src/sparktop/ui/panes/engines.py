@@ -18,6 +18,7 @@ from sparktop.documents.engine_table import (
     sorted_rows,
     table_row,
 )
+from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.commands import bindings
@@ -83,11 +84,12 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
     def _index_of(self, before: EngineRow | None) -> int:
         if before is None or not self._rows:
             return 0
-        same = [i for i, row in enumerate(self._rows) if (row.node, row.engine.key) == (before.node, before.engine.key)]
-        heir = [
-            i for i, row in enumerate(self._rows) if (row.node, row.engine.name) == (before.node, before.engine.name)
-        ]
-        return (same or heir or [min(self._at, len(self._rows) - 1)])[0]
+        rows = [(i, row.engine) for i, row in enumerate(self._rows) if row.node == before.node]
+        same = [i for i, engine in rows if engine.key == before.engine.key]
+        there = [i for i in same if not ((box := self._rows[i].engine.container) and box.is_gone)]
+        heir = [i for i, engine in rows if engine.name == before.engine.name and is_alive(engine)]
+        # a container made anew under its old name is followed
+        return (there or heir or same or [min(self._at, len(self._rows) - 1)])[0]
 
     def _post_if_changed(self, before: EngineRow | None) -> None:
         current = self.selected

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sparktop.config import state_home
+from sparktop.files import private_folder
 from sparktop.observe.log_ring import Entry
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -27,8 +28,7 @@ def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path
     Raises:
         OSError: the directory or the file can't be created or written.
     """
-    directory = directory or state_home() / "logs"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = private_folder(directory or state_home() / "logs")
     name = _UNSAFE.sub("-", title).strip("-.")[:80] or "log"
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(wall_s))
     for attempt in range(100):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.table import over
 
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.kernel import findings, xid
@@ -55,8 +55,8 @@ def test_a_frozen_desktop_is_headed_by_what_hangs_and_the_reboot_comes_first_and
     assert any(remedy.title.startswith("To prevent it, ") for remedy in others)
 
 
-@pytest.mark.parametrize(
-    ("text", "severity", "must_say"),
+@over(
+    "text, severity, must_say",
     [
         ("8, pid=91, name=python3, channel 0x00000003", Severity.CRITICAL, "restart"),
         ("13, Graphics SM Warp Exception on (GPC 0, TPC 2, SM 1): Misaligned Address", Severity.CRITICAL, "faulted"),
@@ -88,7 +88,6 @@ def test_a_frozen_desktop_is_headed_by_what_hangs_and_the_reboot_comes_first_and
         ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", Severity.INFO, "no recovery"),
         ("9999, something new", Severity.WARNING, "catalogue"),
     ],
-    ids=lambda value: str(value).partition(",")[0] if isinstance(value, str) else "",
 )
 def test_each_xid_says_what_it_means(text: str, severity: Severity, must_say: str) -> None:
     (only,) = found(XID + text)
@@ -118,7 +117,7 @@ def test_an_applications_fault_speaks_of_nothing_else() -> None:
     assert only.remedies[0].action == "safe-restart"
 
 
-@pytest.mark.parametrize("step_s", [0.0, 2.0])
+@over("step_s", [0.0, 2.0])
 def test_what_follows_hangs_under_its_cause(step_s: float) -> None:
     first, second, third = found(
         XID + "13, pid=91, name=python3, Graphics SM Warp Exception on (GPC 0, TPC 2, SM 1): Illegal Instruction",
@@ -158,8 +157,8 @@ def test_the_desktop_freezes_train_has_one_root() -> None:
     assert "nvidia-suspend" in said(first)
 
 
-@pytest.mark.parametrize(
-    ("count", "step_s", "severity"),
+@over(
+    "count, step_s, severity",
     [(1, 0.0, Severity.INFO), (5, 5.0, Severity.WARNING), (12, 4.0, Severity.CRITICAL), (60, 30.0, Severity.CRITICAL)],
 )
 def test_refused_allocations_by_their_number(count: int, step_s: float, severity: Severity) -> None:
@@ -183,7 +182,7 @@ def test_an_oom_kill_names_its_victim_and_doubts_its_guilt() -> None:
     assert "resident size" in only.explanation
     assert "xid" not in said(only)
     assert "gpu driver" not in said(only)
-    assert only.evidence[0].line == 1
+    assert only.evidence[0].line == 2
 
 
 def test_a_containers_own_limit_is_another_failure() -> None:
@@ -191,8 +190,8 @@ def test_a_containers_own_limit_is_another_failure() -> None:
     assert (only.rule, only.severity) == (findings.OOM_LIMIT, Severity.CRITICAL)
 
 
-@pytest.mark.parametrize(
-    ("lines", "rules"),
+@over(
+    "lines, rules",
     [
         ((LINK + "up", LINK + "down"), ["link-down"]),
         ((LINK + "down", LINK + "up"), []),
@@ -211,7 +210,7 @@ def test_what_else_the_kernel_says(lines: tuple[str, ...], rules: list[str]) -> 
     assert all(one.caused_by == told[0].rule for one in told[1:])
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         "OOM killer disabled.",

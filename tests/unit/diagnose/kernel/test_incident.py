@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.kernel import incident, line
 from sparktop.model.event import KernelEvent, Severity
@@ -71,7 +71,7 @@ def test_advice_gathers_what_the_lines_show() -> None:
     assert len(only.advice) == len(set(only.advice))
 
 
-@pytest.mark.parametrize(("gap_s", "incidents"), [(179.0, 1), (180.0, 1), (181.0, 2)])
+@over("gap_s, incidents", [(179.0, 1), (180.0, 1), (181.0, 2)])
 def test_three_minutes_of_silence_end_an_incident(gap_s: float, incidents: int) -> None:
     assert len(folded((XID_13, 100.0), (XID_13, 100.0 + gap_s))) == incidents
 
@@ -153,7 +153,7 @@ def test_the_lines_of_one_oom_kill_are_one_event() -> None:
     assert (kill.kind, kill.count, kill.severity) == ("oom-kill", 1, Severity.CRITICAL)
     assert (kill.pid, kill.process, kill.container_id) == (48213, "VLLM::EngineCor", CONTAINER)
     assert (kill.first_boot_s, kill.last_boot_s) == (100.0, 101.4)
-    assert kill.text == CALLED
+    assert kill.text == CONSTRAINT
     named = line.with_container(kill, {CONTAINER: "vllm-minimax"})
     assert incident.describe(named) == "OOM kill  VLLM::EngineCor, pid 48213 in vllm-minimax"
 
@@ -190,8 +190,8 @@ def test_a_pid_used_again_later_is_another_kill() -> None:
 # --- many of one kind -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("count", "every_s", "severity"),
+@over(
+    "count, every_s, severity",
     [
         (1, 1.0, Severity.INFO),
         (3, 0.001, Severity.INFO),  # one failed allocation
@@ -256,7 +256,6 @@ def test_events_are_built_once_until_one_is_added() -> None:
 LINES = st.sampled_from([XID_13, XID_13_GLOBAL, XID_43, XID_45, XID_154, NO_MEMORY, CALLED, CONSTRAINT, KILLED, REAPED])
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(LINES, st.floats(0, 400)), max_size=40))
 def test_folding_loses_and_invents_no_line(steps: list[tuple[str, float]]) -> None:
     at = 0.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.kernel import line as kernel
 from sparktop.model.event import KernelEvent
@@ -40,7 +42,7 @@ def read(text: str, **fields: Any) -> KernelEvent | None:
     return kernel.read(LogLine(text=text, **fields))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row["line"][:70] for row in ROWS])
+@over("row", ROWS, ids=[row["line"][:70] for row in ROWS])
 def test_lines_that_matter(row: dict[str, Any]) -> None:
     event = read(row["line"])
     assert event is not None
@@ -71,7 +73,7 @@ def test_lines_that_matter(row: dict[str, Any]) -> None:
     assert row.get("advice_contains", "") in told
 
 
-@pytest.mark.parametrize("line", [*QUIET["plain"], *QUIET["look_alikes"]])
+@over("line", [*QUIET["plain"], *QUIET["look_alikes"]])
 def test_ordinary_lines_are_no_events(line: str) -> None:
     for prefix in ("", *PREFIXES.values()):
         assert read(prefix + line) is None
@@ -92,8 +94,7 @@ def test_an_ordinary_line_meets_no_regular_expression(monkeypatch: pytest.Monkey
         read("INFO: task gnome-shell:3849 blocked for more than 120 seconds.")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
-@pytest.mark.parametrize("row", ROWS[::5], ids=[row["line"][:40] for row in ROWS[::5]])
+@over("prefix, row", product(PREFIXES.values(), ROWS[::5]))
 def test_any_prefix_gives_the_same_event(prefix: str, row: dict[str, Any]) -> None:
     bare, _ = kernel.split_prefix(row["line"])
     event = read(prefix + bare, boot_s=9999.0)
@@ -148,7 +149,7 @@ def test_the_victims_container_gets_its_name() -> None:
     assert kernel.with_container(xid, {identity: "vllm-minimax"}) is xid
 
 
-@pytest.mark.parametrize(
+@over(
     "cgroup",
     ["/system.slice/docker-{}.scope", "/docker/{}", "/kubepods/pod1/{}", "/a.slice/libpod-{}.scope/container"],
 )
@@ -160,7 +161,6 @@ def test_container_ids_in_control_groups(cgroup: str) -> None:
 LITERALS = st.sampled_from([*kernel.words(), *(row["line"] for row in ROWS), ", pid=", "name=", "task_memcg=", "pid="])
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.lists(st.one_of(LITERALS, st.text(max_size=40)), max_size=8).map("".join), st.booleans())
 def test_any_text_is_read_without_complaint(text: str, stamped: bool) -> None:
     event = read(f"[    5.000000] {text}" if stamped else text)
@@ -170,7 +170,7 @@ def test_any_text_is_read_without_complaint(text: str, stamped: bool) -> None:
         assert event.pid is None or event.pid >= 0
 
 
-@pytest.mark.parametrize("literal", kernel.words())
+@over("literal", kernel.words())
 def test_hostile_long_lines_end(literal: str) -> None:
     """Repeated openings are what makes a regular expression run away."""
     for filler in ("", " ", "a", "0", ", ", ": ", "(", "-", ", name=a"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from tests.table import over
 
 from sparktop.diagnose.kernel import line as kernel
 from sparktop.diagnose.kernel.line import Pattern
 from sparktop.model.telemetry import LogLine
 
 PATTERNS = kernel.patterns()
-EACH = pytest.mark.parametrize("pattern", PATTERNS, ids=[pattern.id for pattern in PATTERNS])
+EACH = over("pattern", PATTERNS, ids=lambda pattern: pattern.id)
 
 
 @EACH

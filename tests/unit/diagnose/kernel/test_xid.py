@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.diagnose.kernel import xid
 from sparktop.model.event import Severity
 
 CRITICAL = {46, 48, 62, 64, 79, 95, 109, 119, 120, 140, 143, 158}
 INFO = {45, 63, 92}
+APPLICATION_FAULTS = {13, 31, 43, 69, 94}
 LISTED = {
     *(8, 13, 31, 32, 38, 39, 40, 41, 43, 44, 45, 46, 48, 56, 61, 62, 63, 64, 68, 69, 70, 71, 72, 74, 79, 92, 94, 95),
     *(109, 119, 120, 121, 137, 140, 141, 143, *range(144, 151), 151, *range(154, 162), 167, 168, 169, 171, 172),
@@ -43,27 +44,19 @@ def test_every_xid_of_the_facts_is_listed() -> None:
     assert set(xid.catalogue()) >= LISTED
 
 
-@pytest.mark.parametrize("code", sorted(CRITICAL))
-def test_critical_ones(code: int) -> None:
-    assert xid.lookup(code).severity is Severity.CRITICAL
+@over("code", sorted(LISTED))
+def test_severity(code: int) -> None:
+    worst = {**dict.fromkeys(CRITICAL, Severity.CRITICAL), **dict.fromkeys(INFO, Severity.INFO)}
+    if code in worst or code in APPLICATION_FAULTS:
+        assert xid.lookup(code).severity is worst.get(code, Severity.WARNING)
 
 
-@pytest.mark.parametrize("code", sorted(INFO))
-def test_ones_that_only_inform(code: int) -> None:
-    assert xid.lookup(code).severity is Severity.INFO
-
-
-@pytest.mark.parametrize("code", [13, 31, 43, 69, 94])
-def test_application_faults_are_warnings(code: int) -> None:
-    assert xid.lookup(code).severity is Severity.WARNING
-
-
-@pytest.mark.parametrize(("code", "bucket"), IMMEDIATE.items())
+@over("code, bucket", IMMEDIATE.items())
 def test_nvidias_immediate_action(code: int, bucket: str) -> None:
     assert xid.lookup(code).immediate == bucket
 
 
-@pytest.mark.parametrize("code", sorted(xid.catalogue()))
+@over("code", sorted(xid.catalogue()))
 def test_every_entry_says_who_what_and_what_next(code: int) -> None:
     entry = xid.lookup(code)
     assert entry.code == code
@@ -76,7 +69,7 @@ def test_every_entry_says_who_what_and_what_next(code: int) -> None:
     assert code not in entry.follows
 
 
-@pytest.mark.parametrize("code", sorted(xid.catalogue()))
+@over("code", sorted(xid.catalogue()))
 def test_a_gpu_reset_says_that_gb10_means_a_reboot(code: int) -> None:
     entry = xid.lookup(code)
     said = any("reboot in practice" in advice.meaning for advice in entry.advice)
@@ -117,8 +110,8 @@ def test_an_unlisted_number_says_so() -> None:
     assert "NVIDIA" not in entry.advice[0].source
 
 
-@pytest.mark.parametrize(
-    ("wanted", "severity"),
+@over(
+    "wanted, severity",
     [
         ("None", Severity.INFO),
         ("GPU Reset Required", Severity.CRITICAL),

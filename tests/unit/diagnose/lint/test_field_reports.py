@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.lint_support import case, severities, worse
+from tests.table import over
 
 from sparktop.model.event import Severity
 
@@ -49,25 +49,19 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("file", "rule", "severity"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+@over("file, rule, severity", [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_each_row_is_told(file: str, rule: str, severity: Severity) -> None:
     assert severities(case(file)).get(rule) is severity
 
 
-@pytest.mark.parametrize(
+@over(
     "file",
     [
-        "report-000-fixed.sh",
-        "report-001-compose.yml",
-        "report-002-fixed.sh",
-        "report-003-fixed.sh",
-        "report-003-cluster.sh",
-        "report-004-fixed.sh",
-        "report-004-fixed.service",
-        "eugr-minimax.yaml",
+        "report-000-fixed.sh", "report-001-compose.yml", "report-002-fixed.sh", "report-003-fixed.sh",
+        "report-003-cluster.sh", "report-004-fixed.sh", "report-004-fixed.service", "eugr-minimax.yaml",
         "playbooks.sh",
     ],
-)
+)  # fmt: skip
 def test_what_worked_is_left_alone(file: str) -> None:
     assert worse(case(file)) == set()
 

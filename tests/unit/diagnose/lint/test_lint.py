@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.lint_support import only
+from tests.table import over
 
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import change, removed, renamed, replaced, with_flag, with_option
@@ -55,8 +56,8 @@ def test_groups_of_the_line_fill_names_and_values() -> None:
     assert change.for_engine("vllm") == Change(environment={"OLD_NAME": None}, flags={"--limit": "12"})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@over(
+    "change, said",
     [
         ('{ flag = { "--a" = "1" } }', "unknown key `flag`"),
         ('{ flags = { "a" = "1" } }', "`a` is no flag"),

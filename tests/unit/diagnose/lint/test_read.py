@@ -6,10 +6,11 @@ import json
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.lint_support import CASES, linted, only
 from tests.plain_text import unclean
+from tests.table import over
 
 from sparktop.diagnose.lint.read.configuration import MAX_CHARS, read
 from sparktop.diagnose.lint.spec import Launcher, SourceKind, quantisation
@@ -38,8 +39,8 @@ INSPECT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
+@over(
+    "text, kind",
     [
         ("#!/bin/sh\nvllm serve /m", SourceKind.SHELL),
         ("vllm serve /m", SourceKind.SHELL),
@@ -59,8 +60,8 @@ def test_the_kind_is_told_by_content(text: str, kind: SourceKind) -> None:
     assert reading.specs[0].kind is kind
 
 
-@pytest.mark.parametrize(
-    ("text", "note"),
+@over(
+    "text, note",
     [
         ("", "empty"),
         ("# only a comment\n", "empty"),
@@ -81,8 +82,8 @@ def test_nothing_to_check_says_why(text: str, note: str) -> None:
     assert note in reading.note
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@over(
+    "text, said",
     [
         ("a\0b", "binary"),
         ("x" * (MAX_CHARS + 1), "kB"),
@@ -102,7 +103,7 @@ def test_what_cant_be_read_is_refused_with_its_line(text: str, said: str) -> Non
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "vllm serve Org/M --a-b 1",
@@ -155,8 +156,8 @@ def test_a_docker_run_line_is_taken_apart() -> None:
     assert quantisation(spec) == "fp8"
 
 
-@pytest.mark.parametrize(
-    ("image", "version", "family"),
+@over(
+    "image, version, family",
     [
         ("nvcr.io/nvidia/vllm:26.03-py3", "0.19.0", Family.NGC),
         ("nvcr.io/nvidia/vllm:26.05.post1-py3", "0.21.0", Family.NGC),
@@ -297,7 +298,6 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
 @given(st.lists(FRAGMENTS, max_size=25).map("".join))
 def test_any_mixture_is_read_or_refused(text: str) -> None:
     try:
@@ -307,7 +307,6 @@ def test_any_mixture_is_read_or_refused(text: str) -> None:
     assert unclean(findings) == []
 
 
-@settings(max_examples=200)
 @given(st.text(alphabet=string.printable + "é\u202e\x85", max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     for begin in (
@@ -342,8 +341,8 @@ def test_lines_that_end_as_on_windows_are_read_alike() -> None:
         assert {one.rule: one.evidence[0].line for one in linted(text.replace("\n", "\r\n"))} == rules
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@over(
+    "text, says",
     [
         ("services:\n\tvllm:\n    image: x\n", "compose.yml:2: no YAML: a tab"),
         ('services:\n  vllm:\n    image: "x\n    command: y\n', "compose.yml:3: no YAML: the quote that opens here"),

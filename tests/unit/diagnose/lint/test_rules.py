@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+
 from tests.lint_support import case, lines, linted, severities, worse
+from tests.table import over
 
 from sparktop.diagnose.lint import user_rules
 from sparktop.diagnose.lint.catalogue import cards, lints
@@ -23,9 +25,22 @@ E2 = " ".join(f"-e {each}" for each in NET.split())
 RDMA = "--device /dev/infiniband --ulimit memlock=-1"
 UNIT = "[Service]\nExecStart=/usr/bin/docker run --gpus all --name v vllm/vllm-openai:v0.33.0 /models/x " + U + "\n"
 
+TWICE = "services:\n  v:\n    image: vllm/vllm-openai:v0.33.0\n    ipc: host\n    gpus: all\n"
+INSPECTED = [
+    {
+        "Name": "/v",
+        "Path": "vllm",
+        "Args": ["serve", "vllm", "serve", "/models/x"],
+        "Config": {"Image": "vllm/vllm-openai:v0.33.0", "Env": []},
+        "HostConfig": {"NetworkMode": "host", "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}},
+    }
+]
+
 FIRING = [
     ("gpu-memory-utilization-high", f"{V33} /models/x --gpu-memory-utilization 0.91"),
     ("gpu-memory-utilization-high", f"{V33} /models/x --gpu_memory_utilization=0.88"),
+    ("gpu-memory-utilization-high", f"{V33} /models/x --device-memory-utilization 0.97"),
+    ("gpu-memory-utilization-high", f"{V33} /models/x --gpu-memory-util 0.97"),
     ("gpu-memory-utilization-high", "vllm serve /m -tp 2 --max-model-len 131072 --gpu-memory-utilization 0.83"),
     ("gpu-memory-utilization-absent", f"{V33} /models/x"),
     ("gpu-memory-utilization-absent", "python3 -m vllm.entrypoints.openai.api_server --model /m"),
@@ -61,6 +76,19 @@ FIRING = [
     ("ray-memory-monitor", f"{V33} /models/x {U} {TWO}"),
     ("ray-memory-monitor", "ray start --head --port 6379"),
     ("ray-missing", f"{NGC26.replace('26.04', '26.05')} /models/x {U} {TWO}"),
+    ("server-started-twice", f"{V33} vllm serve /models/x {U}"),
+    ("server-started-twice", f"{V33} serve /models/x {U}"),
+    ("server-started-twice", f"{V33} python3 -m vllm.entrypoints.openai.api_server --model /models/x {U}"),
+    ("server-started-twice", f"{V33} bash -c 'pip install z && vllm serve /models/x {U}'"),
+    ("server-started-twice", TWICE + '    command: ["vllm", "serve", "/models/x"]\n'),
+    ("server-started-twice", f"[Service]\nExecStart=/usr/bin/{V33} vllm serve /models/x {U}\n"),
+    ("server-started-twice", json.dumps(INSPECTED)),
+    ("server-started-twice", 'FROM vllm/vllm-openai:v0.33.0\nCMD ["vllm", "serve", "/models/x"]\n'),
+    ("restart-on-failure", f"docker run --restart on-failure:3 --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
+    ("restart-on-failure", UNIT + "Restart=on-failure\nRestartSec=60\n"),
+    ("restart-on-failure", UNIT + "Restart=on-abnormal\nRestartSec=60\n"),
+    ("restart-on-failure", TWICE + "    restart: on-failure\n    command: /models/x\n"),
+    ("restart-on-failure", json.dumps(INSPECTED)),
     ("rm-with-restart", f"docker run --rm --restart=always --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
     ("rm-with-restart", "docker run --rm --restart unless-stopped --gpus all sglang/sglang:v0.3.0-some-model"),
     ("engine-flag-before-image", f"docker run --gpus all --tensor-parallel-size 1 vllm/vllm-openai:v0.33.0 /m {U}"),
@@ -80,6 +108,10 @@ FIRING = [
     ("flag-unknown-to-version", f"{NGC26} /models/x {U} --linear-backend marlin"),
     ("flag-unknown-to-version", f"{NGC26} /models/x {U} --moe-backend flashinfer_b12x"),
     ("flag-unknown-to-version", f"{SGL12} {M} --cuda-graph-backend-decode disabled"),
+    ("flag-unknown-to-version", f"{V33} /models/x {U} --cuda-graph-sizes 1 2 4"),
+    ("flag-unknown-to-version", f"{V33} /models/x {U} --max-num 4"),
+    ("flag-unknown-to-version", f"{V33.replace('33', '32')} /models/x {U} --disable-log-requests"),
+    ("flag-unknown-to-version", f"{SGL23} --mem_fraction_static 0.7"),
     (
         "deprecated",
         f"VLLM_NVFP4_GEMM_BACKEND=marlin {V22.replace('run', 'run -e VLLM_NVFP4_GEMM_BACKEND', 1)} /m/x {U}",
@@ -149,6 +181,20 @@ QUIET = [
     ("ray-memory-monitor", f"{V33.replace('run', f'run {E2}', 1)} /models/x {U} {TWO}"),
     ("ray-memory-monitor", "export RAY_memory_monitor_refresh_ms=0\nray start --address 10.0.0.1:6379"),
     ("ray-missing", f"{NGC26} /models/x {U} {TWO}"),
+    ("server-started-twice", f"{NGC26} /models/x {U}"),
+    ("server-started-twice", f"{V33.replace('run', 'run --entrypoint bash', 1)} -c 'vllm serve /models/x {U}'"),
+    ("server-started-twice", f"{V33.replace('run', 'run --entrypoint=', 1)} vllm serve /models/x {U}"),
+    ("server-started-twice", f"{V33} /models/x {U}"),
+    ("server-started-twice", TWICE + "    entrypoint: []\n    command: vllm serve /models/x\n"),
+    ("server-started-twice", TWICE.replace("vllm/", "my/") + "    command: vllm serve /models/x\n"),
+    (
+        "server-started-twice",
+        "model: Org/M\nruntime: vllm\ncontainer: vllm/vllm-openai:v0.33.0\ncommand: vllm serve {model}\n",
+    ),
+    ("restart-on-failure", f"docker run --restart always --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
+    ("restart-on-failure", f"docker run --restart on-failure --gpus all vllm/vllm-openai:v0.22.1 /models/x {U}"),
+    ("restart-on-failure", f"{SGL23.replace('run', 'run --restart on-failure', 1)} {M}"),
+    ("restart-on-failure", UNIT + "Restart=on-success\nRestartSec=60\n"),
     ("rm-with-restart", f"docker run --rm --restart no --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
     ("engine-flag-before-image", f"{V33} /models/x {U} --tensor-parallel-size 1"),
     ("restart-before-proven", f"docker run --restart on-failure:2 --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
@@ -166,6 +212,12 @@ QUIET = [
     ("loopback-in-container", f"{SGL12.replace('run', 'run -p 30000:30000', 1)} {M} --host 0.0.0.0"),
     ("loopback-in-container", f"{SGL12.replace('run', 'run --network host', 1)} {M}"),
     ("flag-unknown-to-version", f"{V22} /models/x {U} --linear-backend marlin --moe-backend flashinfer_b12x"),
+    (
+        "flag-unknown-to-version",
+        f"{V33} /models/x {U} --disable-log-requests --no-enable-lora --gpu-mem 1 -O3",
+    ),
+    ("flag-unknown-to-version", f"{V33.replace('33', '30')} /models/x {U} --device-memory-utilization 0.7"),
+    ("flag-unknown-to-version", f"{V33.replace('vllm/', 'my/')} vllm serve /models/x {U} --of-a-fork 1"),
     ("variable-without-effect", f"{V22.replace('run', 'run -e VLLM_NVFP4_GEMM_BACKEND=marlin', 1)} /m/x {U}"),
     ("variable-without-effect", f"{V33.replace('run', 'run -e VLLM_SOMETHING_ELSE=1', 1)} /m/x {U}"),
     ("variable-without-effect", f"docker run -e VLLM_MXFP4_BACKEND=x --gpus all fork/vllm-mxfp4 vllm serve /m {U}"),
@@ -179,12 +231,12 @@ QUIET = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "text"), FIRING, ids=[f"{index}-{rule}" for index, (rule, _) in enumerate(FIRING)])
+@over("rule, text", FIRING, ids=[f"{index}-{rule}" for index, (rule, _) in enumerate(FIRING)])
 def test_it_fires(rule: str, text: str) -> None:
     assert rule in severities(linted(text))
 
 
-@pytest.mark.parametrize(("rule", "text"), QUIET, ids=[f"{index}-{rule}" for index, (rule, _) in enumerate(QUIET)])
+@over("rule, text", QUIET, ids=[f"{index}-{rule}" for index, (rule, _) in enumerate(QUIET)])
 def test_it_keeps_quiet(rule: str, text: str) -> None:
     specs = read(text, "stdin").specs
     assert specs, "a case in which nothing is read proves nothing"
@@ -197,7 +249,7 @@ def test_every_lint_has_a_firing_case() -> None:
     assert ids == told
 
 
-@pytest.mark.parametrize("rule", user_rules.shipped(), ids=lambda rule: rule.id)
+@over("rule", user_rules.shipped(), ids=lambda rule: rule.id)
 def test_what_is_data_reads_its_examples_and_leaves_the_others(rule: user_rules.LintRule) -> None:
     for text in rule.examples:
         assert any(rule.lint.findings(spec) for spec in read(text, "example").specs), text
@@ -235,8 +287,8 @@ def test_a_remark_in_the_file_mutes_a_lint_by_its_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("file", "rule", "changed"),
+@over(
+    "file, rule, changed",
     [
         (
             "report-002-one-node.sh",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.lint_support import WORSE
+from tests.table import over
 
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.diagnose.lint.read.configuration import read
@@ -43,8 +44,8 @@ def test_a_rule_speaks_with_the_value_and_the_changed_line() -> None:
     assert finding.evidence[0].line == 2
 
 
-@pytest.mark.parametrize(
-    ("changed", "firing", "quiet"),
+@over(
+    "changed, firing, quiet",
     [
         ({}, "--max-model-len 65537", "--max-model-len 65536"),
         ({"op": '"below"'}, "--max-model-len 1", "--max-model-len 65536"),
@@ -82,19 +83,14 @@ def test_variables_and_docker_options_are_judged_too() -> None:
     assert not found(absent, "vllm serve /m")
 
 
-@pytest.mark.parametrize(
-    ("versions", "version", "fires"),
+@over(
+    "versions, version, fires",
     [
-        (">=0.19", "0.19.0", True),
-        (">=0.19, <0.23", "0.22.1", True),
-        (">=0.19, <0.23", "0.23.0", False),
-        ("<=0.22", "0.22.1", True),
-        ("<=0.22.0", "0.22.1", False),
-        ("==0.22", "0.22.1", True),
-        (">0.22", "0.22.1", False),
-        (">0.22", "0.23.0", True),
+        (">=0.19", "0.19.0", True), (">=0.19, <0.23", "0.22.1", True), (">=0.19, <0.23", "0.23.0", False),
+        ("<=0.22", "0.22.1", True), ("<=0.22.0", "0.22.1", False), ("==0.22", "0.22.1", True),
+        (">0.22", "0.22.1", False), (">0.22", "0.23.0", True),
     ],
-)
+)  # fmt: skip
 def test_version_ranges(versions: str, version: str, fires: bool) -> None:
     text = f"docker run --gpus all vllm/vllm-openai:v{version} /m --max-model-len 99999"
     assert bool(found(rule(versions=f'"{versions}"'), text)) is fires
@@ -108,8 +104,8 @@ def test_an_unknown_version_is_judged_only_where_the_rule_says_how() -> None:
     assert finding.confidence is Confidence.SUSPECTED
 
 
-@pytest.mark.parametrize(
-    ("toml", "said"),
+@over(
+    "toml, said",
     [
         ("[[lint", "own.toml"),
         ("lint = 3", "list of tables"),

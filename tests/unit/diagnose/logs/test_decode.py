@@ -9,6 +9,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs.decode import LINE_CHARS, SNIFFED_BYTES, Decoder, Line, binary_kind
 
@@ -98,8 +99,8 @@ def test_text_comes_back(text: str) -> None:
     assert "\n".join(_texts(data)).rstrip("\n") == (TEXT * 80 + text).rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    ("head", "kind"),
+@over(
+    "head, kind",
     [
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a PNG image"),
         (b"\x7fELF\x02\x01\x01", "a program"),

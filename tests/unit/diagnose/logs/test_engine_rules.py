@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import pytest
+from tests.table import over
 
 from sparktop.diagnose.explain import Explanation
 from sparktop.diagnose.logs.rule import shipped
@@ -31,13 +31,9 @@ def _roots(findings: tuple[Finding, ...]) -> list[str]:
 # Wordings of many releases
 
 
-@pytest.mark.parametrize(
-    ("rule", "text"),
-    [
-        pytest.param(rule, text, id=f"{rule}-{number}")
-        for rule in WORDINGS
-        for number, text in enumerate(WORDINGS[rule])
-    ],
+@over(
+    "rule, text",
+    [(rule, text) for rule in WORDINGS for text in WORDINGS[rule]],
 )
 def test_a_fault_is_known_in_the_words_of_other_releases(rule: str, text: str) -> None:
     assert [finding.rule for finding in _explained(text)][:1] == [rule]
@@ -87,7 +83,7 @@ REASONS = [
         "model.weights-file-broken",
         "safetensors_rust.SafetensorError: Error while deserializing header: header too large",
     ),
-    ("vllm.engine-exception", "AttributeError: 'FooConfig' object has no attribute 'bar'"),
+    ("engine.last-words", "AttributeError: 'FooConfig' object has no attribute 'bar'"),
 ]
 
 
@@ -115,7 +111,7 @@ def _vllm_crash(reason: str, frames: int = 40) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize(("rule", "reason"), REASONS, ids=[rule for rule, _ in REASONS])
+@over("rule, reason", REASONS, ids=[rule for rule, _ in REASONS])
 def test_the_reason_of_a_crash_comes_first_and_the_rest_hangs_beneath(rule: str, reason: str) -> None:
     findings = _explained(_vllm_crash(reason))
     assert findings[0].rule == rule
@@ -210,8 +206,8 @@ def test_waiting_once_is_no_warning_and_waiting_again_is_one() -> None:
 # Capture that stands still
 
 
-@pytest.mark.parametrize(
-    ("text", "at"),
+@over(
+    "text, at",
     [
         ("Capturing batches (bs=64 avail_mem=20.10 GB):   0%|          | 0/18 [00:00<?, ?it/s]", "0 of 18"),
         ("Capture cuda graph begin. avail mem=20.10 GB\n  0%|          | 0/18 [00:00<?, ?it/s]\n", "0 of 18"),
@@ -233,13 +229,13 @@ def test_a_log_that_ends_in_an_unmoved_capture_bar_is_suspected(text: str, at: s
 # Healthy logs are full of words
 
 
-@pytest.mark.parametrize("name", ["vllm_healthy.txt", "sglang_healthy.txt"])
+@over("name", ["vllm_healthy.txt", "sglang_healthy.txt"])
 def test_a_healthy_start_full_of_warnings_raises_none(name: str) -> None:
     findings = _explained((CASES / name).read_text("utf-8"))
     assert [(finding.rule, finding.evidence[0].text) for finding in findings if finding.severity in LOUD] == []
 
 
-@pytest.mark.parametrize("name", ["vllm_healthy.txt", "sglang_healthy.txt"])
+@over("name", ["vllm_healthy.txt", "sglang_healthy.txt"])
 def test_no_line_of_a_healthy_start_is_loud_by_itself(name: str) -> None:
     lines = [line for line in (CASES / name).read_text("utf-8").splitlines() if "0%|" not in line]
     loud = {line: finding.rule for line in lines for finding in _explained(line) if finding.severity in LOUD}

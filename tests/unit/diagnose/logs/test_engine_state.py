@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs.engine_state import (
     EngineLogState,
     Phase,
     advance,
     advance_all,
+    begun,
     phase_of,
     resolve_state,
     wordings,
@@ -45,9 +46,12 @@ VLLM_START = [
         "weights",
         (1, 37),
     ),
-    (CORE + "[default_loader.py:308] Loading weights took 170.58 seconds", LOADING, "weights", None),
+    (CORE + "[default_loader.py:308] Loading weights took 170.58 seconds", LOADING, "compile", None),
     (CORE + "[gpu_model_runner.py:36] Model loading took 29.04 GiB memory and 182.5 seconds", LOADING, "compile", None),
     (CORE + "[backends.py:278] Compiling a graph for compile range (1, 2048) takes 86.12 s", LOADING, "compile", None),
+    (CORE + "[backends.py:310] saved AOT compiled function to /root/.cache/vllm/a/model", LOADING, "compile", None),
+    (CORE + "[monitor.py:53] Initial profiling/warmup run took 2.31 s", LOADING, "kv cache", None),
+    (CORE + "[kv_cache_utils.py:2327] CPU KV cache size: 524,288 tokens", LOADING, "kv cache", None),
     (CORE + "[gpu_worker.py:375] Available KV cache memory: 41.04 GiB", LOADING, "kv cache", None),
     ("[AutoTuner]: Tuning fp4_gemm:  40%|████      | 4/10 [00:01<00:02, 2.1profile/s]", LOADING, "autotune", (4, 10)),
     (
@@ -88,6 +92,7 @@ VLLM_START = [
 SGLANG_START = [
     ("[2026-06-07 12:03:29] server_args=ServerArgs(model_path='org/S', port=30000)", STARTING, "", None),
     ("[2026-06-07 12:03:35 TP0] Init torch distributed begin.", STARTING, "distributed", None),
+    ("[2026-06-07 12:03:35 TP0] Init parallel begin. backend=gloo", STARTING, "distributed", None),
     ("[2026-06-07 12:03:36 TP0] Load weight begin. avail mem=105.20 GB", LOADING, "weights", None),
     ("Multi-thread loading shards:  33% Completed | 1/3 [00:19<00:38, 19.5s/it]", LOADING, "weights", (1, 3)),
     ("[2026-06-07 12:03:56 TP0] Load weight end. elapsed=20.2 s, type=X, avail mem=13 GB", LOADING, "kv cache", None),
@@ -129,7 +134,7 @@ SGLANG_START = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "script"), [(V, VLLM_START), (S, SGLANG_START)], ids=["vllm", "sglang"])
+@over("kind, script", [(V, VLLM_START), (S, SGLANG_START)], ids=["vllm", "sglang"])
 def test_a_start_is_followed_line_by_line(
     kind: EngineKind, script: list[tuple[str, EngineState, str, tuple[int, int] | None]]
 ) -> None:
@@ -150,8 +155,8 @@ def test_what_is_learned_on_the_way() -> None:
     assert (state.statistics.prompt_tokens_per_s, state.statistics.generation_tokens_per_s) == (12.0, 28.8)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
+@over(
+    "kind, text",
     [
         (V, "(EngineCore pid=9) ERROR 05-18 12:00:00 [core.py:1108] EngineCore failed to start."),
         (V, "sparktop: gave up after 900 s: 1 of 2 Ray nodes are missing"),
@@ -162,6 +167,7 @@ def test_what_is_learned_on_the_way() -> None:
             "ERROR 05-18 12:00:00 [core_client.py:668] Engine core proc EngineCore_DP0 died unexpectedly, bye.",
         ),
         (V, "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."),
+        (V, "(APIServer pid=1) ERROR 11-28 [core_client.py:688] [shutdown] MPClient: engine core exited unexpectedly"),
         (V, "ERROR 05-18 12:00:00 [multiproc_executor.py:1] WorkerProc failed to start."),
         (V, "Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor."),
         (V, "vllm: error: unrecognized arguments: --mxfp4-layers moe"),
@@ -179,7 +185,7 @@ def test_a_line_that_says_it_died(kind: EngineKind, text: str) -> None:
     assert not told.failure
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         "",
@@ -201,6 +207,40 @@ def test_a_ready_engine_stays_ready_until_it_starts_again() -> None:
     assert late.state is READY
     again = advance(ready, LogLine(text="INFO 05-18 12:00:00 [a.py:1] vLLM API server version 0.20.0"), V)
     assert (again.state, again.version, again.failure) == (STARTING, "0.20.0", "")
+    assert begun(ready, 7.0) == EngineLogState(state=STARTING, version="0.19.0", moved_wall_s=7.0)
+
+
+API = "(APIServer pid=1) INFO 11-28 00:44:52 "
+
+
+@over(
+    "kind, line, version",
+    [
+        (V, API + "[api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0", "0.32.0"),
+        (V, API + "[api_utils.py:284] vLLM server version 0.32.0, serving model /m", "0.32.0"),
+        (V, "INFO 11-28 07:40:00 [serve.py:224] Launching vLLM (v0.32.0) headless multiproc executor, with", "0.32.0"),
+        (V, API + "[api_utils.py:286] non-default args: {'model_tag': '/m'}", "0.19.0"),
+        (V, "usage: vllm serve [model_tag] [options]", "0.19.0"),
+        (S, "[2026-11-28 01:13:40] server_args=ServerArgs(model_path='/m')", "0.19.0"),
+        (S, "[2026-11-28 01:13:40] server_args={'model_path': '/m'}", "0.19.0"),
+    ],
+)
+def test_what_begins_a_run(kind: EngineKind, line: str, version: str) -> None:
+    over = EngineLogState(state=READY, version="0.19.0", failure="it died", stopping=True)
+    assert advance(over, LogLine(text=line, wall_s=7.0), kind) == begun(replace(over, version=version), 7.0)
+
+
+@over(
+    "line, stops",
+    [
+        (API + "[launcher.py:254] [shutdown] API server: shutdown triggered", True),
+        (API + "[core_client.py:770] [shutdown] MPClient: start timeout=0s", False),
+        (CORE + "[core.py:1454] [shutdown] EngineCore: trigger received signal=SIGTERM", False),
+        (API + "[utils.py:628] [shutdown] Process manager: send sigterm to process EngineCore", False),
+    ],
+)
+def test_of_the_shutdown_lines_one_tells_of_a_stop(line: str, stops: bool) -> None:
+    assert advance(EngineLogState(), LogLine(text=line), V).stopping is stops
 
 
 def test_a_count_that_stands_still_shows_when_it_last_moved() -> None:
@@ -249,8 +289,8 @@ def asked(answer: EndpointState, **changes: object) -> Engine:
     return replace(engine, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("engine", "log", "expected"),
+@over(
+    "engine, log, expected",
     [
         (asked(EndpointState.OK, metrics=METRICS), CAPTURED, READY),
         (asked(EndpointState.OK, metrics=replace(METRICS, running=1.0)), None, SERVING),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs.head import NONE, Head, head_of
 
 CORE = "(EngineCore_DP0 pid=214) "
 
 
-@pytest.mark.parametrize(
-    ("line", "message", "process", "time", "source"),
+@over(
+    "line, message, process, time, source",
     [
         (
             f"{CORE}ERROR 11-20 02:14:03 [core.py:1091] EngineCore encountered a fatal error.",
@@ -44,7 +44,7 @@ def test_the_head_of_each_logger(line: str, message: str, process: str, time: st
     assert head == Head(stop=head.stop, process=process, time=time, source=source)
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         "",

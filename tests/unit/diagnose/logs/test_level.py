@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs.level import Level, level_of
 
 
-@pytest.mark.parametrize(
-    ("text", "level"),
+@over(
+    "text, level",
     [
         ("INFO 05-18 12:00:01 [api_server.py:594] Starting vLLM server", "info"),
         ("(EngineCore_DP0 pid=77) WARNING 10-22 09:33:49 [kv_cache_utils.py:1] careful", "warning"),

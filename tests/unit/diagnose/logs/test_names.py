@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
+from tests.table import over
 
-from sparktop.diagnose.logs.names import PLACEHOLDERS, names_of
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import LogRule, parse, shipped
+from sparktop.diagnose.names import PLACEHOLDERS, names_of, steps_of
 from sparktop.model.engine import Container, Engine, EngineKind
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.engine_log import Feed
@@ -47,15 +47,39 @@ def test_a_step_names_the_container_and_the_model_once_they_are_known() -> None:
     assert "hf download Qwen/Qwen3-30B on both nodes" in known
 
 
-@pytest.mark.parametrize("name", ["a; reboot", "$(reboot)", "-v", "", "x\ny", "a b"])
+@over("name", ["a; reboot", "$(reboot)", "-v", "", "x\ny", "a b"])
 def test_a_name_that_a_shell_reads_more_in_stays_a_placeholder(name: str) -> None:
     assert names_of(replace(ENGINE, container=replace(CONTAINER, name=name)))["container"] == "NAME"
     assert names_of(replace(ENGINE, container=replace(CONTAINER, image=name)))["image"] == "IMAGE"
 
 
-def test_an_engine_without_a_container_or_with_a_folder_for_a_model_has_placeholders() -> None:
-    bare = replace(ENGINE, container=None, argv=("vllm", "serve", "/models/Step-NVFP4"))
-    assert names_of(bare) == PLACEHOLDERS
+def test_a_folder_for_a_model_is_no_name_of_one() -> None:
+    assert names_of(replace(ENGINE, argv=("vllm", "serve", "/models/Step-NVFP4")))["model"] == "ORG/MODEL"
+
+
+def test_steps_fit_an_engine_outside_containers() -> None:
+    """Its log is where its process says, what would run in a container runs as it is, and Docker knows nothing."""
+    bare = replace(ENGINE, key="pid:40", container=None)
+    died = "(APIServer pid=1) ERROR 11-28 01:57:40 [core_client.py:688] [shutdown] MPClient: engine core exited "
+    died += "unexpectedly; starting cleanup"
+    encountered = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)"
+    lines = (LogLine(text="INFO:     Application startup complete."), LogLine(text=died), LogLine(text=encountered))
+
+    def steps(engine: Engine, command: str) -> set[str]:
+        feed = Feed("vllm @ spark1", EngineKind.VLLM, shipped(), now=lambda: 0.0)
+        feed.accept(lines)
+        feed.command = command
+        feed.name(engine)
+        found = feed.facts().findings
+        assert {finding.rule for finding in found} == {"vllm.engine-died", "engine.died-serving"}
+        return {step for finding in found for remedy in finding.remedies for step in remedy.steps}
+
+    inside, outside = steps(ENGINE, ""), steps(bare, "journalctl -u vllm.service")
+    assert "docker logs vllm-qwen36 2>&1 | grep -nE 'Error|Exception' | head" in inside
+    assert "docker inspect -f '{{.State.OOMKilled}}' vllm-qwen36" in inside
+    assert "journalctl -u vllm.service | grep -nE 'Error|Exception' | head" in outside
+    assert not [step for step in outside if "docker" in step]
+    assert steps_of(["docker exec {container} ls -l {path}"], {**names_of(bare), "path": "/m"}) == ("ls -l /m",)
 
 
 def test_what_a_line_says_is_quoted_in_a_command() -> None:
@@ -78,7 +102,7 @@ def test_what_a_line_says_is_quoted_in_a_command() -> None:
     assert finding.title == "/models/a; reboot is closed"
 
 
-@pytest.mark.parametrize("rule", shipped(), ids=lambda rule: rule.id)
+@over("rule", shipped(), ids=lambda rule: rule.id)
 def test_no_step_shows_an_unfilled_slot(rule: LogRule) -> None:
     reader = LogReader((rule,), rule.engine)
     if rule.when == "serving":

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.table import over
 
 from sparktop.diagnose.explain import Explanation
 from sparktop.diagnose.logs.rule import LogRule, parse, shipped
@@ -28,7 +28,7 @@ def explained(text: str) -> tuple[Finding, ...]:
     return explanation.finish()
 
 
-@pytest.mark.parametrize("case", TEXTS["case"], ids=lambda case: case["name"])
+@over("case", TEXTS["case"], ids=lambda case: case["name"])
 def test_the_root_comes_first_and_the_rest_hangs_under_it(case: dict[str, Any]) -> None:
     found = [finding for finding in explained(case["text"]) if finding.severity is not Severity.INFO]
     assert [finding.rule for finding in found if finding.caused_by is None] == case["roots"]
@@ -36,7 +36,7 @@ def test_the_root_comes_first_and_the_rest_hangs_under_it(case: dict[str, Any]) 
     assert found[0].rule == case["roots"][0]
 
 
-@pytest.mark.parametrize("case", TEXTS["healthy"], ids=lambda case: case["name"])
+@over("case", TEXTS["healthy"], ids=lambda case: case["name"])
 def test_healthy_and_unrelated_texts_are_left_alone(case: dict[str, Any]) -> None:
     assert [finding for finding in explained(case["text"]) if finding.severity is not Severity.INFO] == []
 
@@ -56,7 +56,7 @@ def test_a_retried_socket_warning_is_no_missing_peer() -> None:
     assert [finding.rule for finding in explained(given_up + "\n")] == ["dist.peers-missing"]
 
 
-@pytest.mark.parametrize("rule", OURS, ids=[rule.id for rule in OURS])
+@over("rule", OURS, ids=[rule.id for rule in OURS])
 def test_a_rule_is_complete(rule: LogRule) -> None:
     groups = set(re.compile(rule.regex).groupindex)
     assert set(re.findall(r"\{(\w+)\}", rule.title)) <= groups
@@ -67,18 +67,11 @@ def test_a_rule_is_complete(rule: LogRule) -> None:
     assert all(len(word) >= 4 for word in rule.any), "a text so short is in too many lines"
 
 
-@pytest.mark.parametrize("rule", OURS, ids=[rule.id for rule in OURS])
+@over("rule", OURS, ids=[rule.id for rule in OURS])
 def test_a_remedy_names_only_actions_that_exist(rule: LogRule) -> None:
     known = {
-        None,
-        "drop-caches",
-        "safe-restart",
-        "relaunch",
-        "stop-engine",
-        "end-holder",
-        "break-restart-loop",
-        "reboot",
-    }
+        None, "drop-caches", "safe-restart", "relaunch", "stop-engine", "end-holder", "break-restart-loop", "reboot",
+    }  # fmt: skip
     assert {remedy.action for remedy in rule.remedies} <= known
 
 

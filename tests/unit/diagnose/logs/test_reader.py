@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs import reader as reading
 from sparktop.diagnose.logs.reader import LogReader
@@ -101,7 +101,7 @@ def test_unless_and_engine() -> None:
     assert set(_names(_read(rules, ["FAULT"], EngineKind.SGLANG))) == {"fault", "mine"}
 
 
-@pytest.mark.parametrize(("gap", "said"), [(0, True), (2, True), (3, False)])
+@over("gap, said", [(0, True), (2, True), (3, False)])
 def test_near_reaches_so_many_lines_back(gap: int, said: bool) -> None:
     rule = _rule("fault", "FAULT", near="moe", near_lines=3)
     assert bool(_read([rule], ["in moe.py", *["-"] * gap, "FAULT"])) is said
@@ -134,7 +134,7 @@ def test_when() -> None:
     assert _names(_read(rules, [served, "FAULT"])) == ["late"]
 
 
-@pytest.mark.parametrize(
+@over(
     "stop",
     [
         STOPS,
@@ -142,7 +142,7 @@ def test_when() -> None:
         "^C",
         "(APIServer pid=1) INFO:     Shutting down",
         "INFO 01-01 10:00:00 [launcher.py:101] Shutting down FastAPI HTTP server.",
-        "(EngineCore pid=7) INFO 01-01 10:00:00 [core.py:1] [shutdown] EngineCore: trigger received signal=SIGTERM",
+        "(APIServer pid=1) INFO 01-01 10:00:00 [launcher.py:254] [shutdown] API server: shutdown triggered",
         "Subprocess scheduler_0 (pid=31) crashed with exit code -15. Triggering SIGQUIT for cleanup...",
     ],
 )
@@ -152,12 +152,14 @@ def test_after_the_word_to_stop_only_rules_for_that_speak(stop: str) -> None:
     assert set(_names(_read(rules, [stop, STARTS, "FAULT"]))) == {"fault", "teardown"}
 
 
-@pytest.mark.parametrize(
+@over(
     "line",
     [
         "W0101 10:00:00.000000 140 torch/distributed/elastic/api.py:900] Sending process 77 closing signal SIGTERM",
         "(Worker pid=5) ERROR worker died unexpectedly, shutting down executor.",
         "except KeyboardInterrupt's sake",
+        "(EngineCore pid=7) INFO 01-01 10:00:00 [core.py:1] [shutdown] EngineCore: trigger received signal=SIGTERM",
+        "(APIServer pid=1) INFO 01-01 10:00:00 [core_client.py:770] [shutdown] MPClient: start timeout=0s",
         "GET /^Cats",
     ],
 )
@@ -245,6 +247,65 @@ def test_reset_forgets() -> None:
     assert _names(reader.findings("a")) == ["fault"]
     reader.reset()
     assert reader.findings("a") == ()
+
+
+def test_a_run_begins_where_somebody_else_says_so() -> None:
+    reader = LogReader([_rule("fault", "FAULT")])
+    reader.feed(STOPS)
+    reader.feed("FAULT")
+    assert reader.findings("a") == ()
+    reader.begin_run()
+    reader.feed("FAULT")
+    assert _names(reader.findings("a")) == ["fault"]
+
+
+def test_a_rule_may_take_several_lines() -> None:
+    rule = _rule(
+        "field", "errors for", lines=2, regex=r"errors for (?P<where>.+\n.+)\n(?P<said>.+)", title="{where}: {said}"
+    )
+    core = "(EngineCore pid=77) ERROR 05-05 10:00:00 [core.py:1110] "
+    (found,) = _read([rule], [core + "2 errors for Config", core + "field", core + "too large", "FAULT"])
+    assert found.title == "Config field: too large"
+    assert [each.line for each in found.evidence] == [1]
+    assert not _read([rule], ["errors for Config"])
+
+
+def test_a_line_of_source_in_a_traceback_is_no_message() -> None:
+    rule = _rule("fault", "FAULT")
+    for code in ("    raise FooError(FAULT", "(EngineCore pid=7)     return FAULT", "ERROR [a.py:1]     raise FAULT"):
+        assert not _read([rule], [code])
+    assert _read([rule], ["    what was raised: FAULT"])
+
+
+LAST = _rule(
+    "last", "Traceback", title="{who}: {said}", unless="elsewhere", last_words=True, consequence=True, fallback=True
+)
+TRACE = ["Traceback (most recent call last):", '  File "/x/vllm/a.py", line 3, in b', "OSError: none"]
+
+
+@over(
+    "lines, said",
+    [
+        ([STARTS, *TRACE], ["last"]),
+        ([STARTS, SERVES, *TRACE], []),
+        ([STARTS, *TRACE, SERVES], []),
+        ([STARTS, SERVES, "DIED", *TRACE], ["last", "died"]),
+        ([STARTS, *TRACE, "FAULT"], ["fault"]),
+        ([STARTS, SERVES, "[shutdown] API server: shutdown triggered", *TRACE], []),
+        ([STARTS, *TRACE, STARTS, "more"], ["last"]),
+    ],
+)
+def test_the_last_words_are_told_where_no_rule_knows_more(lines: list[str], said: list[str]) -> None:
+    rules = [LAST, _rule("died", "DIED", consequence=True, rank=10), _rule("fault", "FAULT")]
+    assert _names(_read(rules, lines)) == said
+
+
+def test_a_program_that_is_no_engine_is_told_of_as_a_note_once_it_is_over() -> None:
+    reader = LogReader([LAST])
+    reader.feed("error: invalid argument: --x")
+    assert reader.findings("a") == ()
+    (found,) = reader.findings("a", is_over=True)
+    assert (found.severity, found.title) == (Severity.INFO, "The program: invalid argument: --x")
 
 
 def test_findings_are_the_same_object_until_something_new_is_seen() -> None:

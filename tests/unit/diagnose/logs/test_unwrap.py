@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.diagnose.logs.unwrap import Record, unwrap
 
@@ -15,8 +15,8 @@ AT_S = 1746500000.25
 DOCKER = json.dumps({"log": LINE + "\n", "stream": "stderr", "time": "2025-05-06T02:53:20.250000000Z"})
 
 
-@pytest.mark.parametrize(
-    ("text", "record"),
+@over(
+    "text, record",
     [
         (f"vllm-1  | {LINE}", Record(text=LINE, stream="vllm-1")),
         (
@@ -70,7 +70,7 @@ def test_lines_printed_as_one_string_are_lines_again() -> None:
     assert unwrap(r"path C:\new is no line") is None
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         LINE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.kernel_support import ASKS_REBOOT, XID_79, XID_119, log
 from tests.pictures_support import (
     BOOT_S,
@@ -21,6 +20,7 @@ from tests.pictures_support import (
     rules_on,
 )
 from tests.scenario_support import Stage
+from tests.table import over
 
 import sparktop.sim
 from sparktop.model.engine import Engine
@@ -68,8 +68,8 @@ def desk(reading: DesktopReading | None, *lines: Any, **more: Any) -> NodeView:
     return node(desktop=reading, **(options | more))
 
 
-@pytest.mark.parametrize(
-    ("view", "expected"),
+@over(
+    "view, expected",
     [
         (desk(silent()), C),
         (desk(silent(3.1)), S),
@@ -124,14 +124,8 @@ def test_every_row_of_field_report_000_is_in_what_it_says() -> None:
     sample = desk(silent()).sample
     assert sample is not None
     argv = (
-        "vllm",
-        "serve",
-        "Qwen/Qwen3.6-35B-A3B-FP8",
-        "--performance-mode",
-        "throughput",
-        "--optimization-level",
-        "3",
-    )
+        "vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--performance-mode", "throughput", "--optimization-level", "3",
+    )  # fmt: skip
     (finding,) = claims(RULES, picture(desk(silent(), engines=(engine(argv=argv),))))
     assert "pid 3849) runs but hasn't answered on its session bus for 41 s" in finding.explanation
     assert "load 1.60, 53.0 GiB available, GPU 0 % at 11 W" in finding.explanation
@@ -173,8 +167,8 @@ def test_remedies_come_in_order_with_what_each_loses() -> None:
 ON_PATH = ("vllm", "serve", "m/Qwen3-30B-A3B", "--performance-mode=throughput")
 
 
-@pytest.mark.parametrize(
-    ("one", "words"),
+@over(
+    "one, words",
     [
         (engine(argv=ON_PATH, model="m/Qwen3-30B-A3B"), "--moe-backend triton"),
         (engine(argv=(*ON_PATH, "--quantization", "fp8")), "--moe-backend marlin"),

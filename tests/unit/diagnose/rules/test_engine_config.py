@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import engine, node, picture
+from tests.table import over
 
 from sparktop.diagnose.lint.user_rules import parse
 from sparktop.diagnose.rule import LiveRule
@@ -50,7 +50,7 @@ def test_a_variable_is_judged_by_the_version_that_runs() -> None:
     assert "variable-without-effect" not in found(replace(one, version="0.19.0"))
 
 
-@pytest.mark.parametrize(("available_gib", "severity"), [(40.0, Severity.INFO), (6.0, Severity.WARNING)])
+@over("available_gib, severity", [(40.0, Severity.INFO), (6.0, Severity.WARNING)])
 def test_a_large_share_of_memory_is_a_warning_only_while_memory_is_short(
     available_gib: float, severity: Severity
 ) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.pictures_support import WALL_S, claims, container, engine, idle_node, only, picture, rules_on
+from tests.pictures_support import WALL_S, claims, container, engine, idle_node, link, only, picture, rules_on
+from tests.table import over
 
 from sparktop.diagnose.ended_by import known_ending
 from sparktop.documents.engine_table import engine_rows, state_cell
@@ -14,7 +15,7 @@ from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import Engine, EngineState, LogFacts, Served
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
-from sparktop.model.fleet import FleetState, Intervention
+from sparktop.model.fleet import FleetState, Intervention, LinkState
 from sparktop.model.guard import GuardPhase, GuardState
 
 SERVED = Served(wall_s=WALL_S - 42.0, requests=2)
@@ -43,7 +44,7 @@ def fleet(*engines: Engine, **more: Any) -> FleetState:
     return picture(idle_node(engines=engines), **more)
 
 
-@pytest.mark.parametrize("code", [0, 1, 130, 137, 139, 143])
+@over("code", [0, 1, 130, 137, 139, 143])
 def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> None:
     found = only(said(ended(code), interventions=(stop(),)))
     assert (found.rule, found.severity, found.title) == (
@@ -53,8 +54,8 @@ def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> Non
     assert found.since_wall_s == pytest.approx(WALL_S - 40.0, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    ("by", "words"),
+@over(
+    "by, words",
     [
         (stop(), "stopped by you (40 s ago)"),
         (stop(who="ada@desk"), "stopped by ada@desk (40 s ago)"),
@@ -103,7 +104,7 @@ def test_a_run_that_goes_on_is_a_note_and_one_that_failed_an_alarm() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@over(
     "other",
     [
         stop(node="spark2"),
@@ -163,6 +164,27 @@ def test_an_engine_that_ended_with_the_machine_is_down_since_the_reboot() -> Non
     assert found.title == "vllm-qwen36 is down since your reboot; it had 2 requests"
 
 
+def test_what_a_panic_ended_is_down_since_the_reboot_however_late_docker_says_so() -> None:
+    """Docker 26 after a panic: exit code 255, stamped 142 s after the boot; the machine took long to start it."""
+    late = ended(255)
+    assert late.container is not None
+    late = replace(late, container=replace(late.container, started_wall_s=WALL_S - 500.0))
+    (node,) = fleet(late).nodes
+    assert node.sample is not None
+    young = replace(node, sample=replace(node.sample, boot_s=182.0))
+    found = only(claims(rules_on("restart", "engine"), picture(young)))
+    assert (found.rule, found.title) == ("engine.down", "vllm-qwen36 is down since the reboot; it had 2 requests")
+    assert known_ending(young, late, picture(young)) == "down since the reboot (40 s ago)"
+
+
+def test_an_end_that_docker_tells_before_the_first_sample_of_a_new_boot_waits_for_that() -> None:
+    (node,) = fleet(ended(255)).nodes
+    assert node.sample is not None
+    before = replace(node.sample, wall_s=node.sample.wall_s - 300.0)
+    assert not claims(rules_on("restart", "engine"), picture(replace(node, sample=before, link=link(LinkState.LOST))))
+    assert claims(rules_on("restart", "engine"), picture(replace(node, sample=before)))
+
+
 def test_what_failed_before_our_reboot_is_not_down_since_the_reboot() -> None:
     (node,) = fleet(ended(1, ago_s=100.0, served=replace(SERVED, wall_s=WALL_S - 101))).nodes
     assert node.sample is not None
@@ -174,8 +196,8 @@ def test_what_failed_before_our_reboot_is_not_down_since_the_reboot() -> None:
     assert found.rule == "engine.down", "of another's reboot nobody knows when it began"
 
 
-@pytest.mark.parametrize(
-    ("began_ago_s", "up_s", "title"),
+@over(
+    "began_ago_s, up_s, title",
     [
         (60.0, 20.0, "vllm-qwen36 is down since your reboot; it had 2 requests"),
         (60.0, 4 * 86400.0, "vllm-qwen36 is down since your reboot; it had 2 requests"),
@@ -205,10 +227,34 @@ def test_a_kill_of_ours_has_a_known_sender() -> None:
 def test_what_a_running_engine_replaces_is_not_missed() -> None:
     again = engine(container=container(container_id="a" * 64))
     assert not said(ended(137), again), "of the same name"
-    renamed = engine("vllm-new", container=container("vllm-new"))
-    assert not said(ended(137), renamed), "with the same model"
-    other = engine("tiny", container=container("tiny"), model="tiny")
-    assert only(said(ended(137), replace(other, endpoint=None))).subject == "vllm-qwen36"
+    renamed = replace(engine("vllm-new", container=container("vllm-new")), endpoint=None)
+    assert not said(ended(137), replace(renamed, uptime_s=30.0)), "with the same model, started after the end"
+    for other in (renamed, replace(renamed, model="tiny", uptime_s=30.0)):
+        assert only(said(ended(137), other)).subject == "vllm-qwen36", "a replica; another model"
+
+
+DIED = LogFacts(failure="EngineDeadError: EngineCore encountered an issue", has_served=True)
+REASON = Finding(rule="vllm.engine-died", severity=Severity.CRITICAL, title="its core died")
+
+
+@over(
+    "log, rule",
+    [
+        (DIED, "restart.failed"),
+        (replace(DIED, is_stopping=True, findings=(REASON,)), "restart.failed"),
+        (replace(DIED, is_stopping=True), "engine.down"),
+        (replace(DIED, failure=""), "engine.down"),
+    ],
+    ids=["died", "died, then shut down", "told to stop: its core's end is part of that", "nothing logged"],
+)
+def test_of_an_exit_with_0_the_log_decides(log: LogFacts, rule: str) -> None:
+    over = replace(ended(0), log=log)
+    found = only(one for one in said(over) if one.rule != REASON.rule)
+    assert (found.rule, found.severity) == (rule, Severity.CRITICAL)
+    assert "2 requests" in found.title
+    (row,) = engine_rows(fleet(over))
+    assert state_cell(row).plain.startswith("✖" if rule == "restart.failed" else "–")
+    assert found.caused_by == (REASON.rule if log.findings else None)
 
 
 def test_a_container_that_a_relaunch_set_aside_is_the_engine_it_was() -> None:
@@ -236,7 +282,7 @@ def test_the_remedy_of_what_it_was_stopped_for_stays_offered() -> None:
     assert len(only(said(ended(137), interventions=(stop(),), findings=(old,))).remedies) == 1
 
 
-@pytest.mark.parametrize("is_gone", [False, True])
+@over("is_gone", [False, True])
 def test_the_remedy_of_a_lesser_problem_stands_behind_the_start(is_gone: bool) -> None:
     monitor = replace(EAGER, title="Switch Ray's memory monitor off", change=Change(environment={"RAY": "0"}))
     settings = replace(SPIKE, rule="config.ray-memory-monitor", severity=Severity.WARNING, remedies=(monitor,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import WALL_S, claims, container, engine, facts, idle_node, node, picture, process, rules_on
+from tests.table import over
 
 from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import KernelEvent, Severity
@@ -30,6 +30,9 @@ def ended(code: int = 137, *, ago_s: float = 20.0, log: LogFacts | None = None, 
     )
 
 
+DEAD = LogFacts(failure="engine core exited unexpectedly")
+
+
 def said(fleet: FleetState) -> list[Finding]:
     return claims(rules_on("restart"), fleet)
 
@@ -50,8 +53,8 @@ def kill(ago_s: float = 21.0, **more: Any) -> KernelEvent:
     return replace(made, **more)
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(), []),
         (picture(idle_node()), []),
@@ -68,13 +71,22 @@ def test_how_an_engine_ended(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
 
-def test_137_beside_the_kernels_kill_is_confirmed_and_follows_from_it() -> None:
-    (found,) = said(picture(idle_node(engines=(ended(),), kernel_events=(kill(),))))
+@over(
+    "engine, event",
+    [
+        (ended(), kill()),
+        (ended(0, oom_killed=True, log=DEAD), kill()),
+        (ended(0, log=DEAD), kill(container_id=container().container_id)),
+    ],
+    ids=["137", "vLLM ends its server with 0", "Docker saw no kill"],
+)
+def test_an_end_beside_the_kernels_kill_is_confirmed_and_follows_from_it(engine: Engine, event: KernelEvent) -> None:
+    (found,) = said(picture(idle_node(engines=(engine,), kernel_events=(event,))))
     assert (found.confidence, found.caused_by) == (Confidence.CONFIRMED, "kernel.oom-kill")
     assert "VLLM::EngineCor" in found.explanation
 
 
-@pytest.mark.parametrize(
+@over(
     "event", [kill(ago_s=600), kill(container_id="9" * 64), kill(kind="xid")], ids=["long ago", "another's", "no kill"]
 )
 def test_a_kill_that_does_not_fit_proves_nothing(event: KernelEvent) -> None:
@@ -84,9 +96,7 @@ def test_a_kill_that_does_not_fit_proves_nothing(event: KernelEvent) -> None:
     assert "another sender is likelier" in found.explanation  # 116 GiB stayed available
 
 
-@pytest.mark.parametrize(
-    ("ran_s", "lowest"), [(10.0, "90.0"), (50.0, "2.0"), (None, "2.0")], ids=["a run since", "a run then", "any run"]
-)
+@over("ran_s, lowest", [(10.0, "90.0"), (50.0, "2.0"), (None, "2.0")], ids=["a run since", "a run then", "any run"])
 def test_the_memory_beside_an_end_is_that_of_its_run(ran_s: float | None, lowest: str) -> None:
     """2 GiB were available 40 s before the end, and 1 GiB 10 s after it."""
     box = {} if ran_s is None else {"started_wall_s": WALL_S - 20.0 - ran_s}
@@ -111,8 +121,8 @@ def loading(**more: Any) -> Engine:
     )
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(node(engines=(engine(container=container(status="restarting", restart_count=2)),))), ["restart.loop"]),
         (
@@ -132,8 +142,8 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(node(engines=(loading(),), available_gib=[(-40, 44), (-30, 44), (0, 100)])), ["restart.too-soon"]),
         (
@@ -185,8 +195,8 @@ def test_started_too_soon(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
 
-@pytest.mark.parametrize(
-    ("policy", "unit", "expected"),
+@over(
+    "policy, unit, expected",
     [
         ("unless-stopped", Unit(name="vllm-qwen36.service", restart="always"), ["restart.policies-fight"]),
         ("no", Unit(name="vllm-qwen36.service", restart="always"), []),

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from tests.pictures_support import WALL_S, claims, container, engine, link, node, picture, rules_on
+from tests.pictures_support import WALL_S, claims, container, engine, link, node, picture, process, rules_on
+from tests.table import over
 
+from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.rule import parse
-from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind, EngineState, LogFacts, Progress
+from sparktop.diagnose.rules.engine import progress
+from sparktop.model.engine import (
+    Endpoint,
+    EndpointState,
+    Engine,
+    EngineKind,
+    EngineRates,
+    EngineState,
+    LogFacts,
+    Progress,
+)
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, LinkState
@@ -19,27 +30,52 @@ from sparktop.observe.engine_log import Feed
 RULES = rules_on("engine")
 
 
+STOPPED = process(77352, "VLLM::EngineCor", state="T")
+
+
 def rules(fleet: FleetState) -> list[str]:
     return [finding.rule for rule in RULES for finding in rule.check(fleet)]
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(), []),
         (picture(node(power_w=15.0, engines=(engine(stuck_s=42.0),))), ["engine.no-tokens"]),
         (picture(node(power_w=15.0, engines=(engine(stuck_s=8.0),))), []),
         (picture(node(power_w=92.0, engines=(engine(stuck_s=42.0),))), []),
         (picture(node(power_w=92.0, engines=(engine(stuck_s=240.0),))), ["engine.no-tokens"]),
+        (picture(node(power_w=92.0, engines=(engine(stuck_s=42.0),), processes=(STOPPED,))), ["engine.no-tokens"]),
         (picture(node(power_w=12.0, util=0.0, engines=(engine(running=0, stuck_s=900.0),))), []),
         (picture(node(util=None, engines=(engine(stuck_s=42.0),))), ["engine.no-tokens"]),
         (picture(node(link=link(LinkState.LOST), power_w=15.0, engines=(engine(stuck_s=42.0),))), []),
         (picture(node(engines=(engine(stuck_s=42.0, has_metrics=False),))), []),
     ],
-    ids=["decode", "held", "a moment", "long prefill", "too long a prefill", "idle", "no GPU", "lost", "no figures"],
+    ids=[
+        "decode",
+        "held",
+        "a moment",
+        "long prefill",
+        "too long a prefill",
+        "stopped by a signal",
+        "idle",
+        "no GPU",
+        "lost",
+        "no figures",
+    ],
 )
 def test_requests_held(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
+
+
+@over("stuck_s, severity", [(42.0, Severity.WARNING), (61.0, Severity.CRITICAL)])
+def test_requests_held_for_a_minute_are_told_before_what_a_setting_costs(stuck_s: float, severity: Severity) -> None:
+    (held,) = claims(RULES, picture(node(power_w=15.0, engines=(engine(stuck_s=stuck_s),), processes=(STOPPED,))))
+    costs = Finding(rule="config.enforce-eager", severity=Severity.WARNING, title="slow", engine="vllm-qwen36")
+    assert held.severity is severity
+    assert ordered((costs, held), before=(costs.key,))[0] is held
+    assert "77352" in held.remedies[0].steps[0]
+    assert any("VLLM::EngineCor" in one.text for one in held.evidence)
 
 
 def full(ratio: float = 0.997, waiting: float = 9.0, **more: Any) -> Engine:
@@ -48,24 +84,24 @@ def full(ratio: float = 0.997, waiting: float = 9.0, **more: Any) -> Engine:
     return replace(made, metrics=replace(made.metrics, kv_cache_ratio=ratio))
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(node(engines=(full(),))), ["engine.kv-cache-full"]),
         (picture(node(engines=(full(0.93),))), []),
         (picture(node(engines=(full(waiting=0),))), []),
+        (picture(node(engines=(full(0.57, rates=EngineRates(preemptions_per_min=8.0)),))), ["engine.kv-cache-full"]),
+        (picture(node(engines=(full(0.57, rates=EngineRates(preemptions_per_min=1.0)),))), []),
         (picture(node(link=link(LinkState.LOST), engines=(full(),))), []),
         (picture(node(engines=(engine(has_metrics=False),))), []),
     ],
-    ids=["full", "nearly full", "nobody waits", "lost", "no figures"],
+    ids=["full", "nearly full", "nobody waits", "evicts", "evicted one", "lost", "no figures"],
 )
 def test_a_kv_cache_that_requests_wait_for(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
 
-@pytest.mark.parametrize(
-    ("has_metrics", "expected"), [(True, ["engine.kv-cache-full"]), (False, ["vllm.kv-cache-full"])]
-)
+@over("has_metrics, expected", [(True, ["engine.kv-cache-full"]), (False, ["vllm.kv-cache-full"])])
 def test_a_full_kv_cache_is_told_once(has_metrics: bool, expected: list[str]) -> None:
     told = Finding(rule="vllm.kv-cache-full", severity=Severity.INFO, title="The KV cache is full", subject="?")
     serving = full(log=LogFacts(findings=(told,)))
@@ -80,8 +116,8 @@ def loading(still_s: float = 400.0, **more: Any) -> Engine:
     return engine(has_metrics=False, state=EngineState.LOADING, log=log, progress=progress, **more)
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(node(util=0.0, power_w=12.0, cpu_busy_percent=2.0, engines=(loading(),))), ["engine.load-stalled"]),
         (picture(node(util=0.0, power_w=12.0, cpu_busy_percent=2.0, engines=(loading(60),))), []),
@@ -105,23 +141,13 @@ def test_a_server_that_does_not_answer_any_more() -> None:
 REASON = Finding(rule="vllm.torch-oom", severity=Severity.CRITICAL, title="out of memory", subject="?")
 
 
-@pytest.mark.parametrize(("ago_s", "expected"), [(30.0, ["vllm.torch-oom"]), (3600.0, [])])
+@over("ago_s, expected", [(30.0, ["vllm.torch-oom"]), (3600.0, [])])
 def test_what_the_log_told_stands_while_the_end_is_recent(ago_s: float, expected: list[str]) -> None:
     over = engine(state=EngineState.EXITED, exited_wall_s=WALL_S - ago_s, log=LogFacts(findings=(REASON,)))
     fleet = picture(node(engines=(over,)))
     assert rules(fleet) == expected
     for finding in claims(RULES, fleet):
         assert (finding.nodes, finding.subject) == (("spark1",), "vllm-qwen36")
-
-
-def test_what_the_run_before_told_is_over_once_another_has_begun() -> None:
-    """Its own log may be read some seconds later; one that Docker restarts tells on what ended the run before."""
-    told = replace(REASON, since_wall_s=WALL_S - 150)
-    begun = container(started_wall_s=WALL_S - 5)
-    loads = engine(state=EngineState.STARTING, container=begun, log=LogFacts(findings=(told,)))
-    assert rules(picture(node(engines=(loads,)))) == []
-    loops = replace(loads, container=replace(begun, restart_count=4))
-    assert rules(picture(node(engines=(loops,)))) == ["vllm.torch-oom"]
 
 
 def test_what_the_log_told_is_over_with_its_node_s_boot() -> None:
@@ -131,6 +157,45 @@ def test_what_the_log_told_is_over_with_its_node_s_boot() -> None:
     rebooted = replace(view, sample=replace(view.sample, boot_s=60.0))
     assert rules(picture(rebooted)) == ["engine.down"]
     assert rules(picture(view)) == ["vllm.torch-oom"]
+
+
+def told(rule: str, *ago_s: float, severity: Severity = Severity.WARNING, **more: Any) -> Finding:
+    evidence = tuple(Evidence(source="log", text="a line", wall_s=WALL_S - one) for one in ago_s)
+    return Finding(rule=rule, severity=severity, title=rule, evidence=evidence, **more)
+
+
+@over(
+    "lines_s, expected",
+    [((3000.0, 30.0), [Severity.INFO]), ((30.0,), []), ((3000.0, 700.0), [])],
+    ids=["goes on", "once", "no longer"],
+)
+def test_what_clients_do_wrong_is_a_note_while_they_do(lines_s: tuple[float, ...], expected: list[Severity]) -> None:
+    log = LogFacts(findings=(told("serving.request-404", *lines_s),))
+    assert [one.severity for one in claims(RULES, picture(node(engines=(engine(log=log),))))] == expected
+
+
+def test_one_failure_is_one_finding() -> None:
+    cause = told("vllm.kv-no-memory", 9.0, severity=Severity.CRITICAL)
+    start = told("vllm.start-exception", 8.0, severity=Severity.CRITICAL, caused_by=cause.rule)
+    died = told("vllm.engine-died", 7.0, severity=Severity.CRITICAL, caused_by=start.rule)
+    first, second = told("a.a", 6.0, caused_by="a.b"), told("a.b", 5.0, caused_by="a.a")
+    log = LogFacts(findings=(cause, start, died, first, second))
+    found = claims(RULES, picture(node(engines=(engine(log=log),))))
+    assert [one.rule for one in found] == ["vllm.kv-no-memory", "a.a", "a.b"]
+    assert [one.wall_s for one in found[0].evidence] == [WALL_S - 9, WALL_S - 8, WALL_S - 7]
+
+
+@over(
+    "is_gone, has_served, expected",
+    [(True, False, Severity.WARNING), (False, False, Severity.CRITICAL), (True, True, Severity.CRITICAL)],
+)
+def test_a_removed_container_that_never_served_is_no_critical(
+    is_gone: bool, has_served: bool, expected: Severity
+) -> None:
+    log = LogFacts(findings=(REASON,), has_served=has_served)
+    box = container(is_gone=is_gone)
+    over = engine(state=EngineState.EXITED, container=box, exited_wall_s=WALL_S - 60, log=log)
+    assert [one.severity for one in claims(progress.LOGS, picture(node(engines=(over,))))] == [expected]
 
 
 RULE = """
@@ -173,7 +238,7 @@ def test_a_feed_finds_with_the_place_of_the_line_and_without_its_secret() -> Non
     (seen,) = found.evidence
     assert (seen.source, seen.line, seen.wall_s) == ("vllm-a @ spark1", 2, WALL_S + 1)
     assert "hf_abc" not in seen.text
-    feed.forget()
+    feed.begin(WALL_S + 60)
     assert feed.facts() == LogFacts(last_line_wall_s=WALL_S + 1)
 
 

@@ -21,6 +21,7 @@ from tests.pictures_support import (
     picture,
     rules_on,
 )
+from tests.table import over
 
 from sparktop.diagnose.rules.gpu import capture, power, spin
 from sparktop.engines.cuda_graphs import flag_without_graphs
@@ -241,7 +242,7 @@ QUIET_SPINS = {
 }
 
 
-@pytest.mark.parametrize("fleet", QUIET_SPINS.values(), ids=QUIET_SPINS.keys())
+@over("fleet", QUIET_SPINS.values(), ids=QUIET_SPINS.keys())
 def test_no_spin_is_seen_in(fleet: FleetState) -> None:
     assert not list(spin_deadlock(fleet))
 
@@ -253,8 +254,8 @@ def test_its_finding_keeps_its_key_from_suspicion_to_certainty() -> None:
     assert early.key == late.key
 
 
-@pytest.mark.parametrize(
-    ("version", "flag"),
+@over(
+    "version, flag",
     [
         ("0.5.12", "--disable-cuda-graph"),
         ("0.5.23", "--cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"),
@@ -322,7 +323,7 @@ QUIET_CAPTURES = {
 }
 
 
-@pytest.mark.parametrize("fleet", QUIET_CAPTURES.values(), ids=QUIET_CAPTURES.keys())
+@over("fleet", QUIET_CAPTURES.values(), ids=QUIET_CAPTURES.keys())
 def test_no_capture_is_stuck_in(fleet: FleetState) -> None:
     assert not list(capture_stuck(fleet))
 
@@ -362,7 +363,7 @@ def test_no_wedge_is_seen_in(view: NodeView) -> None:
     assert not list(power_wedge(picture(view)))
 
 
-@pytest.mark.parametrize("reason", ["software thermal", "hardware thermal"])
+@over("reason", ["software thermal", "hardware thermal"])
 def test_heat_is_named_where_the_driver_names_it(reason: str) -> None:
     found = only(thermal(picture(node(throttle=(reason,), power_w=61.0, sm_mhz=1650.0))))
     assert "sudo nvidia-smi -lgc 300,1400 " in found.remedies[1].steps[0], "it stays while the clock wavers"
@@ -372,7 +373,7 @@ def test_heat_is_named_where_the_driver_names_it(reason: str) -> None:
     assert reason in found.explanation
 
 
-@pytest.mark.parametrize("reasons", [(), ("software power cap",), ("application clocks",)])
+@over("reasons", [(), ("software power cap",), ("application clocks",)])
 def test_no_heat_is_seen_in(reasons: tuple[str, ...]) -> None:
     assert not list(thermal(picture(node(throttle=reasons))))
 

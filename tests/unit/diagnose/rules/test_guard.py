@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.pictures_support import GIB, WALL_S, container, engine, node, picture
+from tests.table import over
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
@@ -66,7 +66,7 @@ def test_without_dockers_answer_it_says_so() -> None:
     assert "hasn't answered yet" in findings(after(replace(FIRED, answered_s=None)))["guard.fired"].title
 
 
-@pytest.mark.parametrize(
+@over(
     "view",
     [
         after(None),

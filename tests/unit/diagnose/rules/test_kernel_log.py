@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.kernel_support import (
     ASKS_NOTHING,
     ASKS_REBOOT,
@@ -40,6 +39,7 @@ from tests.pictures_support import (
     process,
     rules_on,
 )
+from tests.table import over
 
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
@@ -65,8 +65,8 @@ DOWN = network(interfaces=(Interface(name="enp1s0f0np0", is_up=False),))
 C, W, I = Severity.CRITICAL, Severity.WARNING, Severity.INFO  # noqa: E741
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(), []),
         (one(log(XID_43)), [("xid-43", C)]),
@@ -104,8 +104,8 @@ def test_how_long_it_holds(fleet: FleetState, expected: list[tuple[str, Severity
     assert all(WALL_S - 60 * HOUR_S < (finding.since_wall_s or 0) <= WALL_S for finding in claims(RULES, fleet))
 
 
-@pytest.mark.parametrize(
-    ("count", "available_gib", "severity"),
+@over(
+    "count, available_gib, severity",
     [
         (1, 4.0, I),
         (5, 30.0, W),
@@ -127,7 +127,7 @@ def test_refused_allocations_by_number_and_by_what_is_left(
     assert told(one(log(NO_MEMORY, ago_s=HOUR_S), available_gib=4.0)) == []
 
 
-@pytest.mark.parametrize(("available_gib", "severity"), [(110.0, I), (12.0, C)])
+@over("available_gib, severity", [(110.0, I), (12.0, C)])
 def test_refusals_are_over_a_minute_later_where_memory_is_to_spare(available_gib: float, severity: Severity) -> None:
     (finding,) = claims(RULES, one(log(*[NO_MEMORY] * 12, every_s=0.5, ago_s=80), available_gib=available_gib))
     assert finding.severity is severity
@@ -149,6 +149,15 @@ def test_an_engine_is_named_by_its_process() -> None:
     table = (process(91, "python3", container_id=box.container_id),)
     (finding,) = claims(RULES, one(log(event), engines=(engine(), other), processes=table))
     assert "python3 in vllm-other" in finding.title
+
+
+@over("container_id, is_named", [("", True), (container().container_id, True), ("9" * 64, False)])
+def test_a_kill_in_a_container_is_that_container_s_or_nobody_s(container_id: str, is_named: bool) -> None:
+    """Both were removed since, and an engine of the same kind serves."""
+    killed = {"pid": 4, "process": "VLLM::EngineCor", "container_id": container_id or None}
+    events = tuple(replace(event, **killed) for event in log(KILL))
+    (finding,) = claims(RULES, one(events))
+    assert ("vllm-qwen36" in finding.title) is is_named
 
 
 def test_what_follows_hangs_under_its_cause_and_history_causes_nothing() -> None:
@@ -179,8 +188,8 @@ def test_an_oom_kill_says_who_holds_the_most() -> None:
     assert quiet.rule == "kernel.oom-kill"
 
 
-@pytest.mark.parametrize(
-    ("state", "restarts", "severity"),
+@over(
+    "state, restarts, severity",
     [
         (EngineState.SERVING, 0, I),
         (EngineState.LOADING, 0, C),
@@ -196,9 +205,11 @@ def test_an_oom_kill_is_history_once_the_engine_in_its_place_serves(
     now = engine(
         "vllm-a", state=state, started_boot_s=BOOT_S - 100, container=container("vllm-a", restart_count=restarts)
     )
-    events = tuple(replace(event, container_id=aside.container_id) for event in log(KILL, ago_s=300))
-    (finding,) = claims(RULES, one(events, engines=(killed, now)))
-    assert finding.severity is severity
+    box = {"container_id": aside.container_id, "container": "vllm-a"}  # as a picture names one that was set aside
+    events = tuple(replace(event, **box) for event in log(KILL, ago_s=300))
+    for engines in ((killed, now), (now,)):
+        (finding,) = claims(RULES, one(events, engines=engines))
+        assert finding.severity is severity
     (alone,) = claims(RULES, one(events, engines=(killed,)))
     assert alone.severity is C, "nothing took its place"
 

@@ -24,6 +24,7 @@ from tests.pictures_support import (
     process,
     rules_on,
 )
+from tests.table import over
 
 from sparktop.diagnose.rules.memory import held, low, starvation
 from sparktop.model.engine import Engine, EngineState, LogFacts
@@ -131,7 +132,7 @@ LOUD_FALLS = {
 }
 
 
-@pytest.mark.parametrize("view", LOUD_FALLS.values(), ids=LOUD_FALLS.keys())
+@over("view", LOUD_FALLS.values(), ids=LOUD_FALLS.keys())
 def test_the_end_of_a_load_excuses_nothing_else(view: NodeView) -> None:
     assert only(falling(picture(view)))
 
@@ -167,7 +168,7 @@ QUIET_FALLS = {
 }
 
 
-@pytest.mark.parametrize("fleet", QUIET_FALLS.values(), ids=QUIET_FALLS.keys())
+@over("fleet", QUIET_FALLS.values(), ids=QUIET_FALLS.keys())
 def test_no_fall_is_seen_in(fleet: FleetState) -> None:
     assert not list(falling(fleet))
 
@@ -221,6 +222,12 @@ def test_a_host_that_stops_answering_after_a_fall_is_starved() -> None:
     assert "0.4 GiB available" in found.explanation
 
 
+def test_a_host_that_was_gone_may_be_booting() -> None:
+    """Seen after a panic: its sshd took connections before it answered."""
+    booting = replace(STARVED, was_gone=True)
+    assert only(starved(picture(node(available_gib=0.4, link=booting, age_s=200.0)))).confidence is Confidence.SUSPECTED
+
+
 def test_without_a_trajectory_it_is_suspected() -> None:
     found = only(starved(picture(node(link=STARVED, age_s=12.0))))
     assert found.confidence is Confidence.SUSPECTED
@@ -244,9 +251,7 @@ def test_no_host_is_starved_in(view: NodeView) -> None:
 # Low, pressure, swap
 
 
-@pytest.mark.parametrize(
-    ("available", "severity"), [(2.0, Severity.CRITICAL), (6.0, Severity.WARNING), (12.0, None), (110.0, None)]
-)
+@over("available, severity", [(2.0, Severity.CRITICAL), (6.0, Severity.WARNING), (12.0, None), (110.0, None)])
 def test_low_is_measured_in_available_memory(available: float, severity: Severity | None) -> None:
     found = list(low.low.check(picture(node(available_gib=available))))
     assert [each.severity for each in found] == ([severity] if severity else [])
@@ -280,8 +285,8 @@ FREED_A_MINUTE_AGO = [(-90.0, 3.0), (-60.0, 108.0), (-30.0, 108.0), (0.0, 108.0)
 JUST_FREED = [(-60.0, 3.0), (-6.0, 3.0), (-2.0, 108.0), (0.0, 108.0)]
 
 
-@pytest.mark.parametrize(
-    ("more", "fires"),
+@over(
+    "more, fires",
     [
         ({"psi_full": 34.0}, True),
         ({"swap_bytes_per_s": 180e6}, True),
@@ -299,8 +304,8 @@ def test_pressure_is_stalls_or_a_swap_storm(more: dict[str, Any], fires: bool) -
     assert bool(list(low.pressure.check(picture(node(**more))))) is fires
 
 
-@pytest.mark.parametrize(
-    ("view", "severity"),
+@over(
+    "view, severity",
     [
         (node(swap_gib=0.4), None),
         (node(swap_gib=3.1), Severity.INFO),
@@ -359,7 +364,7 @@ def test_a_dozen_gib_is_a_warning_until_the_wait_is_over() -> None:
     assert only(held_after_exit(picture(old))).severity is Severity.CRITICAL
 
 
-@pytest.mark.parametrize("baseline", [None, Baseline(), replace(NORMAL, is_earlier_boot=True)])
+@over("baseline", [None, Baseline(), replace(NORMAL, is_earlier_boot=True)])
 def test_without_this_boot_s_figure_it_is_suspected(baseline: Baseline | None) -> None:
     found = only(held_after_exit(picture(after(74.0, 90.0, baseline=baseline))))
     assert found.confidence is Confidence.SUSPECTED
@@ -367,7 +372,7 @@ def test_without_this_boot_s_figure_it_is_suspected(baseline: Baseline | None) -
     assert found.settles
 
 
-@pytest.mark.parametrize("baseline", [Baseline(), replace(NORMAL, is_earlier_boot=True)])
+@over("baseline", [Baseline(), replace(NORMAL, is_earlier_boot=True)])
 def test_what_was_accounted_for_while_the_engine_ran_confirms_it(baseline: Baseline) -> None:
     watched = replace(baseline, least_unaccounted_bytes=gib(2.0))
     found = only(held_after_exit(picture(after(74.0, 90.0, baseline=watched))))
@@ -381,7 +386,7 @@ def test_a_console_that_came_after_the_loss_only_suspects_it() -> None:
     assert only(held_after_exit(picture(after(74.0, 90.0, baseline=late)))).confidence is Confidence.SUSPECTED
 
 
-@pytest.mark.parametrize(("first_ago_s", "second_ago_s"), [(90.0, 20.0), (4000.0, 3000.0)], ids=["soon", "an hour on"])
+@over("first_ago_s, second_ago_s", [(90.0, 20.0), (4000.0, 3000.0)], ids=["soon", "an hour on"])
 def test_what_is_told_as_lost_stays_with_the_engine_that_lost_it(first_ago_s: float, second_ago_s: float) -> None:
     """Another one that ends meanwhile, as it finds too little memory, lost nothing."""
     first = replace(ended(first_ago_s), name="first")
@@ -406,6 +411,8 @@ def test_a_living_process_is_named() -> None:
     assert found.severity is Severity.WARNING
     assert "pid 8123" in found.title
     assert found.remedies[0].action == "end-holder"
+    # It has just ended: that memory stood still while it lived says nothing of what comes back now.
+    assert not list(held_after_exit(replace(picture(after(74.0, 90.0)), findings=(found,))))
 
 
 def test_so_is_a_process_whose_container_has_ended() -> None:
@@ -447,7 +454,7 @@ QUIET_EXITS = {
 }
 
 
-@pytest.mark.parametrize("fleet", QUIET_EXITS.values(), ids=QUIET_EXITS.keys())
+@over("fleet", QUIET_EXITS.values(), ids=QUIET_EXITS.keys())
 def test_nothing_is_held_after_an_exit_in(fleet: FleetState) -> None:
     assert not list(held_after_exit(fleet))
 

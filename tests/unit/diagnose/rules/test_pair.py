@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import NOW_S, gib, link, memory, node, process
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import (
     RULES,
     bare,
@@ -36,7 +36,7 @@ BARE = picture(bare(1), bare(2))
 LOADING = picture(spark(1, engines=(loading(0),)), spark(2, engines=(loading(1),)))
 
 
-@pytest.mark.parametrize(
+@over(
     "fleet",
     [
         PAIR,
@@ -74,8 +74,8 @@ def test_every_finding_says_what_to_do_and_is_listed() -> None:
 # --- software
 
 
-@pytest.mark.parametrize(
-    ("rule", "fact", "values", "severity"),
+@over(
+    "rule, fact, values, severity",
     [
         ("driver-differs", "driver_version", ("580.142", "580.159.03"), Severity.WARNING),
         ("kernel-differs", "kernel", ("6.17.0-1026-nvidia", "6.14.0-1015-nvidia"), Severity.WARNING),
@@ -153,8 +153,8 @@ def test_versions_apart() -> None:
     assert found(picture(spark(1), spark(2, engines=(rank(1, version=None),)))) == {}
 
 
-@pytest.mark.parametrize(
-    ("variable", "other", "fires"),
+@over(
+    "variable, other, fires",
     [
         ("VLLM_NVFP4_GEMM_BACKEND=marlin", "VLLM_NVFP4_GEMM_BACKEND=cutlass", True),
         ("NCCL_PROTO=LL", "", True),
@@ -181,8 +181,8 @@ def test_variables_apart(variable: str, other: str, fires: bool) -> None:
         assert {evidence.source for evidence in finding.evidence} == {"big-rank0 @ spark1", "big-rank1 @ spark2"}
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "fires"),
+@over(
+    "first, second, fires",
     [
         (["--enforce-eager"], [], True),
         (["--kv-cache-dtype", "auto"], [], True),
@@ -194,7 +194,7 @@ def test_variables_apart(variable: str, other: str, fires: bool) -> None:
         (["--compilation-config", '{"cudagraph_mode":"NONE"}'], [], True),
         (["--served-model-name", "x"], [], False),
         (["--gpu-memory-utilization", "0.80"], ["--gpu-memory-utilization", "0.75"], False),
-        (["--tp=2"], ["-tp", "2"], False),
+        (["--tensor-parallel-size=2"], ["-tp", "2"], False),
     ],
 )
 def test_flags_apart(first: list[str], second: list[str], fires: bool) -> None:
@@ -212,8 +212,8 @@ def unequal(first: Any, second: Any, **more: Any) -> FleetState:
     return picture(bare(1, available_gib=first, **more), bare(2, available_gib=second, **more))
 
 
-@pytest.mark.parametrize(
-    ("fleet", "poorer"),
+@over(
+    "fleet, poorer",
     [
         (unequal(107.0, 100.0), "spark2"),
         (unequal(90.0, 107.0), "spark1"),
@@ -280,7 +280,7 @@ def test_while_it_loads_what_there_was_before_counts() -> None:
     assert found(fleet(falling, slower, uptime_s=5000.0)) == {}, "the histories don't reach back so far"
 
 
-@pytest.mark.parametrize(("second_gib", "severity"), [(100.0, Severity.WARNING), (90.0, Severity.CRITICAL)])
+@over("second_gib, severity", [(100.0, Severity.WARNING), (90.0, Severity.CRITICAL)])
 def test_sglang_loads_with_a_tenth_less_and_refuses_more(second_gib: float, severity: Severity) -> None:
     first, second = ([(-900.0, size), (-120.0, size), (0.0, 40.0)] for size in (107.0, second_gib))
     fleet = picture(
@@ -300,8 +300,8 @@ def test_memory_that_was_leaked_is_the_cause_where_it_is_known() -> None:
 # --- a rank that ends
 
 
-@pytest.mark.parametrize(
-    ("fleet", "dead_node"),
+@over(
+    "fleet, dead_node",
     [
         (picture(spark(1), spark(2, engines=(dead(1),))), "spark2"),
         (picture(spark(1, engines=(dead(0),)), spark(2)), "spark1"),
@@ -364,8 +364,8 @@ def of_a_user(number: int, uid: int = 1000, **said: Any) -> NodeView:
     return spark(number, facts=made, processes=(row,))
 
 
-@pytest.mark.parametrize(
-    ("node_2", "fires"),
+@over(
+    "node_2, fires",
     [
         (of_a_user(2), True),
         (of_a_user(2, is_lingering=True), False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import (
     ENV,
     SERVE,
@@ -102,8 +102,8 @@ def flowing(tokens_per_s: float, first: float | None, second: float | None, **mo
     return picture(spark(1, engines=(head,), rdma_bytes_per_s=first, **more), spark(2, rdma_bytes_per_s=second, **more))
 
 
-@pytest.mark.parametrize(
-    ("fleet", "fires"),
+@over(
+    "fleet, fires",
     [
         (flowing(28.0, 0.0, 0.0), True),
         (flowing(28.0, 900.0, 1200.0), True),
@@ -140,8 +140,8 @@ def test_nccls_own_word_for_it() -> None:
 # --- NCCL_IB_HCA
 
 
-@pytest.mark.parametrize(
-    ("value", "up", "severity"),
+@over(
+    "value, up, severity",
     [
         ("rocep1s0f0,roceP2p1s0f0", True, None),
         ("rocep1s0f0", True, None),
@@ -189,8 +189,8 @@ def test_nothing_pins_the_devices() -> None:
 # --- NCCL_IB_GID_INDEX: 3 on one card, 5 on the next
 
 
-@pytest.mark.parametrize(
-    ("index", "up", "severity"),
+@over(
+    "index, up, severity",
     [
         ("5", False, None),
         ("3", False, Severity.CRITICAL),
@@ -222,8 +222,8 @@ def test_a_gid_table_that_was_not_read_proves_nothing() -> None:
 # --- interfaces and addresses
 
 
-@pytest.mark.parametrize(
-    ("pair", "words"),
+@over(
+    "pair, words",
     [
         ("NCCL_SOCKET_IFNAME=enp1s0f0np0", None),
         ("NCCL_SOCKET_IFNAME=enp1s0f0", None),
@@ -268,8 +268,8 @@ def test_a_network_without_the_peer() -> None:
     assert finding.settles
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
+@over(
+    "address, words",
     [
         ("10.0.0.1", None), ("192.168.20.21", None), ("spark1.local", None), ("0.0.0.0", None),
         ("10.0.0.2", "doesn't have it"), ("127.0.0.1", "only itself"),
@@ -296,8 +296,8 @@ def test_inside_a_bridged_container_interfaces_have_other_names() -> None:
 # --- what the containers were given
 
 
-@pytest.mark.parametrize(
-    ("mode", "fires"),
+@over(
+    "mode, fires",
     [("host", False), ("bridge", True), ("default", True), ("llm_default", True), ("container:ab", False)],
 )
 def test_the_containers_network(mode: str, fires: bool) -> None:
@@ -308,8 +308,8 @@ def test_the_containers_network(mode: str, fires: bool) -> None:
 GIVEN: dict[str, Any] = {"is_privileged": False, "devices": ("/dev/infiniband",), "ulimits": ("memlock=-1:-1",)}
 
 
-@pytest.mark.parametrize(
-    ("held", "flow", "rules"),
+@over(
+    "held, flow, rules",
     [
         ({"is_privileged": True, "ulimits": ()}, 0.0, set()),
         (GIVEN, 0.0, set()),

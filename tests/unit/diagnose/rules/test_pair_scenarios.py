@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from tests.scenario_support import Stage
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import RULES
 
 from sparktop.model.event import Severity
@@ -50,7 +51,7 @@ def played(name: str) -> tuple[Stage, dict[str, list[float]]]:
     return stage, firing
 
 
-@pytest.mark.parametrize(("name", "rule", "begins_s", "within_s", "remedy_s", "gone_s"), COURSES)
+@over("name, rule, begins_s, within_s, remedy_s, gone_s", COURSES)
 def test_a_course(
     name: str, rule: str, begins_s: float, within_s: float, remedy_s: float | None, gone_s: float
 ) -> None:
@@ -68,7 +69,7 @@ def test_every_rule_is_played() -> None:
     assert {rule for _, rule, *_ in COURSES} | NOT_PLAYED == {rule.card.id.removeprefix("cluster.") for rule in RULES}
 
 
-@pytest.mark.parametrize("name", sorted({name for name, *_ in COURSES}))
+@over("name", sorted({name for name, *_ in COURSES}))
 def test_nothing_else_is_shown(name: str) -> None:
     stage, firing = played(name)
     assert set(firing) == {rule for scenario, rule, *_ in COURSES if scenario == name}, stage.alarms()
@@ -78,6 +79,7 @@ def test_nothing_else_is_shown(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["healthy", "spin-deadlock", "memory-spike", "desktop-freeze", "power-wedge", "link-loss"]
 )
+@pytest.mark.slow
 def test_pairs_and_single_nodes_with_other_troubles_are_not_accused(name: str) -> None:
     stage = Stage(name, rules=RULES).run(180)
     assert [one.finding.rule for one in stage.shown if one.finding.severity is not Severity.INFO] == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import BOOT_S, GIB, claims, facts, idle_node, link, memory, node, picture, rules_on
+from tests.table import over
 
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
@@ -38,8 +38,8 @@ NVML_DIFFERS = "NVIDIA driver and library versions differ, as after an update: r
 OTHER_GPU = GpuReading(boot_s=BOOT_S, gpus=(Gpu(name="NVIDIA RTX PRO 6000", power_w=90.0),))
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
+@over(
+    "fleet, expected",
     [
         (picture(), []),
         (picture(idle_node()), []),
@@ -106,8 +106,8 @@ def at_clock(name: str, ahead_s: float) -> NodeView:
     return replace(view, sample=replace(view.sample, wall_s=view.sample.wall_s + ahead_s))
 
 
-@pytest.mark.parametrize(
-    ("ahead_s", "nodes"),
+@over(
+    "ahead_s, nodes",
     [
         ((0.0, 0.0), []),
         ((250.0, -250.0), []),

@@ -15,6 +15,7 @@ from tests.cutoff_support import BOX, NEW, NEW_ID, OLD, OLD_ID, STAMP, launch, w
 from tests.operate_support import Stage, plan, step
 from tests.pictures_support import container, link, node, picture
 from tests.plain_text import unclean
+from tests.table import over
 
 from sparktop.clock import ManualClock
 from sparktop.engines.labels import LAUNCH
@@ -451,7 +452,7 @@ async def test_a_way_back_with_a_secret_in_it_is_not_kept(tmp_path: Path) -> Non
     assert "docker start vllm-old" in run.hint
 
 
-@pytest.mark.parametrize(
+@over(
     "act",
     [
         Remote(operations=(Signal(pid=7, started_ticks=1),)),
@@ -464,7 +465,7 @@ def test_what_means_something_else_another_day_is_not_kept(act: Any) -> None:
     assert plan_codec.encoded_steps((step("x", act),), Masker()) is None
 
 
-@pytest.mark.parametrize(
+@over(
     "data",
     [
         None,
@@ -477,8 +478,8 @@ def test_what_is_no_way_back_is_none(data: object) -> None:
     assert plan_codec.decoded_steps(data) == ()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@over(
+    "key, value",
     [
         ("do", {"local": "Remote"}),
         ("do", {"local": "AwaitMemory", "target_bytes": "5"}),

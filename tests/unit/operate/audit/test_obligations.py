@@ -46,13 +46,15 @@ def restart(**more: Any) -> Plan:
     return plan(*steps, back=back, **{"action": "safe-restart", "title": "Safe restart of old on spark1", **more})
 
 
-async def ended(tmp_path: Path, made: Plan, run_id: str, *states: StepState, end: RunState) -> list[dict[str, Any]]:
+async def ended(
+    tmp_path: Path, made: Plan, run_id: str, *states: StepState, end: RunState, has_touched: bool = True
+) -> list[dict[str, Any]]:
     """The audit after one more run, with the states of its first steps."""
     stage = Stage(tmp_path)
     record = Record(new_run(run_id, made), context=stage.means, changed=lambda run: None)
     await record.intent({})
     for index, state in enumerate(states):
-        record.step_ended(index, StepResult(state=state))
+        record.step_ended(index, StepResult(state=state, has_touched=has_touched))
     record.update(state=end)
     await record.end()
     return entries(stage.audit_path)[0]
@@ -85,6 +87,12 @@ async def test_a_run_that_failed_owes_as_one_that_was_cut_off(tmp_path: Path) ->
     audit = await ended(tmp_path, restart(), "run-1", StepState.DONE, StepState.DONE, end=RunState.FAILED)
     debt = owed(audit).containers[OLD_ID]
     assert (debt.policy, debt.was_running) == ("on-failure", True)
+
+
+async def test_a_step_that_failed_before_it_changed_anything_owes_nothing(tmp_path: Path) -> None:
+    states = (StepState.FAILED,)
+    audit = await ended(tmp_path, restart(), "run-1", *states, end=RunState.FAILED, has_touched=False)
+    assert not owed(audit).containers
 
 
 async def test_the_next_run_that_is_done_settles_it_and_one_that_fails_does_not(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.table import over
 
 from sparktop.errors import UsageError
 from sparktop.model.change import Change
@@ -30,7 +31,7 @@ def relaunch(**more: Any) -> Request:
     return Request(action="relaunch", nodes=("spark1",), target="vllm", change=Change(**more))
 
 
-@pytest.mark.parametrize(
+@over(
     "request_",
     [
         relaunch(),
@@ -65,7 +66,7 @@ def test_a_variable_that_has_no_value_here_is_named() -> None:
         whole_request(relaunch(), words, {})
 
 
-@pytest.mark.parametrize(
+@over(
     "request_",
     [
         relaunch(flags={"--api-key": SECRET}),
@@ -112,7 +113,7 @@ def test_a_recipe_of_ones_own_is_kept_by_its_file(tmp_path: Path, monkeypatch: p
         whole_request(request, words, {})
 
 
-@pytest.mark.parametrize("words", [{}, {"order": None}, {"order": {"recipe": 3}}, {"change": [1]}, {"order": [1]}])
+@over("words", [{}, {"order": None}, {"order": {"recipe": 3}}, {"change": [1]}, {"order": [1]}])
 def test_nonsense_in_the_audit_is_no_request(words: Any) -> None:
     assert whole_request(relaunch(), words, {}) is None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.operate.container.lifecycle import policy_command, policy_word
 from sparktop.operate.relaunch.compose_override import _policy
 
 
-@pytest.mark.parametrize(
-    ("policy", "word"),
+@over(
+    "policy, word",
     [
         ({"Name": "on-failure", "MaximumRetryCount": 5}, "on-failure:5"),
         ({"Name": "on-failure", "MaximumRetryCount": 0}, "on-failure"),

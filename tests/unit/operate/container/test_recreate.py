@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.cmdline.container_body import docker_run, secret_names
 from sparktop.operate.container.recreate import CannotRecreate, anonymous_volumes, recreation
@@ -52,8 +53,8 @@ def test_it_is_made_from_the_image_itself_where_its_name_may_mean_another() -> N
     assert body(inspect(), image_name="org/image:tag")["Image"] == "org/image:tag"
 
 
-@pytest.mark.parametrize(
-    ("config", "host", "hostname"),
+@over(
+    "config, host, hostname",
     [
         ({}, {}, ""),
         ({"Hostname": "engine"}, {}, "engine"),
@@ -74,8 +75,8 @@ def test_nulls_and_empty_lists_stay_what_they_are() -> None:
     assert body(inspect(host={"MemorySwappiness": -1}))["HostConfig"]["MemorySwappiness"] is None
 
 
-@pytest.mark.parametrize(
-    ("entrypoint", "image", "made"),
+@over(
+    "entrypoint, image, made",
     [
         (None, {"Entrypoint": ["/image.sh"]}, [""]),
         ([], {"Entrypoint": ["/image.sh"]}, [""]),
@@ -110,7 +111,7 @@ def test_networks_keep_what_was_asked_for() -> None:
     assert made.connects == (("other", {"EndpointConfig": {"Aliases": ["second"]}}),)
 
 
-@pytest.mark.parametrize("mode", ["host", "none", "container:" + "d" * 64])
+@over("mode", ["host", "none", "container:" + "d" * 64])
 def test_no_network_of_its_own(mode: str) -> None:
     made = recreation(inspect(host={"NetworkMode": mode}, networks={mode: {"NetworkID": "x", "Aliases": ["y"]}}))
     assert made.body["NetworkingConfig"] == {"EndpointsConfig": {}}
@@ -119,9 +120,7 @@ def test_no_network_of_its_own(mode: str) -> None:
         assert made.body["ExposedPorts"] is None
 
 
-@pytest.mark.parametrize(
-    ("old", "name"), [("bridge", "bridge"), ("default", "bridge"), ("", "bridge"), ("mine", "mine"), ("n7", "mine")]
-)
+@over("old, name", [("bridge", "bridge"), ("default", "bridge"), ("", "bridge"), ("mine", "mine"), ("n7", "mine")])
 def test_another_network_leaves_the_one_before_and_keeps_the_rest(old: str, name: str) -> None:
     networks = {name: {"NetworkID": "n7", "Aliases": ["engine"]}, "other": {"NetworkID": "n8", "Aliases": ["second"]}}
     made = recreation(inspect(host={"NetworkMode": old}, networks=networks), options={"NetworkMode": "new"})
@@ -158,8 +157,8 @@ def test_anonymous_volumes_are_named() -> None:
     assert any("go with the old container" in note for note in kept.notes)
 
 
-@pytest.mark.parametrize(
-    ("before", "change", "after"),
+@over(
+    "before, change, after",
     [
         ({"ShmSize": 1}, {"ShmSize": 2}, {"ShmSize": 2}),
         ({"ShmSize": 1}, {"ShmSize": None}, {}),
@@ -185,7 +184,7 @@ def test_options(before: dict[str, Any], change: dict[str, Any], after: dict[str
         assert made.get(name) == after.get(name)
 
 
-@pytest.mark.parametrize("options", [{"Shm": 1}, {"ShmSize": "1g"}, {"Init": 1}, {"Ulimits": {}}, {"ShmSize": True}])
+@over("options", [{"Shm": 1}, {"ShmSize": "1g"}, {"Init": 1}, {"Ulimits": {}}, {"ShmSize": True}])
 def test_options_that_docker_would_ignore_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(CannotRecreate):
         recreation(inspect(), options=options)
@@ -252,8 +251,8 @@ def test_secrets_are_named_and_not_told() -> None:
     assert secret_names(raw["Config"]["Env"]) == ("HF_TOKEN",)
 
 
-@pytest.mark.parametrize(
-    ("request_", "word"),
+@over(
+    "request_, word",
     [
         ({"Count": -1, "Capabilities": [["gpu"]]}, "--gpus=all"),
         ({"Count": 2, "Capabilities": [["gpu"]]}, "--gpus=count=2"),
@@ -268,8 +267,8 @@ def test_gpus(request_: dict[str, Any], word: str) -> None:
     assert word in shlex.split(line)
 
 
-@pytest.mark.parametrize(
-    ("bindings", "words"),
+@over(
+    "bindings, words",
     [
         ({"8000/tcp": [{"HostIp": "", "HostPort": "80"}]}, ["--publish=80:8000/tcp"]),
         ({"8000/tcp": [{"HostIp": "::1", "HostPort": "80"}]}, ["--publish=[::1]:80:8000/tcp"]),

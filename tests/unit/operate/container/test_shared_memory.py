@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import pictures_support as made
+from tests.table import over
 
 from sparktop.model.engine import Containers
 from sparktop.operate.container.shared_memory import FOLDER, NAMES, REMOVE, ask, others_there, parse
@@ -24,20 +25,13 @@ def test_rows_that_are_engines_files_are_taken_largest_first() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@over(
     "row",
     [
-        "12\t0\t5\tplasma-store",
-        "12\t0\t5\tpsm_0a1b2c3d/../x",
-        "12\t0\t5\tpsm_0a1b2c3d ",
-        "x\t0\t5\tpsm_0a1b2c3d",
-        "12\t0\tpsm_0a1b2c3d",
-        "12\t0\t5\t../../etc/passwd",
-        "12\t0\t5\t-rf",
-        "\x1b[2J",
-        "",
+        "12\t0\t5\tplasma-store", "12\t0\t5\tpsm_0a1b2c3d/../x", "12\t0\t5\tpsm_0a1b2c3d ", "x\t0\t5\tpsm_0a1b2c3d",
+        "12\t0\tpsm_0a1b2c3d", "12\t0\t5\t../../etc/passwd", "12\t0\t5\t-rf", "\x1b[2J", "",
     ],
-)
+)  # fmt: skip
 def test_other_rows_are_left_out(row: str) -> None:
     assert parse(row) == ()
 

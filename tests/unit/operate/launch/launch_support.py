@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from tests import pictures_support as made
@@ -48,6 +49,7 @@ CONFIG = {
 }
 
 
+@cache
 def recipe(name: str) -> Recipe:
     """A shipped one; its file's place is another on each machine."""
     return replace(shelf.recipe(name), path=f"recipes/{name}.yaml")

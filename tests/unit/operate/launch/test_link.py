@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import idle_node, picture
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric as network
 
 from sparktop.model.fleet import FleetState
@@ -100,7 +100,7 @@ def test_without_rdma_the_fastest_wired_network_is_taken() -> None:
     one, other = both(pair(plain(1), plain(2)))
     assert (one.interface, one.ip, other.ip) == ("enP7s7", "10.8.0.1", "10.8.0.2")
     assert one.hcas == ()
-    assert one.problems == ("spark1 has no RDMA devices",)
+    assert ["spark1" in one and "RDMA" in one for one in one.problems] == [True]
     assert one.gid_index is None
     assert one.gid_reason
 
@@ -124,7 +124,7 @@ def test_a_twin_without_an_address_is_told_and_left_out() -> None:
     assert other.hcas == ("rocep1s0f0",)
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "nonsense", "10.0.0.1/24/7", "::1/64"])
+@over("text", ["10.0.0.1", "nonsense", "10.0.0.1/24/7", "::1/64"])
 def test_addresses_that_are_none_are_passed_over(text: str) -> None:
     odd = replace(
         network(1),
@@ -136,7 +136,7 @@ def test_addresses_that_are_none_are_passed_over(text: str) -> None:
 def test_an_address_that_both_have_joins_nothing() -> None:
     one, _ = both(pair(network(1), network(1)))
     assert one.ip == ""
-    assert "no IPv4 addresses in one network" in one.problems[0]
+    assert "no IPv4 addresses" in one.problems[0]
     assert "rocep1s0f0" in one.problems[0]
 
 
@@ -203,6 +203,6 @@ def test_a_device_with_a_name_that_is_none_reaches_no_command() -> None:
     assert one.hcas == ()
 
 
-@pytest.mark.parametrize("text", [None, 7, "", "x:y\n", "/sys/class/infiniband/a/ports/1/gids/1:zz\n"])
+@over("text", [None, 7, "", "x:y\n", "/sys/class/infiniband/a/ports/1/gids/1:zz\n"])
 def test_what_is_no_table_has_no_entries(text: object) -> None:
     assert parse_gids(text) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.table import over
 from tests.unit.operate.launch.launch_support import GIB, Sparks, recipe
 
 from sparktop.cmdline import engine_argv as flags
@@ -136,8 +136,8 @@ def test_another_draft_of_the_operator_s_is_followed() -> None:
     assert back.steps[0].id == "make"
 
 
-@pytest.mark.parametrize(
-    ("hub", "said"),
+@over(
+    "hub, said",
     [({"status": 404, "files": []}, f"the hub has no {DRAFT} (HTTP 404)"), ({**HUB, "gated": "manual"}, "is gated")],
 )
 def test_a_draft_that_can_t_be_had_refuses_the_launch(hub: dict[str, Any], said: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests import recipe_support as recipes
+from tests.table import over
 
 from sparktop.model.survey import Answer, Ask, Survey
 from sparktop.operate.container import inspected
@@ -30,8 +30,8 @@ def running_one(policy: str, **row: Any) -> tuple[Rendered, Survey]:
     return rendered, Survey(answers=answers)
 
 
-@pytest.mark.parametrize(
-    ("policy", "wanted", "is_told"),
+@over(
+    "policy, wanted, is_told",
     [
         ("no", ALWAYS, True),
         ("", ALWAYS, True),

@@ -9,6 +9,7 @@ import pytest
 from tests.pictures_support import GIB, container, engine, gib, link, node, picture
 from tests.plan_golden import compare_plan
 from tests.planner_support import plan_of
+from tests.table import over
 
 from sparktop.clock import ManualClock
 from sparktop.model.engine import EngineState
@@ -66,7 +67,7 @@ def test_it_orders_one_container_and_nothing_else() -> None:
     assert (plan.risk, len(plan.steps), plan.steps[0].node) == (Risk.DISRUPTIVE, 1, "spark1")
     assert "vllm-qwen36 < 4.0 GiB, or 2 s from empty" in plan.steps[0].title
     assert "SIGKILL" in plan.warnings[0]
-    assert "when this console closes" in plan.effect
+    assert "console closes" in plan.effect
     assert guard.asks(request(), picture(node()), Survey()) == (AskPrivileges(node="spark1"),)
 
 
@@ -86,7 +87,7 @@ def test_while_it_loads_only_the_floor_counts() -> None:
     assert any("may kill it" in warning for warning in plan.warnings)
 
 
-@pytest.mark.parametrize(("available_gib", "floor_gib"), [(27.0, 4.0), (4.4, 2.2), (116.0, 4.0)])
+@over("available_gib, floor_gib", [(27.0, 4.0), (4.4, 2.2), (116.0, 4.0)])
 def test_the_floor_is_computed_for_the_machine(available_gib: float, floor_gib: float) -> None:
     plan = planned(request(), picture(node(available_gib=available_gib)))
     assert order_of(plan).floor_bytes == pytest.approx(gib(floor_gib), rel=0.01)
@@ -101,8 +102,8 @@ def test_a_small_machine_has_a_small_floor() -> None:
     assert guard.default_floor_bytes(512 * GIB) == int(512 * GIB * 0.03)
 
 
-@pytest.mark.parametrize(
-    ("asked", "view", "known", "words"),
+@over(
+    "asked, view, known, words",
     [
         (request(floor_gib="27.5"), node(), survey(), "27.0 GiB available now"),
         (request(floor_gib="x"), node(), survey(), "takes a number from"),
@@ -167,8 +168,8 @@ ARMED = GuardState(phase=GuardPhase.ARMED, container_id=BOX.container_id, contai
 FIRED = replace(ARMED, phase=GuardPhase.FIRED, available_bytes=3 * GIB, detail="3.0 GiB were available")
 
 
-@pytest.mark.parametrize(
-    ("order", "before", "now", "verdict"),
+@over(
+    "order, before, now, verdict",
     [
         (ORDER, None, None, WaitVerdict.WAITING),
         (ORDER, None, ARMED, WaitVerdict.MET),
@@ -233,9 +234,7 @@ def test_a_new_probe_is_told_again() -> None:
     assert len(wire.told) == 3
 
 
-@pytest.mark.parametrize(
-    "state", [FIRED, replace(FIRED, phase=GuardPhase.FAILED), replace(ARMED, phase=GuardPhase.DISARMED)]
-)
+@over("state", [FIRED, replace(FIRED, phase=GuardPhase.FAILED), replace(ARMED, phase=GuardPhase.DISARMED)])
 def test_one_that_has_acted_or_is_off_is_not_armed_again(state: GuardState) -> None:
     guarding, wire, clock = kept()
     guarding.tell("spark1", guard_orders.order_words(ORDER))

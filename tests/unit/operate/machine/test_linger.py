@@ -56,6 +56,6 @@ def test_refused(facts: dict[str, Any], reason: str) -> None:
 
 
 def test_root_by_password_or_not_at_all() -> None:
-    assert "will ask for spark's password" in warned(planned(linger, ask(), picture(node())))
+    assert "spark's password" in warned(planned(linger, ask(), picture(node())))
     none = Privileges(user="spark", sudo="missing")
     assert "needs root" in refused(planned(linger, ask(), picture(node()), privileges=none))

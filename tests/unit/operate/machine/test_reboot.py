@@ -6,9 +6,9 @@ import subprocess
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.pictures_support import NOW_S, container, engine, facts, gib, gpu, idle_node, link, node, picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operations, planned, refused, step, warned
 
 from sparktop.model.engine import Engine
@@ -64,7 +64,7 @@ def test_other_containers_that_docker_leaves_down_are_named() -> None:
         )
     )  # fmt: skip
     with_others = replace(view, containers=replace(view.containers, containers=(*view.containers.containers, *others)))
-    assert "Docker doesn't start open-webui and litellm at boot: start them afterwards." in warned(made(with_others))
+    assert "open-webui and litellm" in warned(made(with_others))
     assert "Docker doesn't start" not in warned(made(view))
 
 
@@ -74,7 +74,7 @@ def test_what_ran_before_runs_again_at_its_end() -> None:
     assert ids(plan)[2:] == ["back", "start-vllm-qwen36", "ready-vllm-qwen36", "serving-vllm-qwen36"]
     (call,) = operations(plan, "start-vllm-qwen36")
     assert call.path == f"/containers/{container().container_id}/start"
-    assert plan.effect.endswith("The run ends when vllm-qwen36 serves again.")
+    assert plan.effect.endswith("vllm-qwen36 serves again.")
     for lost in (container(auto_remove=True), container(argv=("sleep", "infinity")), None):
         assert ids(made(node("spark1", engines=(engine(container=lost),)))) == ["evidence", "reboot", "back"]
 
@@ -96,8 +96,8 @@ def test_a_machine_that_has_rebooted_is_not_rebooted_again() -> None:
     assert asked("-r") == 0, "an id is data, whatever it begins with"
 
 
-@pytest.mark.parametrize(
-    ("one", "said"),
+@over(
+    "one, said",
     [
         (engine(), "It comes back by itself (unless-stopped)"),
         (engine(container=container(restart_policy="always")), "It comes back by itself (always)"),
@@ -120,8 +120,8 @@ def test_what_comes_back_by_itself(one: Engine, said: str) -> None:
 def test_who_is_there_and_who_asks_it_not_to() -> None:
     plan = made(idle_node("spark1"))
     text = warned(plan)
-    assert "no engine runs there" in plan.effect
-    assert "Logged in: spark from 192.168.0.9 since 2026-11-21 03:10." in text
+    assert "no engine" in plan.effect
+    assert "spark from 192.168.0.9" in text
     assert "Inhibits shutdown: PackageKit" in text
     assert "sleep" not in text
 
@@ -129,7 +129,7 @@ def test_who_is_there_and_who_asks_it_not_to() -> None:
 def test_what_cannot_be_asked_is_said() -> None:
     plan = planned(reboot, ask(), picture(idle_node("spark1")), privileges=SPARK)
     text = warned(plan)
-    assert "Who is logged in could not be asked: no such program." in text
+    assert "no such program" in text
     assert "NOPASSWD: /usr/bin/systemctl reboot" in text
 
 
@@ -137,11 +137,11 @@ def test_the_other_rank_hangs() -> None:
     split = engine(argv=("vllm", "serve", "m", "--tensor-parallel-size", "2"))
     worker = engine("vllm-worker", argv=("vllm", "serve", "m", "--nnodes", "2"), has_metrics=False, endpoint=None)
     text = warned(made(node("spark1", engines=(split,)), node("spark2", engines=(worker,))))
-    assert "vllm-worker on spark2 is a rank of the same engine" in text
+    assert "vllm-worker on spark2" in text
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
+@over(
+    "more, said",
     [
         ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": False}, "the GPU would be gone afterwards"),
         ({"kernel_next": "7.0.0-1-nvidia", "kernel_next_has_driver": True}, "another kernel: 7.0.0-1-nvidia"),
@@ -154,7 +154,7 @@ def test_what_the_next_boot_takes(more: dict[str, Any], said: str) -> None:
 
 def test_it_is_refused_without_root_and_without_a_boot_id() -> None:
     assert "no sudo" in refused(made(node("spark1"), privileges=Privileges(user="spark", sudo="missing")))
-    assert "has not reported its boot id" in refused(made(replace(node("spark1"), facts=None)))
+    assert "boot id" in refused(made(replace(node("spark1"), facts=None)))
 
 
 def test_watching_alone_does_nothing_to_it() -> None:
@@ -199,9 +199,10 @@ def after_boot(boot_s: float = 70.0, **more: Any) -> NodeView:
 
 def test_the_wait_tells_how_long_it_took_and_what_differs() -> None:
     before = idle_node("spark1")
-    assert judged(before, before).detail == "still up, 112 s after the order"
+    assert judged(before, before).detail.startswith("still up, 112 s")
     gone = replace(before, link=link(LinkState.LOST, reason="connection refused"))
-    assert judged(before, gone).detail == "not back 112 s after the order; last try: connection refused"
+    assert judged(before, gone).detail.startswith("not back 112 s")
+    assert judged(before, gone).detail.endswith("connection refused")
     back = judged(before, after_boot(driver_version="580.159.03"))
     assert back.verdict is WaitVerdict.MET
     assert back.detail.startswith("back 112 s after the order; driver 580.159.03, was 580.142; kernel")

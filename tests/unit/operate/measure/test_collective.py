@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.bringup_support import PING
 from tests.pictures_support import engine, picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.operate.machine.machine_support import ids, refused
 from tests.unit.operate.measure.test_link import TOOLS, idle
 
@@ -29,8 +30,8 @@ def log(name: str) -> str:
     return (LOGS / f"{name}.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "gbps", "transport", "counted"),
+@over(
+    "name, gbps, transport, counted",
     [
         ("rdma", 187.4, "IB", 101.0),
         ("slow", 24.2, "IB", 101.0),
@@ -45,8 +46,8 @@ def test_a_result_is_read_with_its_witnesses(name: str, gbps: float, transport: 
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
+@over(
+    "name, problem",
     [
         ("no-torch", "ModuleNotFoundError: No module named 'torch'"),
         ("memlock", "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory"),
@@ -130,8 +131,8 @@ def test_what_an_earlier_measurement_left_is_removed_by_its_id() -> None:
     assert ids(plan)[0] == "clear@spark2"
 
 
-@pytest.mark.parametrize(
-    ("views", "docker", "options", "reason"),
+@over(
+    "views, docker, options, reason",
     [
         ((idle(engines=(engine("vllm-a", running=0.0),)), idle("spark2")), {}, {}, "vllm-a is loaded on spark1"),
         ((idle(available_gib=5.0), idle("spark2")), {}, {}, "spark1 has 5.0 GiB available"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.bringup_support import PING, view
 from tests.pictures_support import engine, gib, gpu, picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric
 from tests.unit.operate.machine.machine_support import ids, planned, refused
 
@@ -66,8 +66,8 @@ def gpu_of(*processes: GpuProcess, utilisation: float | None = 0.0) -> NodeView:
     return idle(gpu=reading)
 
 
-@pytest.mark.parametrize(
-    ("first", "reason"),
+@over(
+    "first, reason",
     [
         (busy(running=3.0, waiting=1.0), "vllm-a on spark1 holds 4 requests"),
         (busy(has_metrics=False), "whether vllm-a on spark1 holds requests is not known"),
@@ -93,8 +93,8 @@ def test_an_idle_engine_is_in_the_way_of_a_loaded_gpu_alone() -> None:
     assert busy_reason(gpu_of(*small), "spark1", loads_gpu=True) == ""
 
 
-@pytest.mark.parametrize(
-    ("nodes", "second", "outputs", "reason"),
+@over(
+    "nodes, second, outputs, reason",
     [
         (("spark1",), idle("spark2"), THERE, "two ends"),
         (("spark1", "spark2"), idle("spark2"), {"which": "/usr/bin/ib_write_bw\n", "ping": PING}, "no ib_write_lat"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.operate.measure.perftest import parse_bandwidth, parse_latency
 
@@ -17,8 +18,8 @@ def text(name: str) -> str:
     return (TEXTS / f"{name}.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "gbps", "message_bytes", "mtu_bytes"),
+@over(
+    "name, gbps, message_bytes, mtu_bytes",
     [
         ("bw-half", 111.86, 65536, 4096),
         ("bw-slow", 12.86, 65536, 4096),
@@ -37,8 +38,8 @@ def test_a_bandwidth_is_read_in_every_unit(name: str, gbps: float, message_bytes
     assert reading.transferred_bytes == message_bytes * reading.iterations > 0
 
 
-@pytest.mark.parametrize(
-    ("said", "problem"),
+@over(
+    "said, problem",
     [
         ("bw-no-server", "Couldn't connect to 10.0.0.2:18515"),
         ("bw-retry-exceeded", "Completion with error at client"),
@@ -62,8 +63,8 @@ def test_a_run_that_moved_nothing_has_no_figure() -> None:
     assert "KiB/sec" in unit.problem
 
 
-@pytest.mark.parametrize(
-    ("name", "typical_us", "p99_us"),
+@over(
+    "name, typical_us, p99_us",
     [("lat-small", 1.42, 1.57), ("lat-slow", 13.12, 15.02), ("lat-duration", 1.44, None)],
 )
 def test_a_latency_is_read(name: str, typical_us: float, p99_us: float | None) -> None:
@@ -71,7 +72,7 @@ def test_a_latency_is_read(name: str, typical_us: float, p99_us: float | None) -
     assert (reading.typical_us, reading.p99_us, reading.message_bytes, reading.problem) == (typical_us, p99_us, 2, "")
 
 
-@pytest.mark.parametrize("name", ["bw-half", "bw-no-server", "bw-cut"])
+@over("name", ["bw-half", "bw-no-server", "bw-cut"])
 def test_a_text_without_a_latency_says_why(name: str) -> None:
     reading = parse_latency(text(name))
     assert reading.typical_us is None

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.pictures_support import engine, gpu, picture
 from tests.plan_golden import compare_plan
 from tests.runner_support import NODE, Bench, bench, is_alive, until
+from tests.table import over
 from tests.unit.operate.machine.machine_support import ids, planned, refused
 from tests.unit.operate.measure.test_link import idle
 
@@ -43,8 +44,8 @@ def test_it_is_refused_where_an_engine_is_loaded_or_nothing_loads_the_gpu() -> N
     assert refused(plan) == "spark1 and spark2 have no cuBLAS to load the GPU with"
 
 
-@pytest.mark.parametrize(
-    ("listed", "library"),
+@over(
+    "listed, library",
     [
         (f"{LIBRARY}.1.0.3\n{LIBRARY}\n/usr/local/cuda/lib64/libcublas.so.12\n", LIBRARY),
         ("/usr/lib/aarch64-linux-gnu/libcublas.so.9\n", "/usr/lib/aarch64-linux-gnu/libcublas.so.9"),
@@ -57,8 +58,8 @@ def test_the_newest_library_of_the_usual_folders_is_taken(listed: str | None, li
     assert library_in(listed) == library
 
 
-@pytest.mark.parametrize(
-    ("said", "problem", "tflops", "why"),
+@over(
+    "said, problem, tflops, why",
     [
         ('SPARKTOP-GPU-LOAD {"rounds": 1200, "seconds": 12.04}\n', "", 13.70, ""),
         ("", "timeout exited with 1: libcublas.so.13: cannot open shared object file", None, "cannot open shared"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests import pictures_support as made
 from tests.completion_support import EngineStage, delta, events, figures, hang, reply
+from tests.table import over
 
 from sparktop.errors import LinkLost
 from sparktop.model.engine import EngineKind
@@ -294,8 +295,8 @@ async def test_a_gauge_of_sglang_that_stands_is_our_own_last_request(own: int, r
 ANSWER = Completion(state=CompletionState.OK, text="Hi.", has_content=True, tokens=4, pieces=4, seconds=0.5)
 
 
-@pytest.mark.parametrize(
-    ("result", "verdict"),
+@over(
+    "result, verdict",
     [
         (judged_answer(act(Proof.ANSWER), ANSWER), Verdict.OK),
         (judged_answer(act(Proof.ANSWER), replace(ANSWER, has_content=False, has_reasoning=True)), Verdict.REASONED),

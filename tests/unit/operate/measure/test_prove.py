@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests import pictures_support as made
 from tests.plan_golden import compare_plan
 from tests.planner_support import asks_of, plan_of
+from tests.table import over
 
 from sparktop.documents.plan import plan_lines
 from sparktop.documents.step_text import step_lines
@@ -83,8 +83,8 @@ def test_a_protected_host_and_a_stale_picture_are_left_alone() -> None:
     assert plan_refusal(plan, picture, now_s=made.NOW_S, is_read_only=True)
 
 
-@pytest.mark.parametrize(
-    ("engine", "said", "remedy"),
+@over(
+    "engine, said, remedy",
     [
         ({"running": 2.0}, "vllm-qwen36 on spark1 holds 2 requests", "wait until they are done"),
         ({"waiting": 1.0}, "holds 1 request", "wait until they are done"),
@@ -106,8 +106,8 @@ def on(network: str, *argv: str, kind: EngineKind = EngineKind.VLLM) -> Engine:
     return made.engine(argv=("serve", *argv), kind=kind, container=made.container(network_mode=network))
 
 
-@pytest.mark.parametrize(
-    ("engine", "ports", "expected"),
+@over(
+    "engine, ports, expected",
     [
         (on("host"), None, True),
         (on("host", "--host", "127.0.0.1"), None, False),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pytest
 from tests import pictures_support as made
 from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.relaunch_support import asked, possible
+from tests.table import over
 from tests.unit.operate.relaunch import test_compose, test_systemd
 from tests.unit.operate.serve import test_unit
 
@@ -75,7 +75,7 @@ def last_order(steps: Sequence[Step]) -> GuardOrder:
     return order
 
 
-@pytest.mark.parametrize(("plan", "after", "back"), CASES.values(), ids=CASES)
+@over("plan, after, back", CASES.values(), ids=CASES)
 def test_it_is_armed_again_on_the_container_that_runs_then(
     plan: Callable[[], Plan | Refusal], after: str, back: str
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import pictures_support as made
 from tests import restart_support as restarts
 from tests.relaunch_support import engine as engine_in
 from tests.restart_support import inspect
+from tests.table import over
 
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
@@ -38,7 +38,7 @@ def found(engine=None, text: str = "", *units: str):
     return origin(engine, view, Survey(answers={system: Answer(value=text), own: Answer(value="")}), None)
 
 
-@pytest.mark.parametrize(
+@over(
     "command",
     [
         "/usr/bin/docker run --rm --name vllm-qwen36 --gpus all IMAGE",
@@ -52,7 +52,7 @@ def test_service_that_runs_the_container_is_its_origin(command: str) -> None:
     assert found(None, shown(command)).unit == "vllm.service"
 
 
-@pytest.mark.parametrize(
+@over(
     "command",
     [
         "/usr/bin/docker run --name another IMAGE",
@@ -85,8 +85,8 @@ def test_any_answer_of_systemd_s_is_read(text: str) -> None:
     assert found(None, shown(text)).unit in ("", "vllm.service")
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "kind", "unit", "own"),
+@over(
+    "cgroup, kind, unit, own",
     [
         ("/system.slice/my-vllm.service", OriginKind.UNIT, "my-vllm.service", False),
         ("/user.slice/user-1000.slice/user@1000.service/app.slice/v.service", OriginKind.UNIT, "v.service", True),
@@ -175,7 +175,7 @@ CASES: list[tuple[dict[str, Any], OriginKind]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("box", "kind"), CASES, ids=[f"{kind.name} {index}" for index, (_, kind) in enumerate(CASES)])
+@over("box, kind", CASES, ids=[f"{kind.name} {index}" for index, (_, kind) in enumerate(CASES)])
 def test_kinds(box: dict[str, Any], kind: OriginKind) -> None:
     starter = told(engine_in(**box))
     assert starter.kind is kind

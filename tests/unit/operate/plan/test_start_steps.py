@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests import pictures_support as made
+from tests.table import over
 
 from sparktop.model.engine import EngineState, LogFacts
 from sparktop.operate.plan.start_steps import LOAD_LONGEST_S, SLACK_BYTES, drop_for, load_s
@@ -13,8 +13,8 @@ from sparktop.operate.plan.start_steps import LOAD_LONGEST_S, SLACK_BYTES, drop_
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
-    ("total_gib", "reserved_gib", "drops"),
+@over(
+    "total_gib, reserved_gib, drops",
     [(32, 20, True), (32, 0, False), (32, None, False), (0, 20, False), (None, 20, False), (20, 20, True)],
     ids=["reserved", "none-reserved", "not-told", "torn", "of-nothing", "all-of-it"],
 )
@@ -35,8 +35,8 @@ def test_what_is_reserved_for_devices_is_not_free_for_an_engine(
     assert drop_for(node, "", need_bytes=need_bytes, back_bytes=20 * GIB) is None, "it comes back by then"
 
 
-@pytest.mark.parametrize(
-    ("started_s", "ready_s", "state", "took_s"),
+@over(
+    "started_s, ready_s, state, took_s",
     [
         (1000.0, 1300.0, EngineState.READY, 300.0),
         (1000.0, 1000.0 + LOAD_LONGEST_S, EngineState.SERVING, LOAD_LONGEST_S),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, possible, refusal
+from tests.table import over
 
 from sparktop.cmdline import variables
 from sparktop.model.change import INFINIBAND, Change
@@ -206,8 +206,8 @@ def test_its_name_follows_the_version_that_makes_it() -> None:
     assert "until llm-engine-1 answers" in support.whole(plan)
 
 
-@pytest.mark.parametrize(
-    ("labels", "more", "words"),
+@over(
+    "labels, more, words",
     [
         ({}, {"files": {f"{FOLDER}/compose.yaml": None}}, "can't be read on spark1: it doesn't exist"),
         ({"com.docker.compose.project.config_files": "-"}, {}, "standard input"),
@@ -232,8 +232,8 @@ def test_refusals(labels: dict[str, str], more: dict[str, Any], words: str) -> N
     assert any("up -d --no-deps" in line for line in found.remedies)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
+@over(
+    "change, words",
     [
         (Change(options={"IpcMode": None}), "can't take the option IpcMode away"),
         (Change(options={"Ipc": "x"}), "did you mean IpcMode"),
@@ -294,8 +294,8 @@ def test_any_template_can_be_read(template: str, known: dict[str, str], actual: 
     assert found is None or isinstance(found, dict)
 
 
-@pytest.mark.parametrize(
-    ("template", "actual", "told"),
+@over(
+    "template, actual, told",
     [
         ("${A}", "x", {"A": "x"}),
         ("$A/$A", "x/x", {"A": "x"}),
@@ -359,9 +359,7 @@ def test_overrides_are_merged(first: dict[str, Any], second: dict[str, Any], nam
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["1e3", "no", "0o17", "012", "12:30", "~", "", "null", "=", "2026-05-28", "0x1F", "<<"]
-)
+@over("text", ["1e3", "no", "0o17", "012", "12:30", "~", "", "null", "=", "2026-05-28", "0x1F", "<<"])
 def test_words_that_yaml_takes_for_something_else_are_quoted(text: str) -> None:
     written = compose_override.written(
         compose_override.merged(None, "s", {"environment": {"A": text}, "command": [text]})

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests import pictures_support as made
 from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, planned
+from tests.table import over
 
 from sparktop.cmdline.docker_run import parse_run_line
 from sparktop.model.change import Change
@@ -54,7 +54,7 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("who", "box", "lines"), CASES, ids=[one[0] for one in CASES])
+@over("who, box, lines", CASES, ids=[one[0] for one in CASES])
 def test_what_to_type(who: str, box: dict[str, Any], lines: list[str]) -> None:
     one = support.engine(**box)
     refusal = planned(asked(CHANGE), made.picture(restarts.spark(engines=(one,))))
@@ -113,6 +113,6 @@ def test_what_was_wrong_before_is_not_told_again() -> None:
     assert whispers(Change(flags={"--gpu-memory-utilization": "0.96"}), engines=(one,)) != [], "it is another figure"
 
 
-@pytest.mark.parametrize("line", ["docker run --ulimit memlock=-1 --device=/dev/x IMAGE", "podman container run IMAGE"])
+@over("line", ["docker run --ulimit memlock=-1 --device=/dev/x IMAGE", "podman container run IMAGE"])
 def test_taken_apart(line: str) -> None:
     assert parse_run_line(line.split()).words == line.split()

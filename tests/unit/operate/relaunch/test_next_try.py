@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.recipe_support import order, recipe
+from tests.table import over
 
 from sparktop.cli import act, launch
 from sparktop.diagnose.logs.rule import shipped
@@ -28,7 +29,7 @@ RELAUNCHED = [
     if remedy.change is not None
     for kind in EngineKind
     if not (change := remedy.change.for_engine(kind.value)).is_empty
-    and not any(name.startswith("{") for name in (*change.flags, *change.environment))  # filled in from the log's line
+    and not any("{" in name for name in (*change.flags, *change.environment))  # filled in from the log's line
 ]
 
 
@@ -45,9 +46,7 @@ def launch_of(values: dict[str, str] | None = None, **more: object) -> Request:
     return Request(action="launch", nodes=("spark1",), order=order(values, **more))
 
 
-@pytest.mark.parametrize(
-    ("rule", "remedy", "kind"), RELAUNCHED, ids=lambda value: value if isinstance(value, str) else ""
-)
+@over("rule, remedy, kind", RELAUNCHED)
 def test_relaunch_line_makes_the_remedys_change(rule: str, remedy: Remedy, kind: EngineKind) -> None:
     request = Request(action="safe-restart", nodes=("spark1",), target="vllm qwen")
     attempt = next_try(failed(request, remedy, kind=kind))
@@ -72,8 +71,8 @@ def test_relaunch_that_failed_keeps_its_own_changes_and_shows_no_secret() -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@over(
+    "value, expected",
     [("-0.05", "0.75"), ("auto", "0.75"), ("0.5", "0.5")],
 )
 def test_launch_line_sets_the_parameter(value: str, expected: str) -> None:

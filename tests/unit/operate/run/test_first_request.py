@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests import pictures_support as made
 from tests.completion_support import EngineStage, delta, events, hang, reply
+from tests.table import over
 
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState
@@ -230,8 +231,8 @@ async def test_line_that_breaks_is_the_caller_s_to_handle() -> None:
         await smoke(Line(Broken()), Stage(1), "spark1", TEST, progress=lambda text, ratio: None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
+@over(
+    "state, words",
     [
         (CompletionState.HANGS, "the first forward pass hangs"),
         (CompletionState.UNREACHABLE, "its log says why"),

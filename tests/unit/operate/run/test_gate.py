@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.operate_support import plan, step
 from tests.pictures_support import NOW_S, WALL_S, container, engine, link, node, picture
+from tests.table import over
 
 from sparktop.diagnose.notices import notices
 from sparktop.model.fleet import LinkState, Reach
@@ -35,7 +35,7 @@ def test_a_fresh_plan_on_a_live_node_passes() -> None:
     assert barred(made(STOP, AwaitMemory(target_bytes=1))) is None
 
 
-@pytest.mark.parametrize("kind", ["read-only", "protected"])
+@over("kind", ["read-only", "protected"])
 def test_what_changes_is_kept_from_a_session_that_only_looks(kind: str) -> None:
     told: dict[str, Any] = {"is_read_only": True} if kind == "read-only" else {"protected": ("spark1",)}
     for act in (STOP, GuardOrder(container_id=BOX.container_id)):
@@ -63,8 +63,8 @@ def test_what_only_looks_passes_everything() -> None:
     assert barred(made(CollectEvidence(nodes=("spark1",)), STOP, action="collect-evidence"), is_read_only=True)
 
 
-@pytest.mark.parametrize(
-    ("typed", "is_held"),
+@over(
+    "typed, is_held",
     [("spark1", True), ("me@spark1", True), ("spark1:2222", True), ("spark11", False), ("local", False), ("", False)],
 )
 def test_a_protected_host_is_known_with_any_user_and_port(typed: str, is_held: bool) -> None:
@@ -72,7 +72,7 @@ def test_a_protected_host_is_known_with_any_user_and_port(typed: str, is_held: b
     assert is_protected(typed, (typed,))
 
 
-@pytest.mark.parametrize("state", [one for one in LinkState if one is not LinkState.LIVE])
+@over("state", [one for one in LinkState if one is not LinkState.LIVE])
 def test_a_node_that_is_not_live_is_not_acted_on(state: LinkState) -> None:
     view = node("spark1", link=link(state, reason="no packets", hint="see the switch"))
     found = plan_refusal(made(STOP), picture(view), now_s=NOW_S, is_read_only=False)
@@ -81,7 +81,7 @@ def test_a_node_that_is_not_live_is_not_acted_on(state: LinkState) -> None:
     assert found.remedies[0] == "see the switch"
 
 
-@pytest.mark.parametrize("state", list(LinkState))
+@over("state", list(LinkState))
 def test_a_node_whose_connection_is_gone_is_asked_nothing_for_a_plan(state: LinkState) -> None:
     view = node("spark1", link=link(state, reason="no packets", hint="see the switch"))
     found = unreachable_refusal(Request(action="stop-engine", nodes=("spark1",), target="vllm"), picture(view))
@@ -105,7 +105,7 @@ def test_a_node_that_cant_be_reached_is_told_as_the_test_of_the_host_told() -> N
 
 def test_old_figures_are_not_acted_on() -> None:
     assert barred(made(STOP), at_s=2.0) is None
-    assert barred(made(STOP), at_s=10.0) == "The newest figures of spark1 are 10 s old: too old to act on."
+    assert "10 s old" in (barred(made(STOP), at_s=10.0) or "")
     slow = node("spark1", step_s=60.0, age_s=100.0)
     assert barred(made(STOP), state=picture(slow)) is None
     assert barred(made(STOP), state=picture(node("spark1", sample=None))) == "No figures yet from spark1."
@@ -134,8 +134,8 @@ def test_an_empty_plan_is_none() -> None:
 STAMP = "2026-05-28T19:26:40.123456789Z"
 
 
-@pytest.mark.parametrize(
-    ("act", "said"),
+@over(
+    "act, said",
     [
         (Remote(operations=(DockerCall(method="POST", path=f"/containers/{OTHER}/stop"),)), "is gone from"),
         (Remote(operations=(Expect(path=f"/containers/{OTHER}/json", equals={}),)), "is gone from"),

@@ -5,12 +5,15 @@ plans, on nodes whose Docker Engine is in memory. One step of each kind is broke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.interrupted_support import LAUNCHES, OLD, LaunchStage, fetches, is_at, steps_of
+from tests.interrupted_support import LAUNCHES, OLD, LaunchStage, fetches, is_at
 from tests.operate_support import FAILED
+from tests.table import few, over
 
 from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Step
 from sparktop.model.run import Run, RunState
@@ -19,12 +22,34 @@ from sparktop.operate.audit.interrupted_runs import interrupted_runs, run_report
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome
 
-every_step = pytest.mark.parametrize(("name", "step_id"), steps_of())
-every_remote_step = pytest.mark.parametrize(("name", "step_id"), steps_of(remote=True))
-every_changing_step = pytest.mark.parametrize(("name", "step_id"), steps_of(remote=True, fetches=False))
-"""What is fetched comes without us, however long a laptop is closed."""
-every_local_step = pytest.mark.parametrize(("name", "step_id"), steps_of(remote=False))
-every_cut = pytest.mark.parametrize("cut", ["before", "begun", "after"])
+CUTS = ("before", "begun", "after")
+HEARD = (False, True)
+
+
+def every(several: Callable[[str], list[str]], names: str = "step_id", *each: Sequence[Any]) -> Callable[..., Any]:
+    """Over these steps of the plan of one node with an engine that makes room; of two nodes in the slow run."""
+
+    def rows(name: str) -> list[Any]:
+        return list(product(several(name), *each)) if each else several(name)
+
+    return lambda test: pytest.mark.parametrize("name", few(LAUNCHES, {"room"}.__contains__))(over(names, rows)(test))
+
+
+def remote(name: str) -> list[str]:
+    return [step.id for step in LAUNCHES[name].plan.steps if isinstance(step.act, Remote)]
+
+
+def changing(name: str) -> list[str]:
+    """What is fetched comes without us, however long a laptop is closed."""
+    return [step.id for step in LAUNCHES[name].plan.steps if isinstance(step.act, Remote) and not fetches(step)]
+
+
+def local(name: str) -> list[str]:
+    return [step.id for step in LAUNCHES[name].plan.steps if not isinstance(step.act, Remote)]
+
+
+def whole(name: str) -> list[str]:
+    return [step.id for step in LAUNCHES[name].plan.steps]
 
 
 def step_of(stage: LaunchStage, step_id: str) -> Step:
@@ -84,7 +109,7 @@ def test_every_kind_of_step_is_there() -> None:
         "SmokeTest",
         "Measure",
     }
-    what = {step_id.partition("@")[0].partition("-")[0] for _, step_id in steps_of(remote=True)}
+    what = {step_id.partition("@")[0].partition("-")[0] for name in LAUNCHES for step_id in remote(name)}
     assert what == {"image", "model", "copy", "make", "policy", "stop", "kill", "start"}
 
 
@@ -99,7 +124,7 @@ async def test_what_nothing_breaks_off_serves(tmp_path: Path, name: str) -> None
 # --- the operator aborts
 
 
-@every_step
+@every(whole)
 async def test_out_of_it_at_each_step(tmp_path: Path, name: str, step_id: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     execution = stage.execution(stage.plan)
@@ -115,7 +140,7 @@ async def test_out_of_it_at_each_step(tmp_path: Path, name: str, step_id: str) -
     assert begun(stage).count(step_id) <= 1
 
 
-@every_remote_step
+@every(remote)
 async def test_out_of_it_while_its_node_is_at_it(tmp_path: Path, name: str, step_id: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     step = step_of(stage, step_id)
@@ -142,8 +167,7 @@ async def test_out_of_it_while_its_node_is_at_it(tmp_path: Path, name: str, step
 # --- the link is cut
 
 
-@every_cut
-@every_remote_step
+@every(remote, "step_id, cut", CUTS)
 async def test_the_link_is_cut_at_each_step_and_comes_back(tmp_path: Path, name: str, step_id: str, cut: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     step = step_of(stage, step_id)
@@ -159,7 +183,7 @@ async def test_the_link_is_cut_at_each_step_and_comes_back(tmp_path: Path, name:
     assert sorted(begun(stage)) == sorted(remote), "each once"
 
 
-@every_local_step
+@every(local)
 async def test_the_link_is_cut_in_a_wait_and_comes_back(tmp_path: Path, name: str, step_id: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     step = step_of(stage, step_id)
@@ -186,8 +210,7 @@ async def test_the_link_is_cut_in_a_wait_and_comes_back(tmp_path: Path, name: st
     assert stage.serves(), stage.boxes()
 
 
-@every_cut
-@every_changing_step
+@every(changing, "step_id, cut", CUTS)
 async def test_the_link_is_cut_at_a_step_and_never_comes_back(
     tmp_path: Path, name: str, step_id: str, cut: str
 ) -> None:
@@ -222,7 +245,7 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(
 # --- a node goes down, or a step fails
 
 
-@every_remote_step
+@every(remote)
 async def test_a_node_that_boots_in_the_middle_of_a_step(tmp_path: Path, name: str, step_id: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     step = step_of(stage, step_id)
@@ -251,7 +274,7 @@ async def test_a_node_that_boots_in_the_middle_of_a_step(tmp_path: Path, name: s
     assert stage.is_as_before() or stage.never_ran() == [stage.launch.name], stage.boxes()
 
 
-@every_remote_step
+@every(remote)
 async def test_a_step_that_fails_leads_back(tmp_path: Path, name: str, step_id: str) -> None:
     stage = LaunchStage(tmp_path, LAUNCHES[name])
     step = step_of(stage, step_id)
@@ -315,8 +338,7 @@ def left_by(stage: LaunchStage) -> Run | None:
     return run_report(found[0], stage.picture()) if found else None
 
 
-@pytest.mark.parametrize("is_heard", [False, True], ids=["before", "after"])
-@every_step
+@every(whole, "step_id, is_heard", HEARD)
 async def test_what_a_killed_console_leaves_is_told_and_led_back(
     tmp_path: Path, name: str, step_id: str, is_heard: bool
 ) -> None:
@@ -335,8 +357,7 @@ async def test_what_a_killed_console_leaves_is_told_and_led_back(
     assert left_by(stage) is None, "it has been dealt with"
 
 
-@pytest.mark.parametrize("is_heard", [False, True], ids=["before", "after"])
-@every_step
+@every(whole, "step_id, is_heard", HEARD)
 async def test_what_a_killed_console_leaves_the_next_launch_deals_with(
     tmp_path: Path, name: str, step_id: str, is_heard: bool
 ) -> None:

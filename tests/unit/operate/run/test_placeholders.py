@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, Expect
 from sparktop.model.plan import AwaitReady, GuardOrder, Remote
-from sparktop.operate.run.placeholders import fill_placeholders, saved_for
+from sparktop.operate.plan.placeholders import fill_placeholders, saved_for
 
 NEW = "a" * 64
 CALL = DockerCall(
@@ -65,7 +65,7 @@ def test_a_public_key_of_another_node_is_filled_into_commands() -> None:
         assert one.done_when.argv[1] == KEY
 
 
-@pytest.mark.parametrize("lie", [f"{KEY}\nssh-rsa AAAA", 'command="rm" ssh-ed25519 AAAA', "", "$(reboot)"])
+@over("lie", [f"{KEY}\nssh-rsa AAAA", 'command="rm" ssh-ed25519 AAAA', "", "$(reboot)"])
 def test_what_is_no_public_key_is_never_carried_to_another_node(lie: str) -> None:
     saved = saved_for("b", {"a": {"KEY0": lie, "NEW": "0123"}})
     assert saved == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.table import over
 
 from sparktop.model.operation import Command, Transfer
 from sparktop.model.plan import Remote, Step
@@ -17,8 +17,8 @@ STEP = Step(
 )
 
 
-@pytest.mark.parametrize(
-    ("brought", "free", "told"),
+@over(
+    "brought, free, told",
     [
         (
             73_000_000,

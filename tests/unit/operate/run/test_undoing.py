@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests import pictures_support as made
 from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.restart_support import planned, request, spark, two
+from tests.table import over
 
 from sparktop.model.plan import Plan, Remote, Step
 from sparktop.model.run import Run, RunState, StepRun, StepState
@@ -32,8 +32,8 @@ def run_until(of: Plan, last: str, *more: Step) -> Run:
     return Run(id="r", plan=of, steps=(*steps, *(StepRun(step=one) for one in of.steps[count:])))
 
 
-@pytest.mark.parametrize(
-    ("last", "lines"),
+@over(
+    "last, lines",
     [
         ("evidence", ()),
         ("policy-off", (f"docker update --restart=unless-stopped {NAME}",)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
 from sparktop.model.plan import Remote
@@ -46,7 +46,7 @@ OPERATIONS: list[Operation] = [
 ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@over("operation", OPERATIONS)
 def test_an_operation_comes_back_as_it_went(operation: Operation) -> None:
     sent = json.loads(json.dumps(words.operation_words(operation)))
     assert words.operation_of(sent) == operation
@@ -154,7 +154,7 @@ def test_a_state_that_is_none_of_ours_has_to_be_looked_at() -> None:
     assert words.outcome_of({"state": "perhaps"}).state is OutcomeState.GONE
 
 
-@pytest.mark.parametrize("number", [10**400, 1e300, -1, "5", True])
+@over("number", [10**400, 1e300, -1, "5", True])
 def test_a_figure_out_of_bounds_is_none(number: object) -> None:
     assert words.holder_of({"who": "a", "what": "b", "since": number}).since_wall_s is None
     assert words.result_of({"seconds": number}).seconds == 0.0
@@ -162,7 +162,7 @@ def test_a_figure_out_of_bounds_is_none(number: object) -> None:
     assert (progress.index, progress.done_bytes, progress.total_bytes) == (0, None, None)
 
 
-@pytest.mark.parametrize("text", ["9" * 400, "[" * 1000 + "]" * 1000, "1e999"])
+@over("text", ["9" * 400, "[" * 1000 + "]" * 1000, "1e999"])
 def test_an_answer_out_of_bounds_has_a_problem(text: str) -> None:
     answer = words.answer_of(DockerGet(node="spark1", path="/info"), {"found": True}, text)
     assert answer.value is None

@@ -11,6 +11,7 @@ from tests import restart_support as restarts
 from tests.plan_golden import compare
 from tests.planner_support import asks_of, plan_of
 from tests.relaunch_support import golden, possible, refusal
+from tests.table import over
 
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
@@ -46,7 +47,7 @@ def planned(picture: FleetState, *, files: dict[str, str] | None = None, **more:
     """What is planned for `from` on `on`; `outputs` by the program's name."""
     options = {"from": "spark1", "on": "gateway", **more.pop("options", {})}
     options = {name: value for name, value in options.items() if value}
-    outputs = {"which": "/usr/sbin/nginx\n", "ls": SITES, "grep": "", **more.pop("outputs", {})}
+    outputs = {"which": "/usr/sbin/nginx\n", "pgrep": "812\n", "ls": SITES, "grep": "", **more.pop("outputs", {})}
     nodes = tuple(dict.fromkeys((*options.get("from", "").split(), *filter(None, (options.get("on"),)))))
     options = {"name": NAME, **options}
     target = more.pop("target", options.pop("engine", ""))
@@ -91,7 +92,7 @@ def test_nginx_on_another_host() -> None:
     assert "server 192.168.0.50:8000;" in text_of(plan), "not on the cable between Sparks"
 
 
-@pytest.mark.parametrize("kind", list(Proxy))
+@over("kind", list(Proxy))
 def test_the_configuration(kind: Proxy) -> None:
     upstreams = (Upstream(address="192.168.0.50", port=8000), Upstream(address="192.168.0.51", port=8000))
     compare(f"operate/expose_{kind}", site_text(Site(name=NAME, upstreams=upstreams), kind, f"/etc/{kind}/sparktop"))
@@ -173,6 +174,7 @@ LOCAL = ("python3", "-m", "sglang.launch_server", "--port", "30000")
         pytest.param({"secret": ""}, "a key is required", id="no key"),
         pytest.param({"secret": "short"}, "a key is 8 to 512", id="a key that nobody could send"),
         pytest.param({"outputs": {"which": ""}}, "nginx is not installed on gateway", id="no nginx"),
+        pytest.param({"outputs": {"pgrep": ""}}, "nginx is installed on gateway and doesn't run", id="stopped"),
         pytest.param({"files": {SITE: "server {}\n"}}, "did not write it", id="somebody else's site"),
         pytest.param({"privileges": Privileges(user="spark", sudo="denied")}, "sudo", id="no root"),
         pytest.param(
@@ -229,8 +231,8 @@ def test_removal() -> None:
     assert "is not exposed on gateway" in refusal(gone).reason
 
 
-@pytest.mark.parametrize(
-    ("answers", "is_well", "words"),
+@over(
+    "answers, is_well, words",
     [
         ((401, 401, 200, 404, 200), True, "401 without a key"),
         ((403, 403, 200, 404, 200), True, "403 without a key"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.proxy_support import KEY, NAME, Engine, Running, engine, program, proxy
 from tests.support import free_port
+from tests.table import over
 
 from sparktop.operate.serve.exposed import exposed_here
 from sparktop.operate.serve.proxy_config import (
@@ -141,25 +142,19 @@ def test_caddy_gets_a_certificate_for_a_public_name_alone() -> None:
     assert first("gateway") == "http://gateway:80 {"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "-a.org", "a b", "a;b", "a.org {", "a\n", "*.example.org", "a..b", "x" * 300, "$host", "a/b"]
-)
+@over("text", ["", "-a.org", "a b", "a;b", "a.org {", "a\n", "*.example.org", "a..b", "x" * 300, "$host", "a/b"])
 def test_what_is_no_host_name(text: str) -> None:
     with pytest.raises(ValueError, match="no host name"):
         server_name(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["spark.local:8000", "192.168.0.50", "192.168.0.50:0", "1.2.3.4:99999", ":80", "[::1]"]
-)
+@over("text", ["spark.local:8000", "192.168.0.50", "192.168.0.50:0", "1.2.3.4:99999", ":80", "[::1]"])
 def test_what_is_no_upstream(text: str) -> None:
     with pytest.raises(ValueError, match="IP"):
         upstream(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "short", "with blank", 'quote"quote', "a;return 200;", "$variable1", "new\nline12"]
-)
+@over("text", ["", "short", "with blank", 'quote"quote', "a;return 200;", "$variable1", "new\nline12"])
 def test_what_is_no_key(text: str) -> None:
     with pytest.raises(ValueError, match="a key is"):
         checked_key(text)

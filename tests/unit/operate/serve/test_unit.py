@@ -15,6 +15,7 @@ from tests import restart_support as restarts
 from tests.planner_support import asks_of, plan_of
 from tests.relaunch_support import TOKEN, answered, possible, refusal
 from tests.support import unavailable
+from tests.table import over
 
 from sparktop.cmdline import docker_run, systemd
 from sparktop.diagnose.lint.catalogue import check
@@ -102,7 +103,7 @@ def test_its_text_is_the_running_container_again() -> None:
     assert not {"detach", "rm", "restart"} & {name for name, _ in options}
 
 
-@pytest.mark.parametrize("options", [{}, {"user": "yes"}])
+@over("options", [{}, {"user": "yes"}])
 def test_the_limits_of_its_starts(options: dict[str, str]) -> None:
     text = text_of(planned(spark(), options=options))
     settings = {(one.section, one.name.text): one.value.text for one in systemd.settings(text)}
@@ -119,7 +120,7 @@ def test_the_limits_of_its_starts(options: dict[str, str]) -> None:
     assert [one.title for one in check(specs, mask=mask_text) if one.severity is Severity.CRITICAL] == []
 
 
-@pytest.mark.parametrize("manager", ["--system", "--user"])
+@over("manager", ["--system", "--user"])
 def test_systemd_accepts_it(manager: str, tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze") or unavailable("systemd-analyze isn't installed")
     options = {"user": "yes"} if manager == "--user" else {}
@@ -223,7 +224,7 @@ def test_removal_of_the_users_own() -> None:
     assert any("--user" in one.argv for one in commands(plan, "stop"))
 
 
-@pytest.mark.parametrize("files", [{}, {PATH: "[Unit]\n# by hand\n"}])
+@over("files", [{}, {PATH: "[Unit]\n# by hand\n"}])
 def test_only_what_sparktop_wrote_is_removed(files: dict[str, str]) -> None:
     assert "no unit of sparktop's" in refusal(planned(spark(), planner=unit_removal, files=files)).reason
 

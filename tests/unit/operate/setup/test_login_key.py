@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from tests.bringup_support import OWN_KEY, contact, view
 from tests.pictures_support import link, picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.operate.machine.machine_support import ids, operations, planned, refused, step
 
 from sparktop.model.fleet import LoginMethod, NodeView
@@ -98,8 +98,8 @@ def test_the_key_is_chosen_by_any_of_its_names() -> None:
         assert step(made, "log-in").act == CheckLogin(key=OTHER)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason", "remedy"),
+@over(
+    "given, reason, remedy",
     [
         ({"keys": ()}, "no public key on this machine", "here: ssh-keygen -t ed25519"),
         ({"keys": (OWN_KEY, OTHER)}, "you have 2 keys", f"--set key={OWN_KEY.fingerprint}"),

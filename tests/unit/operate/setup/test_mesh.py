@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.bringup_support import HOST_KEYS, contact, view
 from tests.pictures_support import link, picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.operate.machine.machine_support import ids, operations, planned, refused, step
 
 from sparktop.model.fleet import NodeView
@@ -122,8 +122,8 @@ def test_what_was_added_is_taken_away() -> None:
     assert [one.argv[2] for one in operations(made, "forget@spark1")] == [rf"\|^{line}$|d"]
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
+@over(
+    "given, reason",
     [
         ({"asked": request("spark1")}, "needs two of them"),
         (

@@ -14,6 +14,7 @@ import pytest
 from tests.bringup_support import view
 from tests.pictures_support import picture
 from tests.plan_golden import compare_plan
+from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric
 from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operations, planned, refused
 
@@ -48,8 +49,8 @@ def test_the_user_joins_a_group_on_both_nodes_and_leaves_it_again() -> None:
     assert [step.undoes for step in plan.way_back] == [("join-docker@spark1",), ("join-docker@spark2",)]
 
 
-@pytest.mark.parametrize(
-    ("options", "host", "outputs", "reason"),
+@over(
+    "options, host, outputs, reason",
     [
         ({"group": "sudo"}, {}, NOT_MEMBERS, "not to sudo"),
         ({}, {}, {"id -nG spark": "spark docker\n"}, "in the group docker already"),
@@ -121,18 +122,19 @@ def test_bare_cables_get_a_network_for_each_half_that_netplan_accepts(tmp_path: 
         pytest.skip("netplan is not here (apt-get install netplan.io): its files were not checked by it")
 
 
-def test_the_apply_is_armed_before_and_disarmed_after() -> None:
+def test_addresses_are_tried_with_a_return_armed_and_kept_once_they_are_seen() -> None:
     request = Request(action="set-addresses", nodes=("spark1", "spark2"))
     plan = planned(addresses, request, picture(bare("spark1"), bare("spark2")), privileges=FREE)
-    arm, apply = operations(plan, "apply@spark1")
-    (disarm,) = operations(plan, "stay@spark1")
-    assert isinstance(arm, Command)
-    assert isinstance(apply, Command)
-    assert isinstance(disarm, Command)
-    assert arm.argv[0] == "/usr/bin/systemd-run"
-    assert "--on-active=120" in arm.argv
-    assert apply.argv == ("/usr/sbin/netplan", "apply")
-    assert disarm.argv == ("/usr/bin/systemctl", "stop", "sparktop-netplan-return.timer")
+    tried, kept = "/run/netplan/40-sparktop-cable.yaml", "/etc/netplan/40-sparktop-cable.yaml"
+    arm, apply = (one.argv for one in operations(plan, "apply@spark1") if isinstance(one, Command))
+    assert arm[0] == "/usr/bin/systemd-run"
+    assert {"--on-active=120", "--timer-property=AccuracySec=1s", tried} < set(arm)
+    assert apply == ("/usr/sbin/netplan", "apply")
+    stay = [one.argv for one in operations(plan, "stay@spark1") if isinstance(one, Command)]
+    assert [argv[0].rpartition("/")[2] for argv in stay] == [
+        *("test", "ip", "ip", "systemctl", "systemctl", "test", "install", "rm", "netplan")
+    ]
+    assert (stay[6][-1], stay[7][-1]) == (kept, tried)
 
 
 def test_addresses_that_work_stay() -> None:
@@ -148,8 +150,8 @@ def test_addresses_that_work_stay() -> None:
     assert not [step for step in plan.steps if step.node == "spark2"]
 
 
-@pytest.mark.parametrize(
-    ("first", "files", "reason"),
+@over(
+    "first, files, reason",
     [
         (view("spark1", network=fabric(1, up=False)), {}, "no cable is up"),
         (view("spark1", network=None), {}, "not been read"),
@@ -255,8 +257,8 @@ def test_what_one_has_in_a_ring_stays_and_gives_its_network_to_the_other() -> No
     assert networks["10.5.0"] == ["spark2 enp1s0f1np1"]
 
 
-@pytest.mark.parametrize(
-    ("lldp", "reason"),
+@over(
+    "lldp, reason",
     [
         (dict.fromkeys(RING), "spark1, spark2 and spark3 hear no neighbour by LLDP"),
         ({**ring_lldp(), "spark3": heard(enp1s0f0np0=("sw", "1"))}, "neither a ring nor all on one switch"),

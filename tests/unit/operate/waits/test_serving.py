@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests import pictures_support as made
 from tests.restart_support import ended
+from tests.table import over
 
 from sparktop.model.engine import Containers, EndpointState, EngineState, LogFacts
 from sparktop.model.fleet import NodeView
@@ -79,14 +80,14 @@ def test_an_end_that_was_just_now_is_told_when_its_log_has_been_read() -> None:
     assert judged(now(just_now)).verdict is WaitVerdict.WAITING
 
 
-@pytest.mark.parametrize("state", [EndpointState.REFUSED, EndpointState.TIMED_OUT])
+@over("state", [EndpointState.REFUSED, EndpointState.TIMED_OUT])
 def test_what_runs_and_does_not_answer_fails_and_says_why(state: EndpointState) -> None:
     found = judged(now(made.engine()), reply=Reply(state=state, detail="nothing answers on 127.0.0.1:8000"))
     assert found.verdict is WaitVerdict.FAILED
     assert "nothing answers on 127.0.0.1:8000" in found.detail
 
 
-@pytest.mark.parametrize("state", [EndpointState.NO_METRICS, EndpointState.NOT_METRICS, EndpointState.NOT_ASKED])
+@over("state", [EndpointState.NO_METRICS, EndpointState.NOT_METRICS, EndpointState.NOT_ASKED])
 def test_an_engine_without_figures_or_a_known_endpoint_is_not_failed_for_that(state: EndpointState) -> None:
     assert judged(now(made.engine()), reply=Reply(state=state)).verdict is WaitVerdict.MET
 

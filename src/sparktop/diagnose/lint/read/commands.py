@@ -10,10 +10,11 @@ from sparktop.cmdline.docker_run import DockerRun, docker_run, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
-from sparktop.cmdline.source import Document, Item, Word, item_of
+from sparktop.cmdline.source import Document, Item, Word, hull, item_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
+from sparktop.errors import ConfigError
 from sparktop.model.engine import EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -27,6 +28,8 @@ _EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
 _DOCKERS = frozenset(["docker", "podman", "nerdctl"])
 CLUSTER = "node-"
 """run_cluster.sh names its containers node-NUMBER."""
+MAX_LAUNCHES = 500
+"""A text that starts more engines is no launch configuration."""
 MAX_DEPTH = 5
 """Shells nested deeper than this are not read."""
 
@@ -37,7 +40,7 @@ class Scope:
 
     document: Document
     kind: SourceKind
-    variables: Variables = field(default_factory=dict)
+    variables: Variables = field(default_factory=Variables)
     exported: dict[str, Item] = field(default_factory=dict)
     base: LaunchSpec | None = None
     """The container the command runs in, not yet with an engine."""
@@ -68,6 +71,8 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
     bases = [text.rpartition("/")[2] for text in texts]
     if not bases or bases[0] in _ONLY_MENTION or scope.depth > MAX_DEPTH:
         return False
+    if len(scope.specs) > MAX_LAUNCHES:
+        raise too_many(scope.document.name)
     own = _leading_variables(words)
     for index, base in enumerate(bases):
         following = texts[index + 1] if index + 1 < len(texts) else ""
@@ -93,6 +98,14 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
     return False
 
 
+def too_many(name: str) -> ConfigError:
+    """The error for a text with more than can be looked at."""
+    return ConfigError(
+        f"{name} starts too many engines, or with too many values, for a launch configuration",
+        hint=f"at most {MAX_LAUNCHES}: split it, or for a log: sparktop explain FILE",
+    )
+
+
 def read_docker_run(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     """Read a `docker run` command: its container and the engine in it."""
     run = docker_run(words)
@@ -111,7 +124,10 @@ def read_container(
     words = [entrypoint, *command] if entrypoint and entrypoint.text else list(command)
     inner = Scope(document=scope.document, kind=scope.kind, variables=scope.variables, base=base, depth=scope.depth + 1)
     if words and read_command(words, inner) and inner.specs:
-        scope.specs += [replace(spec, misplaced=tuple(misplaced)) for spec in inner.specs]
+        repeated = _program(command) if entrypoint is None and base.family is Family.VLLM_OPENAI else None
+        scope.specs += [
+            replace(spec, misplaced=tuple(misplaced), repeated=spec.repeated or repeated) for spec in inner.specs
+        ]
         scope.containers.update(inner.containers)
         return
     kind = kind_of_image(base.image.value or "") if base.image else None
@@ -169,12 +185,17 @@ def _engine(
     misplaced: Sequence[Item] = (),
 ) -> None:
     arguments = list(arguments)
-    flags, loose = flags_of(arguments)
+    repeated = None
+    again = server_at([word.text for word in arguments], 0) if arguments else None
+    if again or (arguments and arguments[0].text == "serve"):
+        repeated = _program(arguments)
+        arguments = arguments[again[1] if again else 1 :]
     spec = _spec([begin] if begin else [], scope, own)
-    model = next((flag for flag in flags if flag.name in ("model-path", "model")), None)
+    image = spec.image.value or "" if spec.image else ""
+    flags, loose = flags_of(arguments, kind, version_of(image, kind))
+    model = next((flag for flag in flags if flag.name == "model"), None)
     if model is None and loose and not loose[0].text.startswith('"$'):
         model = item_of("model", loose[0])
-    image = spec.image.value or "" if spec.image else ""
     all_flags = (*flags, *misplaced)
     scope.specs.append(
         replace(
@@ -184,12 +205,21 @@ def _engine(
             has_command=has_command,
             flags=all_flags,
             misplaced=tuple(misplaced),
+            repeated=repeated,
             model=model,
             is_open=_is_open(flags, loose),
             nodes=max(spec.nodes, nodes_of(all_flags)),
             prelude="\n".join((spec.prelude, *scope.prelude)).strip(),
         )
     )
+
+
+def _program(words: Sequence[Word]) -> Item:
+    """The words that begin a command: `vllm serve`, `python3 -m MODULE`, else the first."""
+    texts = [word.text for word in words]
+    server = server_at(texts, 0)
+    count = server[1] if server else 1
+    return Item(name="command", spelled=" ".join(texts[:count]), span=hull(words[0], words[count - 1]))
 
 
 def _is_open(flags: Sequence[Item], loose: Sequence[Word]) -> bool:
@@ -268,9 +298,11 @@ def _shell_text(words: Sequence[Word], *, is_ssh: bool) -> tuple[Word | None, Se
 
 def _read_inner(inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequence[Word] = ()) -> None:
     positional = {"@": tuple(parameters)} if parameters else {}  # `exec "$@"`: an earlier `shift` is ignored
+    variables = Variables(scope.variables)
+    variables.update(positional)
     nested = replace(
         scope,
-        variables={**scope.variables, **positional},
+        variables=variables,
         exported={**scope.exported, **{item.name: item for item in own}},
         prelude=[],
         depth=scope.depth + 1,

@@ -13,7 +13,7 @@ import yaml
 
 from sparktop.cmdline.docker_run import DockerRun, variable
 from sparktop.cmdline.shell import filled, plain_words
-from sparktop.cmdline.source import Document, Item, Word, item_of
+from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.yaml_nodes import get, items, pairs, scalar, text_at
 from sparktop.diagnose.lint.read.commands import Scope, container_spec, read_container
 from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
@@ -52,7 +52,7 @@ def _service(document: Document, services: Mapping[str, yaml.Node], key: Word) -
     entrypoint: list[Word] = []
     for layer in layers:  # the extended service first: later values win
         image = text_at(document, get(layer, "image"))
-        run.image = filled(image, {}) if image else run.image
+        run.image = filled(image) if image else run.image
         command = _words(document, get(layer, "command")) or command
         entrypoint = _words(document, get(layer, "entrypoint")) or entrypoint
         run.environment += _environment(document, get(layer, "environment"))
@@ -62,6 +62,8 @@ def _service(document: Document, services: Mapping[str, yaml.Node], key: Word) -
     base = replace(container_spec(run, scope, key), name=key.text)
     if entrypoint:
         command, run.entrypoint = [*entrypoint[1:], *command], entrypoint[0]
+    elif any(get(layer, "entrypoint") is not None for layer in layers):  # an empty one is none, not the image's
+        run.entrypoint = joined([])
     read_container(base, run.entrypoint, command, scope)
     return scope.specs
 
@@ -84,7 +86,7 @@ def _layers(document: Document, services: Mapping[str, yaml.Node], name: str) ->
 def _words(document: Document, node: yaml.Node | None) -> list[Word]:
     """The words of a command given as a string or as a list."""
     if entries := items(node):
-        return [filled(word, {}) for entry in entries if (word := text_at(document, entry)) is not None]
+        return [filled(word) for entry in entries if (word := text_at(document, entry)) is not None]
     word = text_at(document, node)
     return plain_words(word) if word else []
 
@@ -94,10 +96,10 @@ def _environment(document: Document, node: yaml.Node | None) -> list[Item]:
     for node_entry in items(node):
         text_entry = text_at(document, node_entry)
         if text_entry is not None:
-            variables.append(variable(filled(text_entry, {})))
+            variables.append(variable(filled(text_entry)))
     for key, node_entry in pairs(node):
         value_text = text_at(document, node_entry)
-        word = filled(value_text, {}) if value_text is not None else None
+        word = filled(value_text) if value_text is not None else None
         variables.append(item_of(key.text, word, key, text=None if word else f"${key.text}"))
     return variables
 
@@ -107,7 +109,7 @@ def _options(document: Document, service: yaml.Node) -> list[Item]:
     for key, node in pairs(service):
         if key.text in _PLAIN:
             text = text_at(document, node)
-            word = filled(text, {}) if text else None
+            word = filled(text) if text else None
             if word is not None or items(node):
                 options.append(item_of(_PLAIN[key.text], word, key, text=None if word else "all"))
         elif key.text in _LISTS:
@@ -131,7 +133,7 @@ def _entry(document: Document, name: str, key: Word, node: yaml.Node) -> Item | 
     """One list entry, in short or long form."""
     word = text_at(document, node)
     if word is not None:
-        return item_of(name, filled(word, {}))
+        return item_of(name, filled(word))
     source, target = scalar(document, get(node, "source")), scalar(document, get(node, "target"))
     if name == "publish":
         source = ":".join(filter(None, (scalar(document, get(node, key)) for key in ("host_ip", "published"))))

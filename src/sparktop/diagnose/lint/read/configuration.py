@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 from sparktop.cmdline.shell import UnclosedQuote
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import root_of
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read.commands import Scope, read_script
+from sparktop.diagnose.lint.read.commands import MAX_LAUNCHES, Scope, read_script, too_many
 from sparktop.diagnose.lint.read.compose import is_compose, read_compose
 from sparktop.diagnose.lint.read.docker import read_dockerfile, read_inspect
 from sparktop.diagnose.lint.read.recipes import is_recipe, read_recipe
@@ -20,11 +19,12 @@ from sparktop.errors import ConfigError
 
 MAX_CHARS = 1_000_000
 """A larger file is no launch configuration."""
+MAX_ITEMS = 20_000
+"""Flags, variables, options and keys of all its launches together."""
 
 _SECTION = re.compile(r"\[(?:Unit|Service|Install|Container|Timer|X-\w+)\]\s*\Z")
 _YAML_KEY = re.compile(r"(?:[\w.-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s|\Z)|- \w|---(?:\s|\Z)|%YAML")
 _VARIABLE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=")
-_COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,9 @@ def read(text: str, name: str) -> Reading:
         reading = _read(document, rows)
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply") from error
-    comments = _comments(document)
-    return replace(reading, specs=tuple(replace(spec, comments=comments) for spec in reading.specs))
+    if sum(spec.size for spec in reading.specs) > MAX_ITEMS:
+        raise too_many(name)
+    return reading
 
 
 def _read(document: Document, rows: list[str]) -> Reading:
@@ -122,9 +123,6 @@ def _json(document: Document) -> Reading:
 
 
 def _reading(kind: SourceKind, specs: list[LaunchSpec], otherwise: str) -> Reading:
+    if len(specs) > MAX_LAUNCHES:
+        raise too_many(specs[0].document.name)
     return Reading(kind=kind.value, specs=tuple(specs), note="" if specs else otherwise)
-
-
-def _comments(document: Document) -> tuple[tuple[int, str], ...]:
-    rows = enumerate(document.text.splitlines(), 1)
-    return tuple((number, match[1]) for number, row in rows if (match := _COMMENT.search(row)))

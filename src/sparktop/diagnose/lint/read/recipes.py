@@ -83,7 +83,7 @@ def read_recipe(document: Document, root: yaml.Node | None) -> list[LaunchSpec]:
 def _without_command(base: LaunchSpec, engine: EngineKind, values: dict[str, Word], model: Word | None) -> LaunchSpec:
     """The specification of a recipe without a command: its defaults are the flags, under sparkrun's names."""
     flags = tuple(
-        item_of(canonical(flag_of(name, engine)), word)
+        item_of(canonical(flag_of(name, engine), engine), word)
         for name, word in values.items()
         if name not in ("model", "container", "model_revision")
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sparktop.cmdline.docker_run import variable
 from sparktop.cmdline.engine_command import kind_of_image
+from sparktop.cmdline.shell import Variables
 from sparktop.cmdline.source import Document, Item, Word
 from sparktop.cmdline.systemd import Setting, draft_words, prefix, settings
 from sparktop.diagnose.lint.read.commands import Scope, read_command
@@ -24,17 +25,16 @@ def read_unit(document: Document) -> list[LaunchSpec]:
         variable(word)
         for key in keys
         if key.name.text == "Environment"
-        for word in draft_words(key.value, {}, fills=False)
+        for word in draft_words(key.value, Variables(), fills=False)
         if "=" in word.text
     ]
     scope.exported |= {item.name: item for item in environment}
-    values = {item.name: Word(item.value or "") for item in environment}
-    scope.variables.update({name: [value] for name, value in values.items()})  # for a shell that it starts
+    scope.variables.update({item.name: [Word(item.value or "")] for item in environment})
     has_file = any(item.name in ("EnvironmentFile", "PassEnvironment") for item in unit)
     for key in keys:
         if key.name.text == "ExecStart" and key.value.text:
             before, _ = prefix(key.value.text)
-            read_command(draft_words(key.value.part(len(before)), values, fills=":" not in before), scope)
+            read_command(draft_words(key.value.part(len(before)), scope.variables, fills=":" not in before), scope)
     is_drop_in = not any(item.name == "ExecStart" and item.value for item in unit)
     name = document.name.rpartition("/")[2]
     specs = [

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 TIGHT_BYTES = 12 << 30
 """With less memory available, findings about the engine's memory share become warnings."""
-
-
 SETTLED_BY_LOG = {"config.nvfp4-moe-backend": frozenset(("vllm.fp4-marlin-notice",))}
 """What a rank logged about its choice counts more than its flags (docs/facts/engines.md section 1E)."""
-
-
 LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor"))
 """Rules that the pair rules cover better if both nodes are watched."""
 

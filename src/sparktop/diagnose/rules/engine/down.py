@@ -7,10 +7,12 @@ from itertools import takewhile
 
 from sparktop.cmdline.engine_command import joins_ray
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.container_exit import ending_of, endings, shell_name
+from sparktop.diagnose.container_exit import endings, shell_name
 from sparktop.diagnose.ended_by import (
     doing,
     ended_by_guard,
+    exit_code,
+    failed,
     is_since_reboot,
     since_reboot,
     stopped,
@@ -23,10 +25,10 @@ from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive, other_ranks, rank_of
-from sparktop.model.engine import STOPPED_EXITS, Container, Engine
+from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
-from sparktop.model.fleet import FleetState, Intervention, NodeView, node_wall_s
+from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, node_wall_s
 from sparktop.text.units import span
 
 LAST_FIGURES_S = 15.0
@@ -75,6 +77,8 @@ def down(fleet: FleetState) -> Iterator[Down]:
             ended_s = engine.exited_wall_s
             if is_alive(engine) or ended_s is None or _is_replaced(engine, node):
                 continue
+            if node.link.state is LinkState.LOST and node.sample is not None and ended_s > node.sample.wall_s:
+                continue  # Docker answers before the probe: whether the machine went down too, the next sample says
             ago_s = max(0.0, now_s - ended_s)
             if _is_told_with_its_head(engine, node, fleet, ago_s):
                 continue
@@ -88,7 +92,7 @@ def down(fleet: FleetState) -> Iterator[Down]:
                 ended_s=ended_s,
                 ago_s=ago_s,
                 by=by,
-                is_since_reboot=is_since_reboot(by, node, ended_s, fleet),
+                is_since_reboot=is_since_reboot(by, node, engine, fleet),
                 has_served=served is not None or bool(engine.log and engine.log.has_served),
                 requests=(served.requests or 0) if served is not None and is_recent else 0,
             )
@@ -200,30 +204,14 @@ def engine_down(fleet: FleetState) -> Iterator[Finding]:
         if is_reported_elsewhere(missing, fleet):
             continue
         is_explained = missing.by is not None or missing.is_since_reboot
-        if is_explained or (missing.has_served and not ended_badly(missing)) or _is_stopped_early(missing):
+        if is_explained or (missing.has_served and not failed(missing.engine)) or _is_stopped_early(missing):
             yield _finding(missing, fleet)
 
 
 def _is_stopped_early(missing: Down) -> bool:
     """Whether somebody stopped its load, lately; a worker's is told with its head's."""
-    container, is_head = missing.engine.container, rank_of(missing.engine, missing.node).is_head
-    code = container.exit_code if container is not None and _has_exit_code(container) else None
+    is_head, code = rank_of(missing.engine, missing.node).is_head, exit_code(missing.engine)
     return not missing.has_served and is_head and code in STOPPED_EXITS and missing.ago_s < RECENT_S
-
-
-def ended_badly(missing: Down) -> bool:
-    """Whether its exit code or its log tells of a failure that nobody meant."""
-    engine, container = missing.engine, missing.engine.container
-    if engine.log is not None and engine.log.is_stopping:
-        return False
-    if not _has_exit_code(container):
-        return bool(engine.log and engine.log.failure)
-    assert container is not None
-    return ending_of(container.exit_code, oom_killed=container.oom_killed) is not None
-
-
-def _has_exit_code(container: Container | None) -> bool:
-    return container is not None and container.exit_code is not None and container.status in ("exited", "dead")
 
 
 def _finding(missing: Down, fleet: FleetState) -> Finding:
@@ -290,8 +278,9 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
         text = "It was still loading, and stopped without a sign of a failure. No sparktop console stopped it."
         return Severity.INFO, ": stopped from outside before it served", text
     container = missing.engine.container
-    code = container.exit_code if container is not None and _has_exit_code(container) else None
-    how = {None: "its process exited", 0: "it exited, or was stopped (exit code 0)"}.get(code, "stopped from outside")
+    how = {None: "its process exited", 0: "it exited, or was stopped (exit code 0)"}.get(
+        exit_code(missing.engine), "stopped from outside"
+    )
     if container is not None and container.is_gone:
         how = "its container was removed"
         if container.auto_remove:

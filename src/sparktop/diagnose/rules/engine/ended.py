@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
-from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop, restart_count
-from sparktop.diagnose.logs.names import names_of
+from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, Ending, ending_of, loop, restart_count
+from sparktop.diagnose.ended_by import exit_code, failed
+from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.down import RECENT_S, Down, down, ended_badly, is_reported_elsewhere, remedies
+from sparktop.diagnose.rules.engine.down import RECENT_S, Down, down, is_reported_elsewhere, remedies
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES
 from sparktop.diagnose.rules.window import of_engine
-from sparktop.model.engine import Container, Engine, EngineState
+from sparktop.model.engine import ORDINARY_EXITS, Container, Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
@@ -22,18 +23,23 @@ from sparktop.text.units import GIB, gib
 
 KILL_WINDOW_S = 30.0
 """A kernel OOM kill this close to a container's end caused it."""
-
-
 BEFORE_END_S = 120.0
 """What memory did so long before an end may have led to it."""
-
-
 LOOP_UPTIME_S = 600.0
-
-
 ROUNDING_BYTES = 1 * GIB
 """A share is met by what is available within this."""
 _SOURCES = ("field report 004", "Docker: restart policies")
+
+_BY_ITS_LOG = Ending(
+    rule="restart.failed",
+    severity=Severity.CRITICAL,
+    says="failed, by its log (exit code 0)",
+    explanation=(
+        "Its log says that it died. vLLM then exits with 0, as after a stop: the code proves nothing, and the restart "
+        "policy `on-failure`, Docker's or systemd's, doesn't start it again."
+    ),
+    sources=("vLLM 0.32: EngineCore killed under load",),
+)
 
 
 @live_rule(
@@ -50,7 +56,7 @@ def ended(fleet: FleetState) -> Iterator[Finding]:
     for missing in down(fleet):
         if missing.by is not None or missing.is_since_reboot or is_reported_elsewhere(missing, fleet):
             continue
-        if ended_badly(missing) and (missing.has_served or missing.ago_s < RECENT_S):
+        if failed(missing.engine) and (missing.has_served or missing.ago_s < RECENT_S):
             for finding in _exit_finding(missing):
                 offered = remedies(missing, fleet, finding.remedies) if missing.has_served else finding.remedies
                 yield replace(finding, remedies=offered)
@@ -59,19 +65,20 @@ def ended(fleet: FleetState) -> Iterator[Finding]:
 def _exit_finding(missing: Down) -> Iterator[Finding]:
     node, engine, ended_s = missing.node, missing.engine, missing.ended_s
     container = engine.container
-    if container is None or container.exit_code is None or container.status not in ("exited", "dead"):
-        yield from _lost_process(node, engine, ended_s)
+    if container is None or exit_code(engine) is None:
+        yield from _lost_process(missing)
         return
-    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, called=names_of(engine))
-    if ending is None:
-        return
+    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, called=names_of(engine)) or _BY_ITS_LOG
     kill = _oom_kill(node, container, ended_s)
     text = f"{container.name}: exited, exit code {container.exit_code}{', OOMKilled' * container.oom_killed}"
     text += f", restart policy {container.restart_policy or 'no'}"
     evidence = [Evidence(source=f"docker @ {node.name}", text=text, wall_s=ended_s)]
+    if engine.log is not None and engine.log.failure and container.exit_code in ORDINARY_EXITS:
+        evidence.append(of_engine(engine, node, engine.log.failure))
     worst = engine.log.critical_finding if engine.log else None
     cause = worst.rule if worst else None
-    if kill is not None and container.exit_code == 137:
+    is_killed = container.exit_code == 137 or container.oom_killed  # vLLM, its core killed, exits with 0 itself
+    if kill is not None and (is_killed or kill.container_id is not None):
         evidence.append(Evidence(source=f"{node.name} kernel log", text=kill.text, wall_s=kill.last_wall_s))
         killed = f"The kernel's OOM killer killed it: the kernel's line names {kill.process or 'it'}."
         ending, cause = replace(ending, explanation=killed, settles=""), "kernel.oom-kill"
@@ -102,15 +109,17 @@ def _lowest_available(missing: Down) -> float | None:
     return min((value for value in values[first:after] if value is not None), default=None)
 
 
-def _lost_process(node: NodeView, engine: Engine, ended_s: float) -> Iterator[Finding]:
+def _lost_process(missing: Down) -> Iterator[Finding]:
     """A process that is gone without an exit code: its container runs on, or it had none."""
+    node, engine, ended_s = missing.node, missing.engine, missing.ended_s
+    is_down = f"{missing.name} is down: it " if missing.has_served else f"{engine.name} "
     if engine.log is None or not engine.log.failure:
         return
     yield Finding(
         rule="restart.failed",
-        severity=Severity.WARNING,
+        severity=Severity.CRITICAL if missing.requests else Severity.WARNING,
         confidence=Confidence.SUSPECTED,
-        title=f"{engine.name} failed, by its log",
+        title=f"{is_down}failed, by its log{missing.lost}",
         explanation="Its process is gone, and sparktop can't read its exit code.",
         settles="the log of that run",
         evidence=(of_engine(engine, node, engine.log.failure, wall_s=ended_s),),

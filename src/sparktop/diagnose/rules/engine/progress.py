@@ -5,11 +5,11 @@ Other rules name the machine's failures behind it; these findings then appear as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
-from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
 from sparktop.engines.ranks import is_alive
@@ -18,10 +18,15 @@ from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineSt
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since, live_engines
+from sparktop.model.telemetry import Process
 from sparktop.text.units import gib, percent
 
 FULL_RATIO = 0.98
+EVICTED_PER_MIN = 2.0
+"""One preemption may be chance."""
 HELD_S = 20.0
+HARMS_S = 60.0
+"""Requests held so long are lost to whoever sent them."""
 COUNTED_WITHIN_S = 6.0
 """Tokens of a finished prompt are scraped this long afterwards at most."""
 LONG_PREFILL_S = 180.0
@@ -33,8 +38,8 @@ STILL_S = 300.0
 BUSY_CPU_PERCENT = 12.0
 """About two and a half of twenty cores: compiling, or reading."""
 ENDED_REPORTED_S = 600.0
-START_SLACK_S = 1.0
-"""A log's times and Docker's are of one clock."""
+CLIENTS_S = 600.0
+"""How long what clients do wrong is told after its last line."""
 _HANGS = (
     "gpu.spin-deadlock",
     "gpu.capture-stuck",
@@ -75,6 +80,26 @@ OF_ANOTHER_RANKS_END = frozenset(
     )
 )
 """Log rules whose lines a rank writes because another rank exited, where its own log names no other cause."""
+OF_CLIENTS = frozenset(
+    (
+        "serving.content-null-in-words",
+        "serving.context-exceeded",
+        "serving.endpoint-not-for-model",
+        "serving.grammar-refused",
+        "serving.lora-not-enabled",
+        "serving.media-refused",
+        "serving.model-name-unknown",
+        "serving.not-a-multimodal-model",
+        "serving.parameter-refused",
+        "serving.request-404",
+        "serving.template-refused",
+        "serving.too-many-images",
+        "serving.tool-choice-not-enabled",
+        "serving.unauthorised",
+        "sglang.input-too-long",
+    )
+)
+"""Log rules of requests that the server refuses: told as a note, once several came, and no longer than they come."""
 LACKS_MEMORY = frozenset(
     (
         "vllm.free-memory-below-utilisation",
@@ -90,37 +115,36 @@ OF_NODES_BEFORE_IT = OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END | LACKS_MEMORY
 """Log rules of the memory that a start found, or of another node's rank: a reboot has ended both."""
 OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
 """Log rules that say what `kv_cache_full` says of an engine whose metrics are read."""
-_WITH_A_CAUSE_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
+_CAUSED_ELSEWHERE = OF_A_HANG | OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END
 
 
 def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator[Finding]:
     """The log rules' findings for engines that run or ended recently. `is_told` is asked of each one's rule."""
     for node in fleet.nodes:
-        now_s = node.sample.wall_s if node.sample else None
+        now_s = node.sample.wall_s if node.sample else 0.0
         for engine in node.engines:
             if engine.log is None:
                 continue
-            if engine.state is EngineState.EXITED and (
-                now_s is None or engine.exited_wall_s is None or now_s - engine.exited_wall_s > ENDED_REPORTED_S
-            ):
+            if not is_alive(engine) and not 0 < now_s <= (engine.exited_wall_s or 0.0) + ENDED_REPORTED_S:
                 continue
             if has_rebooted_since(node, engine.exited_wall_s):
                 continue  # the boot has ended what it told of; that the engine is down is told by engine.down
             has_rebooted = any(has_rebooted_since(one, engine.exited_wall_s) for one in fleet.nodes)
-            for finding in engine.log.findings:
+            for finding in _folded(engine.log.findings):
                 if not is_told(finding.rule) or (finding.rule in OF_A_FULL_CACHE and engine.metrics is not None):
                     continue
                 if has_rebooted and finding.rule in OF_NODES_BEFORE_IT:
                     continue
-                logged_s = finding.since_wall_s or min(
-                    (evidence.wall_s for evidence in finding.evidence if evidence.wall_s is not None), default=None
-                )
-                if _is_of_earlier_run(engine, logged_s):
+                stamps = [line.wall_s for line in finding.evidence if line.wall_s is not None]
+                logged_s = finding.since_wall_s or min(stamps, default=None)
+                is_of_clients = finding.rule in OF_CLIENTS
+                if is_of_clients and (len(finding.evidence) == 1 or now_s - max(stamps, default=now_s) > CLIENTS_S):
                     continue
                 log = LogPlace(node.name, engine.name)
                 is_clear = len(node.engines) == 1 or engine.name in finding.title
                 yield replace(
                     finding,
+                    severity=_severity(finding, engine),
                     title=finding.title if is_clear else f"{engine.name}: {finding.title}",
                     nodes=(node.name,),
                     subject=engine.name,
@@ -130,15 +154,31 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                 )
 
 
-def _is_of_earlier_run(engine: Engine, logged_s: float | None) -> bool:
-    """Whether the run that wrote the line is over and another one has begun, whose log isn't read yet.
+def _folded(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """One finding a failure: what follows from another one of the log stands in that one's evidence."""
+    causes = {finding.rule: finding.caused_by for finding in findings}
 
-    A container that Docker restarts tells on what ended the run before.
-    """
-    container = engine.container
-    if container is None or container.started_wall_s is None or logged_s is None or engine.restarts:
-        return False
-    return is_alive(engine) and logged_s < container.started_wall_s - START_SLACK_S
+    def root(rule: str) -> str:
+        way = [rule]
+        while (cause := causes[way[-1]]) in causes and cause not in way:
+            way.append(cause)
+        return rule if cause in way else way[-1]  # of a circle, each one is told
+
+    roots = {rule: root(rule) for rule in causes}
+    for finding in findings:
+        if roots[finding.rule] == finding.rule:
+            then = [one for one in findings if roots[one.rule] == finding.rule != one.rule]
+            lines = (replace(one.evidence[0], text=f"then: {one.title}") for one in then if one.evidence)
+            yield replace(finding, evidence=(*finding.evidence, *lines)) if then else finding
+
+
+def _severity(finding: Finding, engine: Engine) -> Severity:
+    """Of clients a note; of a container that somebody removed before it ever served no more than a warning."""
+    if finding.rule in OF_CLIENTS:
+        return Severity.INFO
+    has_served = engine.served is not None or bool(engine.log and engine.log.has_served)
+    is_past = engine.container is not None and engine.container.is_gone and not has_served
+    return Severity.WARNING if is_past and finding.severity is Severity.CRITICAL else finding.severity
 
 
 def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
@@ -157,55 +197,41 @@ def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
     )
 
 
-@live_rule(
-    "engine.log",
-    "What an engine's log says, by the log rules",
-    Severity.WARNING,
-    scope="vLLM and SGLang, wherever the log is read",
-    sources=(),
+def _log_rule(
+    rule_id: str,
+    title: str,
+    is_told: Callable[[str], bool],
+    *,
+    scope: str = "vLLM and SGLang, wherever the log is read",
+    follows: tuple[str, ...] = (),
+) -> LiveRule:
+    """What log rules have read in an engine's log, of those that `is_told` names: they follow from the same."""
+    card = live_rule(rule_id, title, Severity.WARNING, scope=scope, sources=(), follows=follows)
+    return card(lambda fleet: _log_findings(fleet, is_told))
+
+
+LOGS = (
+    _log_rule("engine.log", "What an engine's log says, by the log rules", lambda rule: rule not in _CAUSED_ELSEWHERE),
+    _log_rule(
+        "engine.log-of-a-hang",
+        "An engine's log shows a hang: timeouts, watchdogs, ranks that wait",
+        OF_A_HANG.__contains__,
+        follows=_HANGS,
+    ),
+    _log_rule(
+        "engine.log-of-unequal-memory",
+        "An engine's log says that another rank has less memory",
+        OF_UNEQUAL_MEMORY.__contains__,
+        scope="SGLang, two nodes",
+        follows=("cluster.memory-apart",),
+    ),
+    _log_rule(
+        "engine.log-of-another-rank",
+        "An engine's log says that a process or another rank exited",
+        OF_ANOTHER_RANKS_END.__contains__,
+        follows=("cluster.rank-died",),
+    ),
 )
-def log(fleet: FleetState) -> Iterator[Finding]:
-    """What a log rule has read in an engine's log, if it has a cause of its own."""
-    return _log_findings(fleet, lambda rule: rule not in _WITH_A_CAUSE_ELSEWHERE)
-
-
-@live_rule(
-    "engine.log-of-a-hang",
-    "An engine's log shows a hang: timeouts, watchdogs, ranks that wait",
-    Severity.WARNING,
-    scope="vLLM and SGLang, wherever the log is read",
-    sources=(),
-    follows=_HANGS,
-)
-def log_of_a_hang(fleet: FleetState) -> Iterator[Finding]:
-    """What a log rule has read in an engine's log, if it only follows from a hang."""
-    return _log_findings(fleet, OF_A_HANG.__contains__)
-
-
-@live_rule(
-    "engine.log-of-unequal-memory",
-    "An engine's log says that another rank has less memory",
-    Severity.WARNING,
-    scope="SGLang, two nodes",
-    sources=(),
-    follows=("cluster.memory-apart",),
-)
-def log_of_unequal_memory(fleet: FleetState) -> Iterator[Finding]:
-    """What a log rule has read in an engine's log, if it follows from the nodes' memory."""
-    return _log_findings(fleet, OF_UNEQUAL_MEMORY.__contains__)
-
-
-@live_rule(
-    "engine.log-of-another-rank",
-    "An engine's log says that a process or another rank exited",
-    Severity.WARNING,
-    scope="vLLM and SGLang, wherever the log is read",
-    sources=(),
-    follows=("cluster.rank-died",),
-)
-def log_of_another_rank(fleet: FleetState) -> Iterator[Finding]:
-    """What a log rule has read in an engine's log, if it follows from the end of another rank."""
-    return _log_findings(fleet, OF_ANOTHER_RANKS_END.__contains__)
 
 
 @live_rule(
@@ -227,8 +253,26 @@ def no_tokens(fleet: FleetState) -> Iterator[Finding]:
         # a finished prompt is counted shortly after its power dropped
         now_w = node.first_gpu.power_w if node.first_gpu else None
         power_w = max(now_w or 0.0, highest(node.power_history, COUNTED_WITHIN_S) or 0.0)
-        if power_w < WORKING_POWER_W or still_s >= LONG_PREFILL_S:
+        if power_w < WORKING_POWER_W or still_s >= LONG_PREFILL_S or _stopped(node, engine):
             yield _no_tokens(node, engine, running, still_s)
+
+
+def _stopped(node: NodeView, engine: Engine) -> tuple[Process, ...]:
+    """The engine's processes that a signal or a debugger has stopped: none of them does anything until it goes on."""
+    table = node.processes.processes if node.processes else ()
+    return tuple(process for process in table if process.state in ("T", "t") and process.pid in engine.pids)
+
+
+def _of_stopped(node: NodeView, stopped: Sequence[Process]) -> tuple[tuple[Evidence, ...], tuple[Remedy, ...]]:
+    """Stopped processes as evidence, and what lets them go on."""
+    texts = [f"{process.command} (pid {process.pid}) is stopped: state {process.state}" for process in stopped]
+    go_on = Remedy(
+        title="Let it go on",
+        steps=(f"sudo kill -CONT {' '.join(str(process.pid) for process in stopped)}",),
+        cost="nothing; one that a debugger stopped is stopped again",
+    )
+    evidence = tuple(Evidence(source=f"{node.name} processes", text=text) for text in texts)
+    return evidence, (go_on,) if stopped else ()
 
 
 def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -> Finding:
@@ -237,11 +281,14 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
     if gpu is not None and gpu.utilisation_percent is not None and gpu.power_w is not None:
         gpu_load = f"SM {gpu.utilisation_percent:.0f} % at {gpu.power_w:.0f} W"
     waiting = engine.metrics.waiting if engine.metrics else None
+    stopped = _stopped(node, engine)
+    evidence, go_on = _of_stopped(node, stopped)
+    why = f", because {stopped[0].command} is stopped (SIGSTOP)" if stopped else ""
     return Finding(
         rule="engine.no-tokens",
-        severity=Severity.WARNING,
+        severity=Severity.CRITICAL if still_s >= HARMS_S else Severity.WARNING,
         confidence=Confidence.CONFIRMED,
-        title=f"{engine.name} is stuck: {running:.0f} request{'s' if running != 1 else ''} in progress, no token",
+        title=f"{engine.name} is stuck: {running:.0f} request{'s' * (running != 1)} in progress, no token{why}",
         explanation=(
             "Its counters of prompt and generated tokens don't move while requests are in progress. `/health` stays "
             "green, because it checks only the web server. The GPU may spin, wait for its other rank, or do other "
@@ -255,9 +302,11 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
                 f"{running:.0f} running, {waiting or 0:.0f} waiting, token counters still for {still_s:.0f} s",
                 part="metrics",
             ),
+            *evidence,
             *([Evidence(source=f"{node.name} nvml", text=gpu_load)] if gpu_load else []),
         ),
         remedies=(
+            *go_on,
             Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence"),
             Remedy(
                 title="Restart the engine safely",
@@ -283,14 +332,17 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
     follows=("vllm.preemption", "sglang.kv-pool-full"),
 )
 def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
-    """engine.kv-cache-full: 98 % of the KV cache in use and requests waiting for it, for 30 s."""
+    """engine.kv-cache-full: for 30 s 98 % of the KV cache in use and requests waiting for it, or requests evicted from
+    it, each of which leaves it less full."""
     for node, engine in live_engines(fleet):
-        metrics = engine.metrics
-        if metrics is not None and (metrics.kv_cache_ratio or 0.0) >= FULL_RATIO and metrics.waiting:
-            yield _kv_cache_full(node, engine, metrics)
+        metrics, evicted = engine.metrics, (engine.rates and engine.rates.preemptions_per_min) or 0.0
+        if metrics is None or not metrics.waiting:
+            continue  # who was evicted waits, too
+        if evicted >= EVICTED_PER_MIN or (metrics.kv_cache_ratio or 0.0) >= FULL_RATIO:
+            yield _kv_cache_full(node, engine, metrics, evicted)
 
 
-def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Finding:
+def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evicted: float) -> Finding:
     waiting, running = metrics.waiting or 0, metrics.running or 0
     figures = f"KV cache {percent(100 * (metrics.kv_cache_ratio or 0.0))}, {waiting:.0f} waiting, {running:.0f} running"
     larger = Remedy(
@@ -310,6 +362,8 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics) -> Fi
         cost="longer waits in the queue",
     )
     waits = f"{waiting:.0f} requests wait" if waiting > 1 else "1 request waits"
+    if evicted >= EVICTED_PER_MIN:
+        waits, figures = f"it evicts {evicted:.0f} requests a minute", f"{figures}, {evicted:.0f} evicted a minute"
     return Finding(
         rule="engine.kv-cache-full",
         severity=Severity.INFO,
@@ -358,6 +412,8 @@ def load_stalled(fleet: FleetState) -> Iterator[Finding]:
 
 
 def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
+    inside, pid = (f"docker exec {engine.name}", 1) if engine.container else ("sudo", min(engine.pids, default="PID"))
+    dump = f"{inside} py-spy dump --pid {pid}"
     at = f"{engine.progress.phase} {engine.progress.done}/{engine.progress.total}" if engine.progress else "its start"
     return Finding(
         rule="engine.load-stalled",
@@ -369,7 +425,7 @@ def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
             "that is mostly the other rank (its log, its interface names, a firewall on the fabric). On one node it "
             "is a download, a lock in the cache directory, or a question on a terminal that nobody sees."
         ),
-        settles=f"where it waits: `docker exec {engine.name} py-spy dump --pid 1`, and the other node's log",
+        settles=f"where it waits: `{dump}`, and the other node's log",
         evidence=(of_engine(engine, node, f"no line and no progress for {still_s:.0f} s"),),
         remedies=(
             Remedy(title="Read the other rank's log, then restart both together", action="safe-restart"),
@@ -396,6 +452,7 @@ def not_answering(fleet: FleetState) -> Iterator[Finding]:
     for node, engine in live_engines(fleet):
         served = engine.state in (EngineState.READY, EngineState.SERVING) and engine.metrics is not None
         if served and engine.endpoint is not None and engine.endpoint.state is EndpointState.TIMED_OUT:
+            evidence, go_on = _of_stopped(node, _stopped(node, engine))
             yield Finding(
                 rule="engine.not-answering",
                 severity=Severity.WARNING,
@@ -404,8 +461,9 @@ def not_answering(fleet: FleetState) -> Iterator[Finding]:
                     "The server accepts the connection but doesn't answer within the limit. Its process runs, but it "
                     "lacks memory or processor, or its event loop is blocked. The figures shown are its last ones."
                 ),
-                evidence=(of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out"),),
+                evidence=(of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out"), *evidence),
                 remedies=(
+                    *go_on,
                     Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
                     Remedy(title="Restart it safely", cost="its requests", action="safe-restart"),
                 ),

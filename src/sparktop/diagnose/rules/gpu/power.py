@@ -17,21 +17,11 @@ from sparktop.model.fleet import FleetState, NodeView, is_current
 from sparktop.text.units import span
 
 BUSY_PERCENT = 90.0
-
-
 IDLE_PERCENT = 8.0
-
-
 WORK_W = 30.0
 """On a GB10 without a learned baseline: less power than this at full utilisation is no decode."""
-
-
 PINNED_MHZ = (500.0, 850.0)
-
-
 PINNED_BELOW_W = 25.0
-
-
 IDLE_SHARE = 0.6
 """How far from loaded idle towards decode power a reading still counts as idle."""
 
@@ -91,20 +81,12 @@ def normal_power(node: NodeView) -> str:
 
 
 WEDGE_SUSPECTED_S = 10.0
-
-
 WEDGE_CONFIRMED_S = 20.0
-
-
 _HOT = ("software thermal", "hardware thermal")
-
-
 _WEDGE_SOURCES = (
     "Blackwellboy/model-serving-minefield (trap 124: 42.7 tok/s at 19.5 W and 799 MHz)",
     "DoctorMasterNewb/sparkbase",
 )
-
-
 _HEAT_SOURCES = ("DoctorMasterNewb/sparkbase", "NVIDIA Management Library: clocks event reasons")
 
 

@@ -24,31 +24,15 @@ from sparktop.model.telemetry import DesktopReading, Sample
 from sparktop.text.units import gib, span
 
 FROZEN = "desktop.frozen"
-
-
 TWICE_S = 5.0
 """Silent for longer than one query takes (3 s): the second one failed too."""
-
-
 BLOCKED_S = 10.0
-
-
 LINES_S = 5 * 60.0
-
-
 MANY_LINES = 3
-
-
 OLD_READING_S = 45.0
-
-
 STALLING_PERCENT = 10.0
 """PSI memory full avg10. Above it a slow desktop is due to memory, and other rules report that."""
-
-
 _DRIVER_WAITS = ("nv_", "nvidia", "nvkms", "drm_", "dma_fence", "dma_resv", "os_acquire", "rm_", "uvm_")
-
-
 _NAMES = {"gnome-shell": "GNOME's shell", "kwin_wayland": "KWin", "kwin_x11": "KWin", "Xorg": "the X server"}
 
 
@@ -291,20 +275,17 @@ _ONE_SHELL = Remedy(
     action="recover-desktop",
 )
 
-
 _DISPLAY_MANAGER = Remedy(
     title="Restart the display manager",
     steps=("sudo systemctl restart gdm3",),
     cost="the desktop session and everything open in it; engines in containers keep running",
 )
 
-
 _NO_DESKTOP = Remedy(
     title="Switch the desktop off while engines run",
     steps=("sudo systemctl isolate multi-user.target   # back with: sudo systemctl isolate graphical.target",),
     cost="the desktop session; frees some 3 GiB of memory",
 )
-
 
 _REBOOT = Remedy(
     title="Reboot",
@@ -352,11 +333,7 @@ def _is_wayland(node: NodeView) -> bool:
 
 
 VARIABLE = "VLLM_FLASHINFER_MOE_BACKEND"
-
-
 _SAFE_BACKENDS = ("marlin", "triton")
-
-
 _QUANTISED = re.compile(r"fp8|fp4|mxfp4|w4a|awq|gptq|int4|int8", re.IGNORECASE)
 _MOE = re.compile(
     r"-A\d+(?:\.\d+)?B\b|moe|mixtral|gpt-oss|deepseek-v|minimax|glm-[45]|kimi|nemotron-3|qwen3-next|llama-4",

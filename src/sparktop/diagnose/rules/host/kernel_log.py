@@ -27,49 +27,25 @@ from sparktop.model.telemetry import CollectorState, Sample
 from sparktop.text.units import GIB, gib, span
 
 RECENT_S = 30 * 60.0
-
-
 PASSING_S = 10 * 60.0
 """For what passes by itself: refused allocations, notes at information level."""
-
-
 SETTLE_S = 30.0
 """A GPU that gives readings so long after an Xid has survived it."""
-
-
 HISTORY_S = 24 * 3600.0
-
-
 TOGETHER_S = 2.0
 """What two nodes' kernels log this close together is one event."""
-
-
 GOES_ON_S = 60.0
 """If it repeated for longer than this, the finding also tells when it last happened."""
-
-
 LOW_BYTES = 10 * GIB
-
-
 EASY_BYTES = 16 * GIB
-
-
 WORTH_NAMING_BYTES = 8 * GIB
 """Whoever holds less after a kill didn't cause it."""
-
-
 OVER_S = 60.0
 """Refusals this old are over where memory is to spare again."""
-
-
 STEADY_DIGITS = 1
 """A node's boot on the operator's clock is told in tenths of a second: its samples are some milliseconds early or late,
 and what is told of a finding doesn't change with each."""
-
-
 _SCOPE = "every node whose kernel log can be read"
-
-
 _OF_MEMORY = ("memory.first-request-spike", "memory.falling", "memory.starved", "memory.low")
 
 
@@ -209,20 +185,20 @@ def _is_link_up(node: NodeView, event: KernelEvent) -> bool | None:
 
 
 def _engine_of(node: NodeView, event: KernelEvent) -> Engine | None:
-    """The engine that an event is about: by container, by process, or because it is the only one of its kind."""
+    """The engine that an event is about: by container, or as what has that one's name since it was set aside; by
+    process; or as the only one of its kind."""
     if event.pid is None and event.container_id is None and not event.process:
         return None
-    for engine in node.engines:
-        container = engine.container
-        if container is not None and event.container_id == container.container_id:
+    container_id = event.container_id
+    if container_id is None and event.pid is not None:
+        if (engine := next((one for one in node.engines if event.pid in one.pids), None)) is not None:
             return engine
-        if event.pid is not None and event.pid in engine.pids:
-            return engine
-    table = node.processes.processes if node.processes else ()
-    container_id = next((process.container_id for process in table if process.pid == event.pid), None)
+        table = node.processes.processes if node.processes else ()
+        container_id = next((process.container_id for process in table if process.pid == event.pid), None)
     if container_id is not None:
-        by_container = {engine.container.container_id: engine for engine in node.engines if engine.container}
-        return by_container.get(container_id)
+        boxes = ((engine, engine.container) for engine in node.engines if engine.container is not None)
+        own = (engine for engine, box in boxes if box.container_id.startswith(container_id))
+        return next(own, None) or next((one for one in node.engines if one.name == event.container), None)
     process_name = (event.process or "").lower()
     if process_name.startswith(("vllm", "sglang")):
         same_kind = [engine for engine in node.engines if process_name.startswith(engine.kind.value)]

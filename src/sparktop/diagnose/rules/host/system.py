@@ -25,7 +25,6 @@ from sparktop.model.telemetry import Disk, HostFacts
 from sparktop.text.units import duration, gib
 
 MANY_ZOMBIES = 100
-
 DRIVER_BACK_STEP = "run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages"
 _REBOOT = Remedy(
     title="Reboot at the next quiet moment, which stops the engines",

@@ -55,33 +55,16 @@ def _held(fleet: FleetState, node: str, action: str) -> Finding | None:
 
 
 TRAPPED_BYTES = 8 * GIB
-
-
 TRAPPED_BADLY_BYTES = 24 * GIB
-
-
 UNKNOWN_NORMAL_BYTES = 16 * GIB
 """Unaccounted memory that counts as held on a machine whose normal figure isn't known."""
-
-
 CACHE_BYTES = 10 * GIB
-
-
 RECENT_S = 600.0
-
-
 RISING_BYTES_PER_S = 0.15 * GIB
-
-
 RISING_OVER_S = 5.0
-
-
 FLAT_S = 20.0
 """Memory must have stood still this long to be called trapped; while it is released it rises."""
-
-
 WAIT_AT_MOST_S = 300.0
-
 
 _REFERENCES = (
     "field report 003 (33 GiB until a reboot)",
@@ -130,7 +113,9 @@ def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
             finding = lost
         else:
             after = _after_exit(node, sample, fleet, told)
-            finding = _trapped(after) or lost or _rising(after) or _cache(after)
+            has_just_ended = surviving_process(fleet, node.name) is not None  # what it held is coming back, or will
+            trapped = None if has_just_ended else _trapped(after)
+            finding = trapped or lost or _rising(after) or _cache(after)
         if finding is not None:
             yield finding
 
@@ -250,7 +235,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
         title=f"{node.name}: {gib(trapped)} lost since {name} stopped: no process holds them",
         explanation=(
             f"{comparison}{gib(trapped)} are missing. No process, GPU process, cache or kernel table accounts for "
-            "them. Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
+            f"them. Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
             "driver kept the allocations of a dead process. `docker rm`, dropping caches and killing processes "
             "haven't released them; a reboot has. The next engine gets only the rest."
         ),
@@ -400,8 +385,6 @@ def _is_refused_by_sglang(engine: Engine, trapped: int, available: int) -> bool:
 
 
 HOLDER_BYTES = 2 * GIB
-
-
 _ENGINE_TITLES = ("VLLM::", "sglang::", "ray::")
 
 

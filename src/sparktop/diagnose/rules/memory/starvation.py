@@ -23,32 +23,16 @@ from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach, current
 from sparktop.text.units import GIB, gib, span
 
 EMPTY_IN_S = 60.0
-
-
 LOOK_BACK_S = 20.0
-
-
 FALLEN_BYTES = 4 * GIB
 """A smaller fall means nothing yet: a workspace, a compilation."""
-
-
 SPIKE_BYTES_PER_S = 2 * GIB
-
-
 SPIKE_WITHIN_S = 10.0
 """At most this long from the first request's arrival to the fall (docs/facts/engines.md MEM-02)."""
-
-
 UNEXPLAINED_SHARE = 0.3
 """Of a fall: readings of the GPU's list are some seconds apart, so less is no other process."""
-
-
 LOW_BYTES = 6 * GIB
-
-
 ROOMY_SHARE, TIGHT_SHARE = 0.5, 0.25
-
-
 _TAKERS = ("engine", "gpu", "processes")
 _REFERENCES = ("field report 001", "NVIDIA/dgx-spark-playbooks#116 (34 to 13 GiB in 1.5 s)")
 
@@ -331,7 +315,8 @@ _LEAVE_MORE = Remedy(
 def starved(fleet: FleetState) -> Iterable[Finding]:
     """memory.starved: the host accepts TCP connections and doesn't answer SSH.
 
-    Confirmed if memory was low or falling when last seen, else suspected.
+    Confirmed if memory was low or falling when last seen, else suspected: also once the host was gone, as it may boot,
+    and systemd takes connections for sshd before that has started.
     """
     for node in fleet.nodes:
         if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.SSH_SILENT:
@@ -341,11 +326,13 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
         fell = trend is not None and trend.time_to_empty_s is not None and trend.time_to_empty_s < EMPTY_IN_S
         psi = node.sample.memory_pressure if node.sample else None
         stalled = psi is not None and psi.full_avg10 > 20
-        is_confirmed = last is not None and (last < LOW_BYTES or fell or stalled)
+        is_confirmed = not node.link.was_gone and last is not None and (last < LOW_BYTES or fell or stalled)
         silent_s = node.age_s(fleet.monotonic_s) or fleet.monotonic_s - node.link.since_s
         if is_confirmed and last is not None:
             rate = f", falling {-trend.bytes_per_s / GIB:.1f} GiB/s" if trend is not None and fell else ""
             last_seen = f"Its last sample had {gib(last)} available{rate}"
+        elif node.link.was_gone:
+            last_seen = "Before that nothing answered there, so it may be booting"
         elif last is not None:
             last_seen = f"Its last sample looked fine ({gib(last)} available), so this may be another hang"
         else:

@@ -14,7 +14,7 @@ from sparktop.checks.parity import (
     judge_kernel_parity,
     judge_release_parity,
 )
-from sparktop.diagnose.logs.names import names_of
+from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
 from sparktop.diagnose.rules.host.system import DRIVER_BACK_STEP
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE

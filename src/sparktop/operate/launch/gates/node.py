@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sparktop.checks.host import (
@@ -100,6 +101,17 @@ def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
 # --- logind
 
 
+def linger_words(user: str) -> dict[str, str]:
+    """What is said of a user whose IPC objects stay, by the check's case."""
+    return {
+        "root": "root's own IPC objects stay at logout",
+        "system-user": f"the IPC objects of {user}, a system user, stay at logout",
+        "lingers": f"{user} lingers",
+        "no-logind": "no systemd there: nothing is removed at logout",
+        "kept": f"{user} does not linger, but RemoveIPC=no",
+    }
+
+
 def _linger(inputs: GateInputs, node: str) -> Gate:
     """logind removes a user's IPC objects at the last logout, except root's and those of other namespaces."""
     view = inputs.view(node)
@@ -117,14 +129,9 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
     judgement = judge_linger(facts)
     mend = f"on {node}: sudo loginctl enable-linger {host.user or '$USER'}"
     stays = f"{host.user} does not linger"
-    detail = {
-        "root": "root's own IPC objects stay at logout",
-        "system-user": f"the IPC objects of {host.user}, a system user, stay at logout",
-        "lingers": f"{host.user} lingers",
-        "no-logind": "no systemd there: nothing is removed at logout",
+    words = linger_words(host.user) | {
         "unread": f"whether {host.user or 'the user'} lingers is not known: {judgement.unknown}",
         "required": f"the recipe wants {host.user} to linger, and it doesn't",
-        "kept": f"{stays}, but RemoveIPC=no",
         "no-engine": f"{stays}; whether that affects the container is not known",
         "own-ipc": f"{stays}, but the container has IPC of its own",
         "user": f"{stays}; whether {container_user} of the container is the same user is not known",
@@ -134,7 +141,8 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
             f"{stays} and RemoveIPC is on: at the last logout logind removes the semaphores of a container with "
             f"--ipc=host and user {container_user}, and its worker dies with FileNotFoundError"
         ),
-    }[judgement.case]
+    }
+    detail = words[judgement.case]
     return judged("linger", node, judgement, detail, mend if judgement.case != "unread" else "")
 
 
@@ -210,9 +218,8 @@ def _free_port(inputs: GateInputs, port: int, used_ports: frozenset[int]) -> int
         view = inputs.view(node)
         avoided.update(*(_ports(engine) for engine in (view.engines if view is not None else ()) if is_alive(engine)))
         avoided.update(*(_published(row) for row in rows(inputs.survey, node) or ()))
-    return next(
-        (candidate for candidate in (*range(port + 1, 65536), *range(1024, port)) if candidate not in avoided), port
-    )
+    candidates = chain(range(port + 1, 65536), range(1024, port))
+    return next((candidate for candidate in candidates if candidate not in avoided), port)
 
 
 def _published(row: Mapping[str, Any]) -> frozenset[int]:

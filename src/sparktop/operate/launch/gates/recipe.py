@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sparktop.checks.judgement import State
+from sparktop.checks.machine import judge_context
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.diagnose.lint.read.configuration import read
@@ -71,18 +73,15 @@ def _memory(inputs: GateInputs) -> Gate:
 
 
 def _context(inputs: GateInputs) -> Gate:
-    """Whether the context is longer than the model's own maximum, which both engines refuse by default.
-
-    Only a warning: a rope scaling in its config.json may extend it.
-    """
     tokens = inputs.budget.context_tokens if inputs.budget is not None else None
     model = facts(inputs.order, inputs.nodes, inputs.survey)
     longest = model.longest_tokens if model is not None else None
-    if tokens is None:
+    judgement = judge_context((tokens, longest))
+    if judgement.case == "chosen":
         return passed("context", "", "as long as the engine chooses")
-    if longest is None:
-        return unknown("context", "", f"{tokens:,} tokens; how long the model's context may be is not known")
-    if tokens <= longest:
+    if judgement.state is State.UNKNOWN:
+        return unknown("context", "", f"{tokens:,} tokens; {judgement.unknown}")
+    if not judgement.is_problem:
         return passed("context", "", f"{tokens:,} tokens of the {longest:,} that the model was made for")
     context = main_name("max_model_len")
     used_values = inputs.rendered.values if inputs.rendered is not None else inputs.order.recipe.defaults

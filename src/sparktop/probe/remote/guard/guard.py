@@ -73,8 +73,6 @@ class Guard:
         self.verified = False
         """Docker has confirmed that this container has this name."""
         self.message: Message = {}
-        self.has_event = False
-        """The journal holds an event that no console has received."""
         self.has_rival = False
         """Another probe's guard is armed, or was when this probe started."""
         self.claim = (0, 0)
@@ -126,6 +124,7 @@ class Guard:
             return
         self.off()
         self.journal.remove(CLAIM)  # whoever wrote it: this switches that guard off
+        self.journal.remove(EVENT)
         self.order, self.message, self.until, self.has_rival = order, {}, None, False
         self.verified, self.readings, self.fired_kb = False, [], None
         if not order["id"]:
@@ -174,7 +173,6 @@ class Guard:
         self.message = message
         self.send()
         if self.fired_kb is not None:
-            self.has_event = True
             self.journal.write(EVENT, {"message": message})
 
     def send(self) -> None:
@@ -194,7 +192,7 @@ class Guard:
         if not isinstance(message, dict) or message.get("available") is None:
             self.journal.remove(EVENT)
             return False
-        self.message, self.has_event = message, True
+        self.message = message
         self.send()
         return True
 
@@ -214,10 +212,7 @@ class Guard:
     # watching memory
 
     def turn(self, now: float) -> None:
-        """Do what is due: read memory, tend the connection to Docker, remove an event that a console has received."""
-        if self.has_event and KEY[True] not in self.probe.outbox.waiting and not self.probe.outbox.is_full(KEY[True]):
-            self.has_event = False
-            self.journal.remove(EVENT)
+        """Do what is due: read memory, tend the connection to Docker."""
         if now < self.due_at:
             return
         if self.state == "watching":

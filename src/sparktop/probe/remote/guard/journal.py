@@ -1,4 +1,4 @@
-"""The guard's files, which survive a logout and not a reboot: its claim, and the event no console has received."""
+"""The guard's files, which survive a logout and not a reboot: its claim, and what it did, told to each console anew."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KEPT_S = 24 * 3600.0
 
 
 class Journal:
-    """Small JSON files in tmpfs, in a folder of this user alone; without such a folder nothing is kept."""
+    """Small JSON files in a folder of this user alone: in tmpfs, or in /tmp where that is full or not to be had."""
 
     def __init__(self) -> None:
-        self.folder = ""
+        self.folders: list[str] = []
         try:
             self.boot_id = read_file("/proc/sys/kernel/random/boot_id").decode().strip()
         except OSError:
@@ -43,33 +43,40 @@ class Journal:
                 continue
             # Every user may create files there: another may have created this folder, or a link in its place.
             if status.st_mode & 0o170077 == 0o040000 and status.st_uid == os.getuid():
-                self.folder = path
-                break
+                self.folders.append(path)
 
     def write(self, name: str, body: Message) -> tuple[int, int]:
         """Write a file, whole or not at all; returns its key, (0, 0) where nothing can be kept."""
-        if not self.folder:
-            return 0, 0
-        path = f"{self.folder}/{name}"
-        unfinished = f"{path}.{os.getpid()}"
         text = encode({**body, "boot_id": self.boot_id, "wall": round(time.time(), 3)}).encode()
-        try:
-            descriptor = os.open(
-                unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        old = self.path_of(name)
+        for folder in self.folders:
+            path = f"{folder}/{name}"
+            unfinished = f"{path}.{os.getpid()}"
             try:
-                os.write(descriptor, text)
-            finally:
-                os.close(descriptor)
-            os.rename(unfinished, path)
-        except OSError:
-            return 0, 0
-        return self.key(name)
+                descriptor = os.open(unfinished, flags, 0o600)
+                try:
+                    is_whole = os.write(descriptor, text) == len(text)
+                finally:
+                    os.close(descriptor)
+                if is_whole:
+                    os.rename(unfinished, path)
+                    if old not in ("", path):
+                        os.unlink(old)
+                    return self.key(name)
+                os.unlink(unfinished)
+            except OSError:
+                pass  # full
+        return 0, 0
+
+    def path_of(self, name: str) -> str:
+        """Where a file is; empty where there is none."""
+        return next((path for folder in self.folders if os.path.lexists(path := f"{folder}/{name}")), "")
 
     def read(self, name: str) -> Message | None:
         """A file of this boot that is at most a day old; None where there is none."""
         try:
-            body = json.loads(read_file(f"{self.folder}/{name}")) if self.folder else None
+            body = json.loads(read_file(self.path_of(name)))
             if not isinstance(body, dict) or body["boot_id"] != self.boot_id:
                 return None
             return body if -60 < time.time() - float(body["wall"]) < KEPT_S else None
@@ -79,14 +86,14 @@ class Journal:
     def key(self, name: str) -> tuple[int, int]:
         """(inode, time of change): tells whether a file is still the one that was written."""
         try:
-            status = os.lstat(f"{self.folder}/{name}")
+            status = os.lstat(self.path_of(name))
         except OSError:
             return 0, 0
         return status.st_ino, status.st_mtime_ns
 
     def remove(self, name: str) -> None:
         try:
-            os.unlink(f"{self.folder}/{name}")
+            os.unlink(self.path_of(name))
         except OSError:
             pass
 

@@ -1,0 +1,161 @@
+"""The error that ended a program, by the end of its log: for logs in which no rule knows the cause. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sparktop.dataclass import dataclass
+from sparktop.diagnose.logs import engine_state
+from sparktop.diagnose.logs.head import head_of
+from sparktop.diagnose.logs.level import level_of
+from sparktop.text.expression import Expression
+
+WORDS_CHARS = 118
+AFTER_LINES = 12
+"""At most so many lines follow the last error of a program that logs no traceback."""
+TERSE_CHARS = 30
+"""Shorter words say little without the code that failed."""
+MESSAGE_LINES = 2
+"""So many indented lines after an exception go on with its message."""
+GAP_LINES = 4
+"""Errors with at most so many other lines between them are of one failure: the first tells most."""
+
+TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(r'\s+File "[^"]{1,400}", line \d+')
+_LIBRARY = re.compile(r"/lib/python3[.\d]*/(?!.*(?:site|dist)-packages)|<frozen ")
+_CHAINED = ("During handling of the above", "The above exception was")
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
+_FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?[\w:~]{3,60}: (?:\w+(?:\(\))?: )?")
+"""How llama.cpp begins a message: tag and function."""
+_LLAMA = re.compile(r"\bllama_(?:server|model)|gguf_init_from|LLAMA_ARG_")
+_DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
+_MIDDLE = re.compile(r"EngineCore|Scheduler")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastWords:
+    """What a program said of the error that ended it."""
+
+    said: str
+    """ "OSError: [Errno 99] Cannot assign requested address"."""
+    index: int
+    """Of its line, among those given."""
+    is_llama: bool
+    """llama.cpp's server said it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ended:
+    """A traceback's end."""
+
+    process: str
+    said: str
+    index: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Process:
+    """What one process has written so far."""
+
+    is_open: bool = False
+    """In a traceback."""
+    is_chained: bool = False
+    """The next exception was raised from the last one."""
+    is_library: bool = False
+    """The newest frame is of Python's own library."""
+    code: str = ""
+    """The line of source that the newest other frame shows."""
+    last: _Ended | None = None
+
+
+def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
+    """The error that ended a program; None where its log tells of none, or of work since.
+
+    Of several processes the innermost one knows the cause, by what it said first; of exceptions raised from one another
+    the last has the most words; without a traceback it is the first of the errors at the end.
+
+    Args:
+        lines: the end of its log, without wrapping.
+        elsewhere: words which say that the reason stands elsewhere.
+    """
+    processes: dict[str, _Process] = {}
+    ended: list[_Ended] = []
+    errors: list[_Ended] = []
+    is_up = False
+    for index, text in enumerate(lines):
+        work = engine_state.work_of(text)
+        head = head_of(text)
+        if work is not None:
+            is_whole = work.begins or work.serves
+            processes = {} if is_whole else processes
+            # A progress bar may come late: another process's error stands.
+            ended = [] if is_whole else [end for end in ended if end.process != head.process]
+            errors = []
+            is_up = work.serves or (is_up and not work.begins)
+            continue
+        level = level_of(text)
+        if level in ("warning", "info", "debug"):
+            continue
+        body = text[head.stop :]
+        process = processes.setdefault(head.process, _Process())
+        if TRACEBACK in body or _FRAME.match(body):
+            process.is_open = True
+            process.is_library = _LIBRARY.search(body) is not None
+        elif body.startswith(_CHAINED):
+            process.is_chained = True
+        elif process.is_open and (not body.strip() or body[0].isspace()):
+            if not process.is_library and any(map(str.isalnum, body)) and not body.lstrip().startswith("raise"):
+                process.code = body.strip()
+        elif process.is_open:
+            match = _EXCEPTION.match(body)
+            if match is not None and elsewhere.search(body) is None:
+                said = f"{match['error']}: {match['said'] or process.code}"
+                if match["said"] and process.code and len(said) < TERSE_CHARS:
+                    said += f", in {process.code}"
+                if process.is_chained and process.last is not None:
+                    process.last.said, process.last.index = said, index
+                else:
+                    process.last = _Ended(process=head.process, said=said, index=index)
+                    ended.append(process.last)
+            process.is_open = process.is_chained = False
+            process.code = ""
+        elif process.last is not None and (
+            process.last.said.endswith(":") or (index - process.last.index <= MESSAGE_LINES and body[:1].isspace())
+        ):
+            process.last.said += f" {body.strip()}"
+        elif level in ("error", "critical") and elsewhere.search(body) is None:
+            errors.append(_Ended(process="", said=_FUNCTION.sub("", body, count=1).strip(), index=index))
+    if ended:
+        words: _Ended | None = max(ended, key=lambda end: _depth(end.process))
+    else:  # a server that runs logs its clients' errors too
+        words = None if is_up else _first_of_last(errors, lines)
+    if words is None:
+        return None
+    is_llama = any(map(_LLAMA.search, lines[max(0, words.index - AFTER_LINES) :]))
+    return LastWords(said=_shortened(words.said), index=words.index, is_llama=is_llama)
+
+
+def _depth(process: str) -> int:
+    return 2 if _DEEP.match(process) else 1 if _MIDDLE.match(process) else 0
+
+
+def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str]) -> _Ended | None:
+    """The first error of the failure at the end."""
+
+    def written_between(first: int, last: int) -> int:
+        return sum(bool(text.strip()) for text in lines[first + 1 : last])
+
+    if not errors or written_between(errors[-1].index, len(lines)) > AFTER_LINES:
+        return None
+    first = errors[-1]
+    for error in reversed(errors[:-1]):
+        if written_between(error.index, first.index) > GAP_LINES:
+            break
+        first = error
+    return first
+
+
+def _shortened(said: str) -> str:
+    said = " ".join(said.split()).rstrip(": ")
+    return said if len(said) <= WORDS_CHARS else said[: WORDS_CHARS - 2].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,101 @@
+"""What an interrupted act leaves on a machine, what is told of it, and the ways back from it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from typing import Any
+
+import pytest
+from tests.integration.terminal import sparktop
+from tests.real.console import act, acting, left_by
+from tests.real.engines import docker_run
+from tests.real.machine import Machine
+from tests.real.parts import ENGINE_IMAGE
+
+NAME = "vllm"
+UNIT = f"{NAME}.service"
+TRIED, KEPT = "run/netplan/40-sparktop-cable.yaml", "etc/netplan/40-sparktop-cable.yaml"
+Pair = tuple[Machine, Machine]
+
+
+def started(spark: Machine) -> str:
+    """The tests' own engine; its container's id."""
+    words = ("vllm", "serve", "tiny", "--gpu-memory-utilization", "0.1")
+    options = ("--env", "ENGINE_LOAD_S=0.5", "--restart", "unless-stopped")
+    return spark.run(*docker_run(NAME, *options), ENGINE_IMAGE, *words).strip()
+
+
+def containers(spark: Machine) -> dict[str, Any]:
+    """All of them by name, as Docker knows them."""
+    ids = spark.run("docker", "ps", "--all", "--quiet").split()
+    listed = json.loads(spark.run("docker", "inspect", *ids)) if ids else []
+    return {one["Name"].lstrip("/"): one for one in listed}
+
+
+def assert_as_before(spark: Machine, container_id: str) -> None:
+    """The engine's own container serves under its name, and nothing of the unit is left."""
+    found = containers(spark)
+    assert list(found) == [NAME]
+    assert found[NAME]["Id"].startswith(container_id)
+    assert found[NAME]["State"]["Running"]
+    assert found[NAME]["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
+    assert not (spark.root / f"etc/systemd/system/{UNIT}").exists()
+    assert spark.run("sh", "-c", f"systemctl is-active {UNIT} || true").strip() == "inactive"
+
+
+def installing(spark: Machine, container_id: str, how: int) -> str:
+    """`unit --install`, interrupted once the unit's own container is there; what it said."""
+    with acting("unit", NAME, "spark1", "--install") as process:
+        spark.until(
+            lambda: (found := containers(spark).get(NAME)) and not found["Id"].startswith(container_id),
+            what="the unit's container",
+            within_s=240,
+        )
+        return left_by(process, how)
+
+
+@pytest.mark.parametrize("way", ["ctrl-c", "restore", "by hand"])
+def test_an_interrupted_unit_is_led_back_to_the_container_that_was(spark: Machine, way: str) -> None:
+    before = started(spark)
+    installing(spark, before, signal.SIGINT if way == "ctrl-c" else signal.SIGKILL)
+    if way == "restore":
+        act("restore", "spark1")
+    elif way == "by hand":
+        told = sparktop("act", "restore", "spark1", "--dry-run").stderr
+        commands = re.search(r"Back by hand: (.*?) ✓", " ".join(told.split()))
+        assert commands is not None, told
+        spark.run("sh", "-c", commands[1])
+    assert_as_before(spark, before)
+
+
+def test_what_a_relaunch_changed_of_a_unit_goes_with_it(spark: Machine) -> None:
+    started(spark)
+    for change in ("2048", ""):
+        done = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if change:
+            act("relaunch", "spark1", f"--flag=--max-model-len={change}", "--set", "target_gib=1")
+            assert change in " ".join(containers(spark)[NAME]["Args"])
+            sparktop("unit", NAME, "spark1", "--remove", "--yes", within_s=240)
+            spark.run("docker", "rm", NAME)
+            started(spark)
+    assert "2048" not in " ".join(containers(spark)[NAME]["Args"])
+    assert not (spark.root / f"etc/systemd/system/{UNIT}.d/sparktop.conf").exists()
+
+
+def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> None:
+    first, _ = pair
+    with acting("act", "set-addresses", "spark1", "spark2") as process:
+        first.until(lambda: "192.168.100." in first.run("ip", "-brief", "address"), what="an address", within_s=240)
+        left_by(process, signal.SIGKILL)
+    assert sparktop("act", "restore", "spark1", "spark2", "--dry-run", within_s=240).returncode == 0
+    first.reboot()
+    assert not (first.root / KEPT).exists()
+    assert "192.168.100." not in first.run("ip", "-brief", "address")
+    act("set-addresses", "spark1", "spark2")
+    for one in pair:
+        assert (one.root / KEPT).exists()
+        assert "192.168.100." in one.run("ip", "-brief", "address")
+        assert not one.run("systemctl", "list-timers", "--all", "--no-legend", "sparktop-netplan-return.timer").strip()

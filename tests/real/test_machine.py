@@ -1,0 +1,170 @@
+"""What is told live of a machine that freezes, is cut off, loses its power, reboots; and what is done to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.integration.terminal import sparktop
+from tests.real.console import act, engine, picture, rules, state, watching
+from tests.real.engines import docker_run
+from tests.real.machine import Machine
+from tests.real.parts import ENGINE_IMAGE
+
+NAME = "vllm"
+SERVES = ("ready", "serving")
+
+
+def started(spark: Machine, *options: str, name: str = NAME, load_s: float = 0.5) -> None:
+    """The tests' own engine: what is looked at here is the machine."""
+    words = ("vllm", "serve", "tiny", "--gpu-memory-utilization", "0.1")
+    spark.run(*docker_run(name, "--env", f"ENGINE_LOAD_S={load_s}", *options), ENGINE_IMAGE, *words)
+
+
+def inspected(spark: Machine, name: str = NAME) -> Any:
+    return json.loads(spark.run("docker", "inspect", name))[0]
+
+
+def link(picture_: Any) -> tuple[str, str]:
+    node = picture_["nodes"][0]
+    return node["link"], node["reach"]
+
+
+def test_a_frozen_machine_is_told_and_comes_back(spark: Machine) -> None:
+    with watching("spark1") as watch:
+        spark.freeze()
+        watch.until(lambda one: link(one)[0] in ("stale", "lost"), what="stale", within_s=10)
+        watch.until(lambda one: link(one) == ("lost", "host up, SSH silent"), what="SSH silent", within_s=40)
+        spark.thaw()
+        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=30)
+
+
+def test_a_cut_lan_is_told_and_its_return(spark: Machine) -> None:
+    with watching("spark1") as watch:
+        spark.cut("lan")
+        watch.until(lambda one: link(one)[0] == "stale", what="stale", within_s=10)
+        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone", within_s=40)
+        spark.plug("lan")
+        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=30)
+
+
+def test_lost_power_is_told_and_the_engine_of_the_next_boot(spark: Machine) -> None:
+    started(spark, "--restart", "unless-stopped")
+    boot = spark.boot_id()
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves")
+        spark.kill()
+        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone", within_s=40)
+        spark.again()
+        assert spark.boot_id() != boot
+        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=40)
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves again", within_s=60)
+
+
+def test_a_reboot_brings_back_what_would_not_come_by_itself(spark: Machine) -> None:
+    started(spark)
+    boot = spark.boot_id()
+    said = act("reboot", "spark1")
+    assert spark.boot_id() != boot
+    assert inspected(spark)["State"]["Running"], said
+
+
+def test_caches_are_dropped(spark: Machine) -> None:
+    spark.run("dd", "if=/dev/urandom", "of=/root/cached", "bs=1M", "count=300", "status=none")
+    before = cached_bytes(spark)
+    act("drop-caches", "spark1")
+    assert cached_bytes(spark) < before - 200 * 2**20
+
+
+def cached_bytes(spark: Machine) -> int:
+    lines = spark.run("cat", "/proc/meminfo").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Cached:"))
+
+
+def test_what_was_stopped_and_started_by_hand_is_followed(spark: Machine) -> None:
+    started(spark)
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves")
+        spark.run("docker", "stop", NAME)
+        watch.until(lambda one: state(one, NAME) == "exited", what="exited")
+        spark.run("docker", "start", NAME)
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves again")
+
+
+def test_a_safe_restart_on_systemd_and_docker_26(spark: Machine) -> None:
+    started(spark, "--restart", "unless-stopped")
+    before = inspected(spark)
+    act("safe-restart", "spark1", "--set", "target_gib=1", "--set", "grace_s=5")
+    after = inspected(spark)
+    assert after["Id"] == before["Id"]
+    assert after["State"]["StartedAt"] > before["State"]["FinishedAt"]
+    assert after["State"]["StartedAt"] > before["State"]["StartedAt"]
+    assert after["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
+
+
+def test_a_unit_serves_again_after_a_reboot_and_is_removed(spark: Machine) -> None:
+    started(spark, "--restart", "unless-stopped")
+    installed = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    assert spark.run("systemctl", "is-active", f"{NAME}.service").strip() == "active"
+    assert spark.run("systemctl", "is-enabled", f"{NAME}.service").strip() == "enabled"
+    assert inspected(spark)["HostConfig"]["RestartPolicy"]["Name"] in ("no", "")
+    spark.reboot()
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves", within_s=90)
+    assert spark.run("systemctl", "is-active", f"{NAME}.service").strip() == "active"
+    removed = sparktop("unit", NAME, "spark1", "--remove", "--yes", within_s=240)
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    assert not inspected(spark)["State"]["Running"]
+    assert spark.run("sh", "-c", f"systemctl is-enabled {NAME}.service 2>/dev/null; true").strip() in ("", "not-found")
+    assert not (spark.root / f"etc/systemd/system/{NAME}.service").exists()
+
+
+def test_a_unit_starts_a_killed_engine_again(spark: Machine) -> None:
+    started(spark)
+    installed = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    # vLLM ends with 0 where its EngineCore was killed, and `on-failure` would leave it down
+    assert spark.run("systemctl", "show", "-P", "Restart", f"{NAME}.service").strip() == "always"
+    before = inspected(spark)["Id"]
+    spark.run("docker", "kill", NAME)
+
+    def is_new() -> bool:
+        listed = spark.run("docker", "ps", "--quiet", "--no-trunc", "--filter", f"name=^{NAME}$").strip()
+        return listed not in ("", before)
+
+    spark.until(is_new, what="another container", within_s=90)
+
+
+def test_a_guard_kills_below_its_floor_and_says_so(spark: Machine) -> None:
+    started(spark)
+    act("guard", "spark1", "--engine", NAME, "--set", f"floor_gib={available_gib() - 1:.1f}", "--set", "stay_minutes=3")
+    spark.run("systemd-run", "--unit=hog", "python3", "-c", "import time; held = b'x' * (3 << 30); time.sleep(600)")
+    spark.until(lambda: not inspected(spark)["State"]["Running"], what="the kill")
+    spark.run("systemctl", "stop", "hog")
+    assert inspected(spark)["State"]["ExitCode"] == 137
+    found = rules(picture("spark1"))
+    assert any("guard" in rule for rule in found), found
+
+
+def available_gib() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:"))
+
+
+def test_gpu_figures_come_through_nvml(spark: Machine) -> None:
+    spark.gb10(sm=96, power_mw=15_000, clock_mhz=2405, temperature=52)
+    gpu = picture("spark1")["nodes"][0]["gpus"][0]
+    assert (gpu["utilisation_percent"], gpu["power_w"], gpu["sm_clock_mhz"], gpu["temperature_c"]) == (96, 15, 2405, 52)
+    assert gpu["gaps"]["memory_used_bytes"] == "not supported"
+    assert engine(picture("spark1"), NAME) is None
+
+
+def test_whoever_fills_run_lock_keeps_nobody_from_acting(spark: Machine) -> None:
+    nobody = ("runuser", "-u", "nobody", "--", "sh", "-c")
+    spark.run(*nobody, "mkfifo /run/lock/sparktop.lock /run/lock/sparktop.docker.lock")
+    spark.run(*nobody, "cat /dev/zero > /run/lock/filling || true")
+    assert spark.run("df", "--output=avail", "/run/lock").split()[-1] == "0"
+    said = act("enable-linger", "spark1")
+    assert (spark.root / "var/lib/systemd/linger/spark").exists(), said

@@ -1,0 +1,101 @@
+"""sparktop on a real SGLang in the Docker of a machine, over SSH: late figures, a stop, a death, a taken port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.real.conftest import need
+from tests.real.console import engine as row
+from tests.real.console import picture, rules, state, told, watching
+from tests.real.engines import Engine
+from tests.real.machine import Machine
+
+NAME = "sglang-tiny"
+DEATHS = ("engine.died-serving", "engine.process-killed")
+SCHEDULER = "sglang::schedul"  # a command name has 15 characters
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Engine]:
+    for part in ("machine", "images", "vllm", "sglang"):
+        need(part)
+    with Machine.up("spark1") as machine:
+        yield Engine.sglang(machine, NAME)
+
+
+@pytest.fixture
+def sglang(running: Engine) -> Engine:
+    """It serves."""
+    running.machine.alias()
+    if not running.inspect()["State"]["Running"]:
+        running.machine.run("docker", "start", NAME)
+    running.ready()
+    return running
+
+
+def figure(one: Any, name: str) -> Any:
+    """A figure of its row in a picture; None while there is none."""
+    return ((row(one, NAME) or {}).get("metrics") or {}).get(name)
+
+
+def test_figures_come_though_it_has_none_before_its_first_request(running: Engine) -> None:
+    """Asked from its start on: its /metrics has names of its own first, gauges after half a minute, tokens later."""
+    running.machine.alias()
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) == "ready", what="ready", within_s=600)
+        running.ready()
+        assert not {name for name in running.metrics() if name.startswith("sglang:generation_tokens")}
+        assert figure(watch.last, "generation_tokens") is None
+        assert running.complete()[0] == 200
+        watch.until(lambda one: figure(one, "generation_tokens"), what="tokens", within_s=120)
+        own = [
+            line for line in running.metrics_text().splitlines() if re.match(r'sglang:realtime.*mode="decode"', line)
+        ]
+        assert figure(watch.last, "generation_tokens") == float(own[0].split()[-1])
+        with running.under_load(3, tokens=1500):
+            running.machine.until(lambda: running.metrics()["sglang:num_running_reqs"] == 3, what="three", within_s=120)
+            watch.until(lambda one: figure(one, "running") == 3, what="three running", within_s=120)
+        states = {((row(one, NAME) or {}).get("endpoint") or {}).get("state") for _, one in watch.pictures}
+    assert "ok" in states  # whether "without figures" is seen before depends on when it was asked
+    assert "metrics off" not in states
+
+
+def test_a_stop_by_docker_is_no_failure(sglang: Engine) -> None:
+    """It is down, and no rule reads a death in its log, though it lets requests run and is killed after 10 s."""
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in ("ready", "serving"), what="serves", within_s=120)
+        sglang.machine.run("docker", "stop", NAME)
+        watch.until(lambda one: state(one, NAME) == "exited", what="exited", within_s=120)
+        said = [watch.last, picture("spark1")]
+    assert not {rule for one in said for rule in rules(one)} & {*DEATHS, "sglang.process-died"}
+
+
+def test_a_scheduler_killed_under_load_is_named_as_its_death(sglang: Engine) -> None:
+    with watching("spark1") as watch, sglang.under_load(2, tokens=4000):
+        watch.until(lambda one: figure(one, "running") == 2, what="two running", within_s=120)
+        os.kill(sglang.pid_of(SCHEDULER), signal.SIGKILL)
+        ended = sglang.ended(within_s=240)
+        watch.until(lambda one: state(one, NAME) == "exited", what="exited", within_s=120)
+        live = watch.last
+    assert not ended["OOMKilled"]
+    for one in (live, picture("spark1")):
+        assert one["findings"][0]["rule"] in DEATHS, told(one)
+
+
+def test_a_taken_port_is_named(running: Engine) -> None:
+    machine = running.machine
+    machine.alias()
+    machine.run("systemd-run", "--unit=port", "python3", "-m", "http.server", "30001")
+    second = Engine.sglang(machine, "sglang-second", port=30001)
+    try:
+        assert second.ended(within_s=600)["ExitCode"] != 0
+        found = picture("spark1")
+        assert "sglang-second" in rules(found)["start.port-in-use"]["title"], told(found)
+    finally:
+        machine.run("docker", "rm", "--force", "sglang-second")
+        machine.run("systemctl", "stop", "port")

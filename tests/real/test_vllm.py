@@ -1,0 +1,212 @@
+"""sparktop on a real vLLM in the Docker of a machine, over SSH: its figures, its deaths, a GPU that only seems busy.
+
+One engine serves the whole file, started a minute long; what ends it starts one of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.terminal import sparktop
+from tests.real.conftest import need
+from tests.real.console import Watch, picture, rules, state, told, watching
+from tests.real.console import engine as row
+from tests.real.engines import Engine
+from tests.real.machine import Machine
+
+CORE = "VLLM::EngineCor"  # a command name has 15 characters
+NAME = "vllm-tiny"
+STALLS = {"gpu.spin-deadlock", "engine.no-tokens", "engine.not-answering"}
+
+
+def figure(one: Any, name: str, of: str = "metrics") -> Any:
+    """A figure of its row in a picture; None while there is none."""
+    figures = (row(one, NAME) or {}).get(of)
+    return figures[name] if figures else None
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Engine]:
+    for part in ("machine", "images", "vllm"):
+        need(part)
+    with Machine.up("spark1") as machine:
+        engine = Engine.vllm(machine, NAME)
+        engine.ready()
+        yield engine
+
+
+@pytest.fixture
+def vllm(running: Engine) -> Engine:
+    """It serves, has nothing to do, and its GPU idles."""
+    running.machine.alias()
+    running.machine.gb10()
+    if not running.inspect()["State"]["Running"]:
+        running.machine.run("docker", "start", NAME)
+    running.ready()
+    running.machine.until(lambda: running.metrics()["vllm:num_requests_running"] == 0, what="idle", within_s=300)
+    return running
+
+
+def looked_on(watch: Watch, seconds: float) -> None:
+    """Let so much time go by in its pictures: what must not be said has to have been possible."""
+    begun = watch.last["wall_s"]
+    watch.until(lambda one: one["wall_s"] - begun >= seconds, what=f"{seconds} s", within_s=seconds + 30)
+
+
+def test_figures_under_load_are_those_of_its_own_metrics(vllm: Engine) -> None:
+    with watching("spark1") as watch, vllm.under_load(3, tokens=600):
+        vllm.machine.until(
+            lambda: vllm.metrics()["vllm:num_requests_running"] == 3, what="three requests", within_s=120
+        )
+        watch.until(lambda one: figure(one, "running") == 3, what="three running", within_s=120)
+        before, begun = vllm.metrics(), time.monotonic()
+        seen = len(watch.pictures)
+        looked_on(watch, 20)
+        after, took_s = vllm.metrics(), time.monotonic() - begun
+        shown = [figure(one, "generation_tokens_per_s", "rates") for _, one in watch.pictures[seen:]]
+    counted = (after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"]) / took_s
+    known = [value for value in shown if value is not None]
+    assert sum(known) / len(known) == pytest.approx(counted, rel=0.25)
+
+
+def test_an_idle_engine_and_a_busy_gpu_of_another_are_quiet(vllm: Engine) -> None:
+    vllm.machine.gb10(sm=96, power_mw=38_000, clock_mhz=2405, temperature=60)
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in ("ready", "serving"), what="serves")
+        looked_on(watch, 30)
+        said = {rule for _, one in watch.pictures for rule in rules(one)}
+    assert not STALLS & said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "is_spin"),
+    [
+        ({"sm": 96, "power_mw": 15_000, "clock_mhz": 2405, "temperature": 50}, True),
+        ({"sm": 0, "power_mw": 4_200, "clock_mhz": 208, "temperature": 41}, False),
+    ],
+    ids=["busy at 15 W", "idle"],
+)
+def test_a_core_that_stands_still_with_requests(vllm: Engine, gpu: dict[str, int], is_spin: bool) -> None:
+    """A spin deadlock is only suspected where the GPU is busy; a stall is told anyway."""
+    core = vllm.pid_of(CORE)
+    with watching("spark1") as watch, vllm.under_load(2, tokens=2000):
+        watch.until(lambda one: figure(one, "running") == 2, what="two running", within_s=120)
+        vllm.machine.gb10(**gpu)
+        os.kill(core, signal.SIGSTOP)
+        try:
+            watch.until(lambda one: STALLS & set(rules(one)), what="a stall", within_s=120)
+            looked_on(watch, 20)
+            said = set(rules(watch.last))
+        finally:
+            os.kill(core, signal.SIGCONT)
+        assert ("gpu.spin-deadlock" in said) is is_spin, told(watch.last)
+        before = vllm.metrics()["vllm:generation_tokens_total"]
+        watch.until(lambda one: not STALLS & set(rules(one)), what="it is over", within_s=300)
+        assert vllm.metrics()["vllm:generation_tokens_total"] > before
+
+
+def test_a_long_prompt_is_no_deadlock_though_its_gpu_seems_to_spin(vllm: Engine) -> None:
+    """A minute without a token, at 96 % and 15 W; but its cache fills, chunk by chunk."""
+    words = ("--max-model-len", "131072", "--hf-overrides", '{"max_position_embeddings": 131072}')
+    long = Engine.vllm(vllm.machine, "vllm-long", *words, "--max-num-batched-tokens", "512", port=8001)
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):  # it is removed before it is through
+            long.complete(1, prompt="ba be bi " * 43_000)
+
+    try:
+        long.ready()
+        long.machine.gb10(sm=96, power_mw=15_000, clock_mhz=2405, temperature=50)
+        with watching("spark1") as watch:
+            threading.Thread(target=ask, daemon=True).start()
+            long.machine.until(
+                lambda: long.metrics()["vllm:kv_cache_usage_perc"] > 0, what="its first chunk", within_s=300
+            )
+            seen, before = len(watch.pictures), long.metrics()
+            looked_on(watch, 60)
+            after, pictures = long.metrics(), [one for _, one in watch.pictures[seen:]]
+    finally:
+        long.machine.run("docker", "rm", "--force", "vllm-long")
+    assert after["vllm:num_requests_running"] == 1
+    assert after["vllm:generation_tokens_total"] == before["vllm:generation_tokens_total"]
+    assert after["vllm:kv_cache_usage_perc"] > before["vllm:kv_cache_usage_perc"]
+    assert any(row(one, "vllm-long")["metrics"]["running"] == 1 for one in pictures)
+    assert not STALLS & {rule for one in pictures for rule in rules(one)}
+
+
+@pytest.mark.parametrize("process", [CORE, "VLLM::Worker"])
+def test_a_part_killed_under_load_is_named_as_its_death(vllm: Engine, process: str) -> None:
+    """It exits with 0, after lines that also come at a stop from outside."""
+    with watching("spark1") as watch, vllm.under_load(2):
+        watch.until(lambda one: figure(one, "running") == 2, what="two running", within_s=120)
+        os.kill(vllm.pid_of(process), signal.SIGKILL)
+        ended = vllm.ended(within_s=300)
+        assert (ended["ExitCode"], ended["OOMKilled"]) == (0, False)
+        watch.until(lambda one: state(one, NAME) == "exited", what="exited", within_s=120)
+        looked_on(watch, 3)
+        live = watch.last
+    for one in (live, picture("spark1")):
+        assert is_named(one), told(one)
+
+
+def is_named(one: Any) -> bool:
+    """The top line is its death, by its own log: nobody is asked whether somebody meant it."""
+    return bool(one["findings"]) and one["findings"][0]["rule"] in ("engine.died-serving", "engine.process-killed")
+
+
+def test_a_stop_by_docker_is_no_failure(vllm: Engine) -> None:
+    with watching("spark1") as watch:
+        watch.until(lambda one: state(one, NAME) in ("ready", "serving"), what="serves")
+        vllm.machine.run("docker", "stop", NAME)
+        watch.until(lambda one: state(one, NAME) == "exited", what="exited", within_s=120)
+        said = {name for name, found in rules(watch.last).items() if found["severity"] == "critical"}
+    assert not {name for name in said if name.startswith("vllm.")}
+
+
+def test_a_taken_port_is_named(vllm: Engine) -> None:
+    second = Engine.vllm(vllm.machine, "vllm-second")
+    try:
+        assert second.ended(within_s=300)["ExitCode"] == 1
+        found = picture("spark1")
+        assert "vllm-second" in rules(found)["start.port-in-use"]["title"], told(found)
+    finally:
+        vllm.machine.run("docker", "rm", "--force", "vllm-second")
+
+
+def test_damaged_weights_are_named_after_a_good_run(vllm: Engine) -> None:
+    """The log holds a run that served and was stopped; what counts is the last one."""
+    machine = vllm.machine
+    machine.run("sh", "-c", "cp -r /models/tiny /root/damaged")
+    mount = ("--volume", "/root/damaged:/damaged")
+    again = Engine.vllm(machine, "vllm-damaged", options=mount, model="/damaged", port=8001)
+    try:
+        again.ready()
+        machine.run("docker", "stop", "vllm-damaged")
+        machine.run("truncate", "--size=100000", "/root/damaged/model.safetensors")
+        machine.run("docker", "start", "vllm-damaged")
+        assert again.ended(within_s=300)["ExitCode"] == 1
+        found = picture("spark1")
+        assert rules(found)["model.weights-file-broken"]["subject"] == "vllm-damaged", told(found)
+    finally:
+        machine.run("docker", "rm", "--force", "vllm-damaged")
+
+
+def test_a_unit_starts_an_engine_again_that_died_with_0(vllm: Engine) -> None:
+    machine = vllm.machine
+    installed = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=900)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    unit = f"{NAME}.service"
+    assert machine.run("systemctl", "is-active", unit).strip() == "active"
+    os.kill(vllm.pid_of(CORE), signal.SIGKILL)
+    is_active = ("sh", "-c", f"systemctl is-active {unit}; true")
+    machine.until(lambda: machine.run(*is_active).strip() != "active", what="its end")
+    machine.until(lambda: machine.run(*is_active).strip() == "active", what="its return", within_s=300)
+    machine.until(vllm.answers, what="its model", within_s=600)

@@ -1,0 +1,101 @@
+"""The error that ended a program, by its tracebacks and its error lines."""
+
+from __future__ import annotations
+
+from tests.table import over
+
+from sparktop.diagnose.logs.last_words import WORDS_CHARS, last_words
+from sparktop.text.expression import Expression
+
+ELSEWHERE = Expression("see above", is_tested=True)
+TRACE = ["Traceback (most recent call last):", '  File "/x/vllm/a.py", line 3, in b', "    raise FooError("]
+CORE, WORKER = (
+    "(EngineCore pid=26) ERROR 11-28 00:59:26 [core.py:1510] ",
+    "(Worker pid=38) ERROR 11-28 00:59:25 [m.py:9] ",
+)
+API = "(APIServer pid=1) INFO 11-28 00:54:14 [core_client.py:770] "
+LOADS = "(Worker pid=38) INFO 11-28 00:59:27 [gpu_model_runner.py:36] Model loading took 29.04 GiB memory"
+SERVES = "INFO:     Application startup complete."
+LLAMA = [
+    "0.00.004.009 I srv    load_model: loading model '/models/magic.gguf'",
+    "0.00.007.918 E gguf_init_from_reader: invalid magic characters: 'PK??', expected 'GGUF'",
+    "0.00.008.264 E llama_model_load_from_file_impl: failed to load model",
+    "0.00.008.575 I srv    operator(): operator(): cleaning up before exit...",
+    "0.00.009.326 E srv  llama_server: exiting due to model loading error",
+]
+
+
+def traced(prefix: str, end: str) -> list[str]:
+    return [prefix + line for line in [*TRACE, end]]
+
+
+@over(
+    "lines, said",
+    [
+        (traced("", "OSError: [Errno 99] No"), "OSError: [Errno 99] No"),
+        (traced("", "pkg.sub.FooError: it"), "FooError: it"),
+        ([*traced("", "KeyError: 'a'"), "", "During handling of the above exception, another exception occurred:", "",
+          *traced("", "OSError: no config")], "OSError: no config"),
+        # Said by the innermost process, whoever ends last.
+        ([*traced(WORKER, "ValueError: w"), *traced(CORE, "OSError: c"), *traced("", "RuntimeError: see above")],
+         "ValueError: w"),
+        # Without words the code that failed; with a message on its own line that.
+        ([WORKER + '  File "/x/vllm/a.py", line 3, in b', WORKER + "    assert lines >= batch",
+          WORKER + "           ^^^^^^", WORKER + "AssertionError"], "AssertionError: assert lines >= batch"),
+        # A terse one with the code, of the program rather than of Python's library.
+        (
+            [
+                *TRACE[:2],
+                "    return Mode[value]",
+                '  File "/usr/lib/python3.11/enum.py", line 790, in __getitem__',
+                "    return cls._member_map_[name]",
+                "KeyError: 'NOPE'",
+            ],
+            "KeyError: 'NOPE', in return Mode[value]",
+        ),
+        (
+            [*TRACE, "yaml.ParserError: while parsing a flow sequence", '  in "/m/bad.yaml", line 1, column 8', "more"],
+            'ParserError: while parsing a flow sequence in "/m/bad.yaml", line 1, column 8',
+        ),
+        # Its siblings write in between, and a progress bar comes late.
+        ([*TRACE, API + "[shutdown] MPClient: complete", "ValueError: a"], "ValueError: a"),
+        ([*traced(WORKER, "ValueError: w"), "Loading safetensors checkpoint shards:   0% Completed | 0/1 [00:00<?"],
+         "ValueError: w"),
+        (LLAMA, "invalid magic characters: 'PK??', expected 'GGUF'"),
+        (["error: invalid argument: --max-model-len"], "invalid argument: --max-model-len"),
+        ([f"0.00.1{n:02}.000 E srv  start: fault {n}" for n in range(9)], "fault 0"),
+    ],
+)  # fmt: skip
+def test_what_it_said(lines: list[str], said: str) -> None:
+    words = last_words(lines, ELSEWHERE)
+    assert words is not None
+    assert words.said == said
+    assert said.partition(": ")[0] in lines[words.index]
+
+
+@over(
+    "lines",
+    [
+        [],
+        ["nothing of the kind"],
+        traced("", "RuntimeError: see above"),
+        traced("WARNING 05-05 10:00:00 [import_utils.py:408] ", "RuntimeError: of an optional part"),
+        [*traced(WORKER, "ValueError: retried"), LOADS],
+        [*traced("", "ValueError: of a request"), SERVES],
+        [
+            "0.00.488.785 I srv  llama_server: listening on http://127.0.0.1:1",
+            "0.07.957.827 E srv send_error: too long",
+        ],
+        ["error: of a build", *["and on it went"] * 20],
+    ],
+)
+def test_what_says_nothing_of_an_end(lines: list[str]) -> None:
+    assert last_words(lines, ELSEWHERE) is None
+
+
+def test_llama_is_known_and_long_words_are_cut() -> None:
+    words = last_words([*LLAMA[:1], "0.00.007.918 E llama_model_load: " + "word " * 60], ELSEWHERE)
+    assert words is not None
+    assert words.is_llama
+    assert len(words.said) <= WORDS_CHARS
+    assert words.said.endswith(" …")
