@@ -17,8 +17,7 @@ from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
-from sparktop.model.plan import Half, MeasureCollective, MeasureLink, MeasurePower, Plan, Request, Risk, Step
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import (
     Answer,
     Ask,
@@ -33,11 +32,14 @@ from sparktop.model.survey import (
 from sparktop.model.telemetry import Disk
 from sparktop.operate.container.inspected import image_path
 from sparktop.operate.measure.all_reduce import parse_collective
-from sparktop.operate.measure.collective_run import collective_result
+from sparktop.operate.measure.collective_run import MeasureCollective, collective_result
 from sparktop.operate.measure.gpu_load import parse_load
-from sparktop.operate.measure.link_load import bandwidth_result, latency_result
-from sparktop.operate.measure.perftest import parse_bandwidth, parse_latency
-from sparktop.operate.measure.power_run import power_result
+from sparktop.operate.measure.link_load import MeasureLink, bandwidth_result, latency_result
+from sparktop.operate.measure.perftest import Half, parse_bandwidth, parse_latency
+from sparktop.operate.measure.power_run import MeasurePower, power_result
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 
 BOTH = ("spark1", "spark2")
 MISSING = NO_PROGRAM

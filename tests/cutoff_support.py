@@ -12,23 +12,18 @@ from tests.operate_support import Stage, plan
 
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import (
-    AwaitGone,
-    AwaitMemory,
-    AwaitReady,
-    AwaitServing,
-    GuardOrder,
-    OnFailure,
-    Plan,
-    Remote,
-    Step,
-)
-from sparktop.model.run import StepState
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.audit_file import entries
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.run.record import Record, new_run
-from sparktop.operate.run.step_result import StepResult
+from sparktop.operate.step.plan import OnFailure, Plan, Step
+from sparktop.operate.step.step_result import StepResult, StepState
 
 OLD_ID, NEW_ID = "ab" * 32, "cd" * 32
 OLD, NEW = "vllm-old", "tiny"

@@ -27,11 +27,12 @@ from tests.unit.operate.launch.launch_support import GIB, IMAGE_ID, Sparks, reci
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Transfer
-from sparktop.model.plan import Plan, Refusal, Remote, Step, only_fetches
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, StepState
-from sparktop.operate.run.run_context import RequestResult
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
+from sparktop.operate.step.plan import Plan, Refusal, Step
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.step_result import RequestResult, StepState
 from sparktop.probe.runner.docker import value_at
 
 OLD = "vllm-old"
@@ -228,9 +229,9 @@ class LaunchStage(Stage):
             self.dockers["spark1"].add(
                 Box(box.container_id, OLD, "running", box.restart_policy, box.labels or {}, STARTED_AT)
             )
-        self.performers.smokes = [RequestResult(ok=True, detail="it answered")] * 9
-        self.performers.measured = RequestResult(ok=True, detail="40 tok/s")
-        self.performers.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
+        self.acts.smokes = [RequestResult(ok=True, detail="it answered")] * 9
+        self.acts.measured = RequestResult(ok=True, detail="40 tok/s")
+        self.acts.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
 
     def picture(self) -> FleetState:
         """With the containers as they are, and tables that were read just now."""
@@ -322,4 +323,4 @@ def is_at(run: Run, step: Step) -> bool:
 
 
 def fetches(step: Step) -> bool:
-    return isinstance(step.act, Remote) and only_fetches(step.act)
+    return step.act.only_fetches

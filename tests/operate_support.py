@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,22 @@ from sparktop.clock import ManualClock
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command
-from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Step, only_fetches
-from sparktop.model.run import Run
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer
-from sparktop.operate.audit.audit import Audit, entries
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure, SmokeTest
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.audit_file import Audit, entries
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.run.executor import PlanExecution
-from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
-from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+from sparktop.operate.step.plan import OnFailure, Plan, Step
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.run_context import RunContext
+from sparktop.operate.step.wait import WaitStatus, WaitVerdict
 
 ID = "ab" * 32
 
@@ -105,7 +113,7 @@ class FakeLine:
     async def perform(self, run_id: str, step_id: str, act: Remote, *, told: Any, secret: Any) -> Outcome:
         self._alive()
         truth = self._truth
-        if only_fetches(act):
+        if act.only_fetches:
             assert truth.locked_by is None, "what only fetches holds the node"
         else:
             assert truth.locked_by is self, "a step was begun without the lock"
@@ -195,56 +203,83 @@ class FakeLines:
         return ""
 
 
-class FakePerformers:
-    """Waits are met at once unless a test says otherwise."""
+class FakeActs:
+    """Stands in for acts: waits are met at once unless a test says otherwise."""
 
     def __init__(self) -> None:
         self.judgements: dict[str, WaitStatus] = {}
         self.smokes: list[Any] = []
         self.measured: Any = None
         self.collected: Any = None
-        self.words: list[Any] = []
 
-    def _judged(self, what: str) -> WaitStatus:
+    def stand_in(self, act: Any) -> Any:
+        """An act of the same kind that is answered here."""
+        fake = _FAKES.get(type(act))
+        if fake is None:
+            return act
+        stands = fake(**{field.name: getattr(act, field.name) for field in fields(act)})
+        object.__setattr__(stands, "acts", self)
+        return stands
+
+    def judged(self, what: str) -> WaitStatus:
         return self.judgements.get(what, WaitStatus(verdict=WaitVerdict.MET, detail=f"{what} is well"))
 
-    def judge_memory(self, act: Any, picture: Any, name: str, since: Any) -> WaitStatus:
-        return self._judged("memory")
 
-    def judge_ready(self, act: Any, picture: Any, name: str, since: Any) -> WaitStatus:
-        return self._judged("ready")
+class _Memory(AwaitMemory):
+    def judge(self, *seen: Any) -> WaitStatus:
+        return self.acts.judged("memory")
 
-    async def answer(self, line: Any, picture: Any, name: str, engine: str) -> Any:
+
+class _Ready(AwaitReady):
+    def judge(self, *seen: Any) -> WaitStatus:
+        return self.acts.judged("ready")
+
+
+class _Serving(AwaitServing):
+    async def request(self, *asked: Any) -> Any:
         return None
 
-    def judge_serving(self, act: Any, picture: Any, name: str, since: Any, reply: Any) -> WaitStatus:
-        return self._judged("serving")
+    def judge(self, *seen: Any) -> WaitStatus:
+        return self.acts.judged("serving")
 
-    def judge_guard(self, order: Any, picture: Any, name: str, since: Any) -> WaitStatus:
-        return self._judged("guard")
 
-    def guard_words(self, order: Any) -> Mapping[str, object]:
-        return {"guard": order.container_id}
+class _Guard(GuardOrder):
+    def words(self) -> dict[str, object]:
+        return {"guard": self.container_id}
 
-    async def smoke(self, line: Any, picture: Any, name: str, test: Any, *, progress: Any) -> Any:
+    def judge(self, *seen: Any) -> WaitStatus:
+        return self.acts.judged("guard")
+
+
+class _Smoke(SmokeTest):
+    async def request(self, line: Any, picture: Any, node: str, progress: Any) -> Any:
         progress("asked", None)
-        found = self.smokes.pop(0)
+        found = self.acts.smokes.pop(0)
         if isinstance(found, Exception):
             raise found
         if isinstance(found, asyncio.Event):
             await found.wait()
         return found
 
-    async def measure(self, line: Any, picture: Any, name: str, wanted: Any, *, progress: Any) -> Any:
-        progress("measuring", None)
-        if isinstance(self.measured, Exception):
-            raise self.measured
-        return self.measured
 
-    async def collect(self, nodes: Any, lines: Any, picture: Any, **more: Any) -> Any:
-        if isinstance(self.collected, Exception):
-            raise self.collected
-        return self.collected
+class _Measure(Measure):
+    async def request(self, line: Any, picture: Any, node: str, progress: Any) -> Any:
+        progress("measuring", None)
+        if isinstance(self.acts.measured, Exception):
+            raise self.acts.measured
+        return self.acts.measured
+
+
+class _Collect(CollectEvidence):
+    async def archive(self, hands: Any) -> Any:
+        if isinstance(self.acts.collected, Exception):
+            raise self.acts.collected
+        return self.acts.collected
+
+
+_FAKES: dict[type, Any] = {
+    fake.__bases__[0]: fake for fake in (_Memory, _Ready, _Serving, _Guard, _Smoke, _Measure, _Collect)
+}
 
 
 class Stage:
@@ -256,7 +291,7 @@ class Stage:
         self.lines = FakeLines(*self.nodes)
         self.clock = ManualClock()
         self.lines.pause = self.pause
-        self.performers = FakePerformers()
+        self.acts = FakeActs()
         self.audit_path = tmp_path / "state" / "audit.jsonl"
         self.picture_fields: dict[str, Any] = {}
         self.views: dict[str, dict[str, Any]] = {}
@@ -274,7 +309,7 @@ class Stage:
             clock=self.clock,
             pause=self.pause,
             tell=self.tell,
-            performers=self.performers,
+            stand_in=self.acts.stand_in,
             evidence_folder=tmp_path / "evidence",
             **{"link_patience_s": 5.0, "first_line_s": 0.2, "abort_grace_s": 0.05, **means},
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Plan, Refusal
 
 
 def asks_of(planner: Any, request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:

@@ -13,9 +13,10 @@ from tests.planner_support import asks_of, plan_of
 from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask, DockerGet, Survey
 from sparktop.operate.relaunch import relaunch
+from sparktop.operate.step.plan import Plan, Refusal
 
 IMAGE_ID = "sha256:" + "5a" * 32
 IMAGE = {

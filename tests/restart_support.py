@@ -13,8 +13,9 @@ from tests.planner_support import asks_of, plan_of
 from sparktop.documents.step_text import step_lines
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.fleet import Baseline, FleetState, NodeView
-from sparktop.model.plan import Plan, Refusal, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges, Survey
+from sparktop.operate.step.plan import Plan, Refusal, Step
 
 STARTED_AT = "2026-05-28T18:26:40.123456789Z"
 GIB = made.GIB

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from sparktop.model.operation import Command, Operation
-from sparktop.model.plan import Remote
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.client import Begun, RunnerLine
 from sparktop.probe import bundle

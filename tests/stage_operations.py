@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,17 +24,25 @@ from tests.scenario_support import Stage
 from sparktop.errors import AuthRefused, LinkLost
 from sparktop.model.engine import EndpointState, EngineState
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.fleet import Contact, FleetState, LoginMethod, Reach
-from sparktop.model.plan import Plan, Refusal, Request, SmokeTest
-from sparktop.model.run import Run
+from sparktop.model.fleet import Contact, LoginMethod, Reach
+from sparktop.model.request import Request
 from sparktop.model.survey import PublicKey
 from sparktop.operate.actions import ACTIONS, Action
-from sparktop.operate.audit.audit import Audit
+from sparktop.operate.acts.request import SmokeTest
+from sparktop.operate.acts.serving import AwaitServing
 from sparktop.operate.audit.interventions import Interventions
+from sparktop.operate.audit_file import Audit
+from sparktop.operate.evidence.archive import WrittenArchive
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
-from sparktop.operate.run.run_context import EvidenceArchive, OwnPerformers, Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
 from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.step.act import Act as PlanAct
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.run_context import Picture, Progress
+from sparktop.operate.step.step_result import RequestResult
 from sparktop.operate.targets import remedy_choices
 from sparktop.probe import bundle
 from sparktop.sim.reaction.acts import Act
@@ -219,35 +227,25 @@ class _OneChannel:
         return self.channel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    path: Path
-    problems: tuple[str, ...] = ()
+class _Smoke(SmokeTest):
+    """The first request goes to the simulated endpoint itself."""
 
+    stage: Acting
 
-class StagePerformers(OwnPerformers):
-    """The first request goes to the simulated endpoint itself; the archive is only a name."""
-
-    def __init__(self, clock: StageClock, lines: StageLines) -> None:
-        self._clock = clock
-        self._lines = lines
-
-    async def smoke(
-        self, line: NodeLine, picture: Picture, node: str, test: SmokeTest, *, progress: Progress
-    ) -> RequestResult:
+    async def request(self, line: NodeLine, picture: Picture, node: str, progress: Progress) -> RequestResult:
         view = picture().node(node)
         assert view is not None
-        port = next(one.endpoint.port for one in view.engines if test.engine in (one.name, one.key) and one.endpoint)
+        port = next(one.endpoint.port for one in view.engines if self.engine in (one.name, one.key) and one.endpoint)
         body = json.dumps({"messages": [], "max_tokens": 4}).encode()
         request = http.HttpRequest(method="POST", path="/v1/chat/completions", query={}, body=body)
-        machine = self._lines.machine(node)
+        machine = self.stage.lines.machine(node)
         asking = asyncio.ensure_future(_streamed(machine, port, request))
         try:
             for _ in range(240):
-                await self._clock.rest(0.25)
+                await self.stage.clock.rest(0.25)
                 sample = picture().node(node)
                 assert sample is not None
-                if sample.sample is not None and sample.sample.memory.available_bytes < test.floor_bytes:
+                if sample.sample is not None and sample.sample.memory.available_bytes < self.floor_bytes:
                     return RequestResult(ok=False, detail="available memory fell below the floor")
                 if asking.done():
                     return RequestResult(ok=asking.result(), detail="it serves")
@@ -257,16 +255,27 @@ class StagePerformers(OwnPerformers):
         finally:
             asking.cancel()
 
-    async def answer(self, line: NodeLine, picture: Picture, node: str, name: str) -> Reply:
+
+class _Serving(AwaitServing):
+    async def request(self, line: NodeLine, picture: Picture, node: str) -> Reply:
         view = picture().node(node)
         engines = view.engines if view is not None else ()
-        runs = any(name in (one.name, one.key) and one.state is not EngineState.EXITED for one in engines)
+        runs = any(self.name in (one.name, one.key) and one.state is not EngineState.EXITED for one in engines)
         return Reply(state=EndpointState.OK if runs else EndpointState.REFUSED, detail="asked on the stage")
 
-    async def collect(
-        self, nodes: Sequence[str], lines: Any, picture: FleetState, **more: Any
-    ) -> EvidenceArchive:  # fmt: skip
-        return Archive(path=Path("evidence.tar.gz"))
+
+class _Collect(CollectEvidence):
+    async def archive(self, hands: Hands) -> WrittenArchive:
+        return WrittenArchive(path=Path("evidence.tar.gz"))
+
+
+def _stand_in(act: PlanAct, stage: Acting) -> PlanAct:
+    fake = next((fake for fake in (_Smoke, _Serving, _Collect) if type(act) is fake.__bases__[0]), None)
+    if fake is None:
+        return act
+    stands: Any = fake(**{field.name: getattr(act, field.name) for field in fields(act)})
+    object.__setattr__(stands, "stage", stage)
+    return stands  # type: ignore[no-any-return]
 
 
 async def _streamed(machine: Machine, port: int, request: http.HttpRequest) -> bool:
@@ -292,7 +301,7 @@ class Acting:
             clock=stage.clock,
             pause=self.clock.rest,
             tell=self._tell,
-            performers=StagePerformers(self.clock, self.lines),
+            stand_in=lambda act: _stand_in(act, self),
             evidence_folder=folder / "evidence",
             connectors=[StageConnector(stage, node) for node in self.lines.names],
         )

@@ -20,8 +20,8 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import Terminal, sparktop, terminal
 
 from sparktop.documents.run import STEP_SIGNS
-from sparktop.model.run import StepState
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.audit_file import entries
+from sparktop.operate.step.step_result import StepState
 
 SIZE = 40, 400
 """A wide window: what is told is read back, and a name that is cut in two would not be found."""

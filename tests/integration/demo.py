@@ -13,9 +13,10 @@ from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, RunState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import connector_of, simulated
 

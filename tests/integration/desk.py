@@ -24,13 +24,15 @@ from tests.integration.sshd import Sshd
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
-from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request
-from sparktop.model.run import Run
+from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit.audit import Audit
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.connections import Lines
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run
 from sparktop.probe import bundle
 from sparktop.transport.docker import engine
 
@@ -133,7 +135,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = AwaitMemory.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "stable_s", 0.3)
-    monkeypatch.setattr("sparktop.operate.run.first_request.AFTER_S", 0.3)
+    monkeypatch.setattr("sparktop.operate.acts.request.AFTER_S", 0.3)
     monkeypatch.setattr("sparktop.observe.followers.CONTAINERS_EVERY_S", 0.5)
     monkeypatch.setattr("sparktop.observe.followers.METRICS_EVERY_S", 0.5)
 

@@ -33,9 +33,11 @@ from tests.support import free_port, unavailable
 
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import Plan, Refusal, Request, Step
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, StepState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal, Step
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.step_result import StepState
 from sparktop.recipe.read.recipe_file import read
 
 OLD = "vllm-old"

@@ -12,8 +12,8 @@ from typing import Any
 from tests.integration.dockerd import Dockerd
 
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import Plan, Remote, Step
-from sparktop.operate.plan.placeholders import fill_placeholders
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Plan, Step
 
 
 def value_at(data: Any, path: str) -> Any:
@@ -38,7 +38,7 @@ class Hands:
     def perform(self, step: Step, *, fails_at: int = -1) -> bool:
         """Whether it was done; undone where it wasn't."""
         assert isinstance(step.act, Remote)
-        act = fill_placeholders(step.act, self.saved)
+        act = step.act.filled(self.saved)
         if act is None:
             return True
         assert isinstance(act, Remote)

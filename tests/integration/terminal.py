@@ -25,11 +25,11 @@ _HURRIED = (
     """
 import sys
 from sparktop.cli import main
-from sparktop.model.plan import AwaitMemory
+from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.observe import followers
-from sparktop.operate.run import first_request
+from sparktop.operate.acts import request
 followers.CONTAINERS_EVERY_S = followers.METRICS_EVERY_S = 0.5
-AwaitMemory.__init__.__kwdefaults__["stable_s"] = first_request.AFTER_S = 0.3
+AwaitMemory.__init__.__kwdefaults__["stable_s"] = request.AFTER_S = 0.3
 sys.exit(main())
 """,
 )

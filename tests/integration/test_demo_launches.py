@@ -15,10 +15,11 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.recipe.read.recipe_file import read
 
 pytestmark = pytest.mark.slow

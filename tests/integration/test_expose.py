@@ -14,9 +14,10 @@ from tests.integration.test_operate_pair import PairDesk, console
 from tests.proxy_support import KEY, NAME, Engine, Running, engine, program
 from tests.support import free_port, poll
 
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState
+from sparktop.model.request import Request
 from sparktop.operate.serve.proxy_config import HEAD, Proxy
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NGINX = """\

@@ -26,14 +26,15 @@ from tests.support import needs, unavailable
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Transfer
-from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.model.survey import Ask, DockerGet, Survey
 from sparktop.observe.monitor import Monitor
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import download_steps
 from sparktop.operate.launch.inputs.download_steps import Fetch
 from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.connections import Lines
+from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import NodeModels, node_models_of
 

@@ -17,9 +17,12 @@ from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive
 
 from sparktop.model.operation import Command, ImagePull, Operation, Transfer
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]

@@ -17,7 +17,7 @@ from tests.integration.terminal import sparktop, terminal
 from tests.support import needs, poll
 from tests.table import few
 
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.audit_file import entries
 
 pytestmark = pytest.mark.integration
 

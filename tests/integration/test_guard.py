@@ -24,10 +24,9 @@ from tests.support import poll
 
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import GuardOrder
 from sparktop.observe.monitor import Monitor
+from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.run import guard_orders
-from sparktop.operate.run.guard_orders import order_words
 from sparktop.probe import bundle
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -105,7 +104,7 @@ async def test_the_container_is_ended_while_the_network_is_gone(
     other = dockerd.run_container("guard-bystander", ["sleep", "600"])
     async with watching(sshd) as monitor:
         order = await order_for(monitor, eater, "guard-eater")
-        assert monitor.tell("spark1", order_words(order))
+        assert monitor.tell("spark1", order.words())
         armed = await until(monitor, is_in(GuardPhase.ARMED))
         assert armed.guard is not None
         assert (armed.guard.container_id, armed.guard.floor_bytes) == (eater, order.floor_bytes)
@@ -137,7 +136,7 @@ async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(
     eater = dockerd.run_container("guard-stays", EATER)
     async with watching(sshd) as monitor:
         order = replace(await order_for(monitor, eater, "guard-stays"), stay_s=120.0)
-        assert monitor.tell("spark1", order_words(order))
+        assert monitor.tell("spark1", order.words())
         await until(monitor, is_in(GuardPhase.ARMED))
     poll(lambda: not sshd.session_pids(), what="the end of the SSH session: the guard holds nothing of it")
     claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
@@ -158,7 +157,7 @@ async def test_without_a_stay_it_goes_with_the_console(
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-goes", ["sleep", "600"])
     async with watching(sshd) as monitor:
-        assert monitor.tell("spark1", order_words(await order_for(monitor, eater, "guard-goes")))
+        assert monitor.tell("spark1", (await order_for(monitor, eater, "guard-goes")).words())
         await until(monitor, is_in(GuardPhase.ARMED))
     poll(lambda: not (tmpfs / f"sparktop-{os.getuid()}" / "guard").exists(), what="the guard's end")
     poll(lambda: not sshd.session_pids())
@@ -174,7 +173,7 @@ async def test_a_probe_that_dies_takes_no_guard_with_it(
     kept = dockerd.run_container("guard-kept", ["sleep", "600"])
     async with watching(sshd) as monitor:
         keeper = guard_orders.StandingOrders(monitor.tell, monotonic=time.monotonic)
-        assert keeper.tell("spark1", order_words(await order_for(monitor, kept, "guard-kept")))
+        assert keeper.tell("spark1", (await order_for(monitor, kept, "guard-kept")).words())
         first = await until(monitor, is_in(GuardPhase.ARMED))
         claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
         pid = json.loads(claim.read_text())["pid"]
@@ -196,7 +195,7 @@ async def test_a_restart_policy_does_not_bring_it_back(
     eater = dockerd.run_container("guard-always", EATER)
     dockerd.api.update_container(eater, restart_policy={"Name": "always"})
     async with watching(sshd) as monitor:
-        assert monitor.tell("spark1", order_words(await order_for(monitor, eater, "guard-always")))
+        assert monitor.tell("spark1", (await order_for(monitor, eater, "guard-always")).words())
         await until(monitor, is_in(GuardPhase.ARMED))
         dockerd.execute(eater, ["touch", "/tmp/go"])
         await until(monitor, is_in(GuardPhase.FIRED), within_s=40)
@@ -218,7 +217,7 @@ async def test_a_daemon_that_restarts_is_found_again(
         moved(monkeypatch, engine, tmpfs)
         kept = engine.run_container("guard-restart", ["sleep", "600"])
         async with watching(sshd) as monitor:
-            assert monitor.tell("spark1", order_words(await order_for(monitor, kept, "guard-restart")))
+            assert monitor.tell("spark1", (await order_for(monitor, kept, "guard-restart")).words())
             await until(monitor, is_in(GuardPhase.ARMED))
             await asyncio.to_thread(docker_module._stop, engine.process)
             failed = await until(monitor, is_in(GuardPhase.FAILED))

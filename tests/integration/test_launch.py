@@ -16,9 +16,11 @@ from tests.integration.sshd import Sshd
 from tests.support import free_port
 
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Plan, Refusal, Request, Risk
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request, Risk
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NAME = "vllm-tiny"

@@ -16,8 +16,9 @@ from tests.support import poll
 
 from sparktop.config import state_home
 from sparktop.documents.run import STEP_SIGNS
-from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.audit.interrupted_runs import run_report
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]

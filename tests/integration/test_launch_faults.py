@@ -20,9 +20,10 @@ from tests.integration.test_launch import NAME, at_desk, boxes, planned, sshd
 from tests.support import free_port
 
 from sparktop.documents.run import printed_lines
-from sparktop.model.plan import Plan, Refusal
-from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.relaunch.next_try import next_try
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["at_desk", "sparks", "sshd"]

@@ -17,11 +17,11 @@ from tests.integration.launch_support import cache_with_model, order
 from tests.integration.spark import Spark, image_tree, sparks
 from tests.support import free_port
 
-from sparktop.model.plan import Request
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit.audit import Audit
+from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.connections import Lines
 

@@ -20,9 +20,10 @@ from tests.integration.test_operate_pair import PairDesk
 
 from sparktop.documents.run import STEP_SIGNS
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Refusal, Step
-from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.run.executor import PlanExecution
+from sparktop.operate.step.plan import Refusal, Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]

@@ -18,10 +18,11 @@ from tests.integration.terminal import sparktop, terminal
 from tests.integration.test_operate_pair import NODES, PairDesk, console
 from tests.support import free_port
 
-from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
-from sparktop.model.run import RunState
-from sparktop.operate.audit.audit import entries
+from sparktop.model.request import Request
+from sparktop.operate.audit_file import entries
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
@@ -87,7 +88,7 @@ async def test_a_head_that_fails_takes_its_worker_with_it(
     pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried(monkeypatch)
-    monkeypatch.setattr("sparktop.operate.waits.readiness.SETTLED_S", 1.0)
+    monkeypatch.setattr("sparktop.operate.acts.readiness.SETTLED_S", 1.0)
     async with console(pair, tmp_path) as at:
         await seen(at)
         plan = await planned(at, order(free_port(), nodes=2, more=NO_RDMA, env={"ENGINE_FAILS": "ready"}))

@@ -16,9 +16,10 @@ from tests.integration.test_launch_pair import NAME, NO_RDMA, boxes, pair, plann
 from tests.integration.test_operate_pair import PairDesk, console
 from tests.support import free_port
 
-from sparktop.model.plan import Plan
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.recipe.read.recipe_file import read
 from sparktop.recipe.render import rank_argv
 
@@ -79,7 +80,7 @@ async def test_a_worker_that_never_joins_ends_it_within_its_bound(
 ) -> None:
     """The worker's container can't reach the head: each gives up by itself, and both are taken away."""
     hurried(monkeypatch)
-    monkeypatch.setattr("sparktop.operate.waits.readiness.SETTLED_S", 1.0)
+    monkeypatch.setattr("sparktop.operate.acts.readiness.SETTLED_S", 1.0)
     command = rank_argv.worker_command
     head = rank_argv.head_command
     monkeypatch.setattr(
@@ -115,7 +116,7 @@ async def test_a_worker_that_is_killed_while_its_head_loads_is_the_end_of_both(
     pair: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried(monkeypatch)
-    monkeypatch.setattr("sparktop.operate.waits.readiness.SETTLED_S", 1.0)
+    monkeypatch.setattr("sparktop.operate.acts.readiness.SETTLED_S", 1.0)
     async with console(pair, tmp_path) as at:
         plan = await made(at, ENGINE_LOAD_S="60")
         kill = lambda: pair[1].dockerd.api.kill(NAME, signal.SIGKILL)  # noqa: E731

@@ -19,9 +19,9 @@ from tests.support import free_port
 from sparktop.engines import labels
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run, RunState
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
 from sparktop.recipe.read.recipe_file import read
 from sparktop.recipe.render import rank_argv
 

@@ -13,9 +13,9 @@ from tests.integration.test_operate_pair import console
 from tests.support import free_port
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Plan
 from sparktop.model.recipe import Order
-from sparktop.model.run import RunState
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
 from sparktop.recipe.read.recipe_file import read
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

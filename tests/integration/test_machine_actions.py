@@ -16,14 +16,16 @@ from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
 from tests.pictures_support import facts, gib, idle_node, picture, process
 from tests.support import poll, unavailable
 
-from sparktop.model.plan import Plan, Remote, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import AskPrivileges, Privileges, Survey
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import Planner
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine import caches, end_process
 from sparktop.operate.plan.process import parse_stat
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.step.plan import Plan
 from sparktop.probe import bundle
 
 pytestmark = pytest.mark.integration

@@ -22,14 +22,16 @@ from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.measured import measured
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit.audit import Audit
+from sparktop.operate.audit_file import Audit
 from sparktop.operate.measure import collective, link
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.connections import Lines
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]

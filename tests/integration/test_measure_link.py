@@ -17,15 +17,17 @@ from tests.pictures_support import gpu
 
 from sparktop.bringup.measured import measured
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Plan, Request
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request
 from sparktop.model.telemetry import GpuReading
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit.audit import Audit
+from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.operate.runner.connections import Lines
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 BOTH = ("spark1", "spark2")

@@ -20,7 +20,7 @@ from tests.integration.terminal import sparktop, terminal
 from tests.support import interruptible, poll
 
 from sparktop.operate.actions import ACTIONS
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.audit_file import entries
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["machine", "spark", "sshd"]

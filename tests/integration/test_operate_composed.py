@@ -21,8 +21,8 @@ from tests.integration.test_operate_relaunch import assert_nowhere
 from tests.support import free_port, unavailable
 
 from sparktop.model.change import Change
-from sparktop.model.plan import Plan
-from sparktop.model.run import RunState
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

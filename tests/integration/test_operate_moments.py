@@ -11,9 +11,10 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
-from sparktop.model.plan import Plan, Refusal
-from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.plan.running_rank import RunningRank
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.transport.docker.inspection import wall_s_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

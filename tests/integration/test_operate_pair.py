@@ -16,12 +16,14 @@ from tests.support import free_port
 
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
-from sparktop.operate.audit.audit import Audit, entries
+from sparktop.operate.audit_file import Audit, entries
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.connections import Lines
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]

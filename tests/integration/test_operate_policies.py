@@ -11,8 +11,8 @@ from tests.integration.engine_image import Engines
 from tests.integration.sshd import Sshd, sshd
 from tests.support import poll
 
-from sparktop.model.plan import Plan
-from sparktop.model.run import RunState
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]

@@ -14,7 +14,8 @@ from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]

@@ -14,7 +14,8 @@ from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
 from sparktop.model.guard import GuardPhase
-from sparktop.model.run import RunState, StepState
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.text.units import GIB
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

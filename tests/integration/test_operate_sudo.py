@@ -16,7 +16,7 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop, terminal
 from tests.support import free_port, unavailable
 
-from sparktop.operate.audit.audit import audit_path, entries
+from sparktop.operate.audit_file import audit_path, entries
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

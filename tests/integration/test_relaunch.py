@@ -21,11 +21,14 @@ from tests.support import unavailable
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Remote, Request
-from sparktop.model.run import Run, StepRun, StepState
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import relaunch
 from sparktop.operate.run.run_text import by_hand
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.transport.docker.inspection import container_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

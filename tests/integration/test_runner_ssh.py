@@ -16,9 +16,9 @@ from tests.runner_support import is_alive, no_secret, sh, until
 
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import Remote
 from sparktop.model.survey import FileText, Output
 from sparktop.observe.monitor import Monitor
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import NodeLine, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.operate.runner.connections import Lines

@@ -18,8 +18,8 @@ from tests.runner_support import NODE, Bench, bench, is_alive
 from tests.support import poll, unavailable
 
 from sparktop.model.operation import Command, Privilege, Signal
-from sparktop.model.plan import Remote
 from sparktop.model.survey import AskPrivileges, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
 

@@ -12,7 +12,7 @@ from tests.integration.terminal import Terminal, terminal
 from tests.support import poll
 
 from sparktop.config import state_home
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.audit_file import entries
 from sparktop.ui.terminal_driver import TICKS_FOR_S
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,9 @@ from tests.integration.test_operate_pair import PairDesk, console
 from tests.support import unavailable
 
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
 from sparktop.recipe.export import UNIT_HEAD
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -19,10 +19,11 @@ from sparktop.diagnose.kernel import line
 from sparktop.model.change import Change
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import RunState
+from sparktop.model.request import Request
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.log_ring import LineRing
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import RunState
 from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.dialogs.dialog import Choice, ChooseScreen

@@ -14,19 +14,6 @@ from textual.pilot import Pilot
 from sparktop.documents.recipe import RecipeRow
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    Measure,
-    OnFailure,
-    Plan,
-    Refusal,
-    Remote,
-    Request,
-    Risk,
-    SmokeTest,
-    Step,
-)
 from sparktop.model.prospect import (
     Budget,
     Download,
@@ -41,6 +28,12 @@ from sparktop.model.prospect import (
     SliceKind,
 )
 from sparktop.model.recipe import Dialect, Executor, Expected, Need, Provenance, Recipe
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure, SmokeTest
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
 from sparktop.ui.app import SparktopApp
 
 TOTAL = int(121.69 * GIB)

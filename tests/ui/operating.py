@@ -8,26 +8,20 @@ from dataclasses import replace
 
 from sparktop.model.bringup import Changed
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    AwaitResolved,
-    CollectEvidence,
-    Difference,
-    OnFailure,
-    Plan,
-    Refusal,
-    Remote,
-    Request,
-    Risk,
-    SmokeTest,
-    Step,
-)
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, Ask
+from sparktop.operate.acts.arrivals import AwaitResolved
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import SmokeTest
 from sparktop.operate.audit.interrupted_runs import InterruptedRun
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.plan import Difference, OnFailure, Plan, Refusal, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 
 GIB = 1024**3
 WALL_S = 1_779_937_964.0

@@ -17,7 +17,8 @@ from sparktop.errors import LinkLost
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import Refusal, Request
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Refusal
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen, ConfirmScreen, OptionsScreen, WaitScreen
 from sparktop.ui.dialogs.prompts import NamedSecret, SudoScreen

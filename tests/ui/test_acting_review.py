@@ -13,8 +13,8 @@ from tests.ui.operating import FakeOperating
 from tests.ui.test_app import ready, screen, until
 from textual.widgets import Button, Input, TextArea
 
-from sparktop.model.plan import Plan, Refusal
-from sparktop.model.run import RunState
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import RunState
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.change import ChangeScreen

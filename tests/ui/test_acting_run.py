@@ -7,7 +7,7 @@ from tests.ui.acting import NARROW, acting, at, open_run
 from tests.ui.test_app import screen, until
 from textual.widgets import Button
 
-from sparktop.model.run import RunState
+from sparktop.operate.step.run import RunState
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ConfirmScreen
 from sparktop.ui.screens.review import ReviewScreen

@@ -13,8 +13,8 @@ from sparktop.documents.budget import bar, budget_lines
 from sparktop.documents.prospect import verdict_lines, without_verdict
 from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, Download, Fit, Gate, GateState, Lever, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.ui.screens.launch_choices import ChoiceRow, LaunchState, levers, rows
 from sparktop.ui.screens.launch_draft import Draft, applied, first_draft
 

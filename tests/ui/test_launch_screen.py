@@ -16,9 +16,10 @@ from textual.widgets import Input
 
 from sparktop.errors import TransportError
 from sparktop.model.engine import EngineState
-from sparktop.model.plan import Refusal, Request
 from sparktop.model.prospect import GateState
-from sparktop.model.run import RunState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Refusal
+from sparktop.operate.step.run import RunState
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.dialogs.dialog import ConfirmScreen
 from sparktop.ui.dialogs.prompts import NamedSecret

@@ -21,9 +21,12 @@ from sparktop.clock import ManualClock
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
 from sparktop.observe.watch import Publish
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.text.lines import Line
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp

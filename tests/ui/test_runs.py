@@ -18,9 +18,14 @@ from sparktop.documents.run import body_lines, end_text, head_lines, printed_lin
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import AwaitReady, CollectEvidence, Plan, Remote, Request, Risk, Step
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.run.run_text import grace_s, message, short_detail, waiting, was_killed
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.text.lines import plain
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen

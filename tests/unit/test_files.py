@@ -18,8 +18,8 @@ from sparktop.clock import SystemClock
 from sparktop.errors import ConfigError
 from sparktop.model.bringup import CheckResult, CheckState
 from sparktop.observe.baseline import BaselineFile
-from sparktop.operate.audit.audit import UNDER_WAY, Audit, AuditError, entries
 from sparktop.operate.audit.interventions import Interventions
+from sparktop.operate.audit_file import UNDER_WAY, Audit, AuditError, entries
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.read import shelf
 from sparktop.ui.attention import Attention
@@ -137,7 +137,7 @@ async def test_the_audit_follows_no_link(tmp_path: Path) -> None:
 
 
 FIRST_COMMANDS = {
-    "act": "from sparktop.operate.audit.audit import Audit, audit_path; a = Audit(); a.hold('r'); a.note('intent', {})",
+    "act": "from sparktop.operate.audit_file import Audit, audit_path; a = Audit(); a.hold('r'); a.note('intent', {})",
     "watch": "from sparktop.files import write_private; from sparktop.config import state_home as h; "
     "write_private(h() / 'acknowledged.json', '{}')",
     "evidence": "from sparktop.files import private_folder; from sparktop.config import state_home as h; "

@@ -15,35 +15,27 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding, Severity
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Signal, Transfer
-from sparktop.model.plan import (
-    Act,
-    AwaitBack,
-    AwaitGone,
-    AwaitMemory,
-    AwaitReady,
-    AwaitResolved,
-    AwaitServing,
-    CheckExposed,
-    CheckLogin,
-    CollectEvidence,
-    Difference,
-    GuardOrder,
-    Half,
-    Measure,
-    MeasureCollective,
-    MeasureLink,
-    MeasurePower,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    SmokeTest,
-    Step,
-)
-from sparktop.model.proof import Proof, Prove
+from sparktop.model.proof import Proof
 from sparktop.model.prospect import Budget, Fit, Gate, GateState, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.recipe import Expected, Order, Recipe
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import PublicKey
+from sparktop.operate.acts.arrivals import AwaitBack, AwaitGone, AwaitResolved
+from sparktop.operate.acts.checks import CheckExposed, CheckLogin
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure, SmokeTest
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.evidence.collect import CollectEvidence
+from sparktop.operate.measure.collective_run import MeasureCollective
+from sparktop.operate.measure.link_load import MeasureLink
+from sparktop.operate.measure.perftest import Half
+from sparktop.operate.measure.power_run import MeasurePower
+from sparktop.operate.measure.proofs import Prove
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 SECRET = "sk-canary-4f2a9c77"
 OPERATIONS_OF_ALL_KINDS = (

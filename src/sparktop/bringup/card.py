@@ -15,8 +15,8 @@ from sparktop.model.bringup import Chapter, CheckState, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.prospect import Gate, GateState
-from sparktop.model.run import Run
 from sparktop.model.survey import Ask, Privileges, Survey
+from sparktop.operate.step.run import Run
 
 FOUND_CHARS = 400
 NO_PROGRAM = 127

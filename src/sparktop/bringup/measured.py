@@ -9,7 +9,7 @@ from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import row_of, targets
 from sparktop.model.bringup import CheckResult
 from sparktop.model.fleet import FleetState
-from sparktop.model.run import Run
+from sparktop.operate.step.run import Run
 
 
 def measured(run: Run, picture: FleetState, *, now_wall_s: float) -> tuple[CheckResult, ...]:

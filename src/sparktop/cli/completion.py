@@ -215,7 +215,7 @@ def _themes(_: str, typed: Namespace) -> Candidates:
 
 
 def _engines(_: str, typed: Namespace) -> Candidates:
-    from sparktop.operate.audit.audit import engines_named
+    from sparktop.operate.audit_file import engines_named
 
     return dict.fromkeys(engines_named(), "")
 

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from sparktop.diagnose.catalogue import OwnRules
     from sparktop.headless.act import MakeSession, OutputOptions
     from sparktop.model.fleet import FleetState
-    from sparktop.model.run import Run
     from sparktop.observe.monitor import Monitor
     from sparktop.observe.watch import Connections, Publish, Watch
     from sparktop.operate.operations import Operations
-    from sparktop.operate.run.operating import Operating
-    from sparktop.operate.run.run_context import KeepMeasured
+    from sparktop.operate.run.operating import KeepMeasured, Operating
     from sparktop.operate.runner.api import AskSecret
     from sparktop.operate.runner.connections import Lines
+    from sparktop.operate.step.run import Run
     from sparktop.transport.base import Connector, Prompter
     from sparktop.transport.ssh.host_keys import SeenHosts
 
@@ -129,7 +128,7 @@ def session(
     folder = _state_folder(is_demo=is_demo)
 
     def build() -> tuple[Lines, Operations]:
-        from sparktop.operate.audit.audit import Audit
+        from sparktop.operate.audit_file import Audit
         from sparktop.operate.operations import Operations
         from sparktop.operate.runner.connections import Lines
 

@@ -123,7 +123,7 @@ def expose(words: list[str]) -> int:
 
     from sparktop.cli.composition import commanded, distinct
     from sparktop.headless.serve.expose import expose as carry_out
-    from sparktop.model.plan import Request
+    from sparktop.model.request import Request
     from sparktop.operate.serve.proxy import REMOVE
     from sparktop.operate.serve.unit import PRINT
 

@@ -12,9 +12,9 @@ from itertools import groupby
 
 from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
-from sparktop.model.plan import Difference, OnFailure, Plan, Refusal, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.operate.actions import REQUESTS_AT_RISK, action
-from sparktop.operate.run.run_text import stops
+from sparktop.operate.step.plan import Difference, OnFailure, Plan, Refusal, Step
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
 from sparktop.text.units import duration
 
@@ -135,7 +135,7 @@ def _head(plan: Plan, width: int) -> list[Line]:
     if plan.risk is Risk.DISRUPTIVE:
         chosen = action(plan.request.action)
         meaning = chosen.at_risk if chosen is not None else REQUESTS_AT_RISK
-    is_start_only = not any(step.stops or stops(step.act) for step in plan.steps)
+    is_start_only = not any(step.stops or step.act.stops for step in plan.steps)
     if plan.request.action in ("safe-restart", "relaunch") and is_start_only:
         meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 
 from sparktop.documents.step_text import masked
-from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, Remote
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.run.run_text import brief, figures_text, measured, short_detail, waiting
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.text.bars import progress
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spaced, spread, titled, wrapped
 from sparktop.text.units import countdown

@@ -26,13 +26,15 @@ from sparktop.headless.terminal import agreed, answered, draw, say, width_of, wr
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request
 from sparktop.observe.watch import Publish, Watch
 from sparktop.operate.actions import ACTIONS, RESTORE, RESUME, RUN_COMMANDS, Action
 from sparktop.operate.audit.interrupted_runs import one_line, run_report
 from sparktop.operate.run.operating import Execution, Operating
 from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.operate.targets import TargetChoice, remedy_choices, target_choices
 from sparktop.text.lines import Line
 

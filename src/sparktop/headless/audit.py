@@ -16,8 +16,8 @@ from typing import Any, TextIO
 from sparktop import sanitise
 from sparktop.documents.run import RUN_SIGNS
 from sparktop.headless.terminal import draw, width_of
-from sparktop.operate.audit.audit import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
 from sparktop.operate.audit.interrupted_runs import kept_figures
+from sparktop.operate.audit_file import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
 from sparktop.operate.run.run_text import figures_text
 from sparktop.text.lines import Line, hanging, wrapped
 from sparktop.text.units import span

@@ -18,14 +18,15 @@ from sparktop.headless.act import MakeSession, OutputOptions, carry_out, check_l
 from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import draw, width_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal
-from sparktop.model.run import Run, StepState
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
 from sparktop.operate.audit.request_codec import whole_request
 from sparktop.operate.machine.reboot import REBOOT_STEP
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.step_result import StepState
 
 
 async def take_up(

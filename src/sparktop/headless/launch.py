@@ -29,9 +29,10 @@ from sparktop.headless.act import (
 from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import drawn, say, width_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Refusal, Request
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.plan import Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

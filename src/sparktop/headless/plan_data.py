@@ -8,10 +8,11 @@ from typing import Any
 from sparktop.documents.plan import order_secrets
 from sparktop.documents.prospect import masked_prospect
 from sparktop.documents.step_text import masked, step_lines
-from sparktop.model.plan import Plan, Refusal, Request, Step
 from sparktop.model.prospect import Budget, NodeBudget, Prospect, Slice
-from sparktop.model.run import Run, RunState
+from sparktop.model.request import Request
 from sparktop.operate.relaunch.next_try import next_try
+from sparktop.operate.step.plan import Plan, Refusal, Step
+from sparktop.operate.step.run import Run, RunState
 from sparktop.text.units import bare_gib
 
 JSON_VERSION = 1

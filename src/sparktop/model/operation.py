@@ -73,7 +73,7 @@ class DockerCall:
     accepts: tuple[int, ...] = (200, 201, 204, 304)
     saves: str = ""
     """Saves the answer's Id under this name: "{NEW}" in later calls of the step, of later steps on that node, and of
-    the rollback (`operate.plan.placeholders` fills those in)."""
+    the rollback (`operate.step.placeholders` fills those in)."""
     limit_s: float = 30.0
     done_when: Expect | None = None
     """How to tell that it has been done, where the answer got lost (the daemon restarted meanwhile): checked when it

@@ -67,8 +67,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prove:
-    """One proof from the operator's side, refused while others' requests run or wait."""
+class ProofRequest:
+    """One proof of an engine, with its bounds."""
 
     engine: str
     """The container's or engine's name."""

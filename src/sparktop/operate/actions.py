@@ -13,8 +13,9 @@ from typing import Protocol
 
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.step.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Logs, kernel log, tables and metrics of one node or both, redacted, into one archive here.",
         risk=Risk.SAFE,
         target="nodes",
-        planner="evidence.evidence",
+        planner="machine.collect_evidence",
         only_looks=True,
     ),
     Action(

@@ -22,8 +22,7 @@ from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.bringup import Changed
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk, Step
-from sparktop.model.run import Run
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
@@ -36,15 +35,18 @@ from sparktop.model.survey import (
     Survey,
 )
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
-from sparktop.operate.audit.audit import Audit, entries, is_under_way
-from sparktop.operate.plan.placeholders import fill_command, fill_placeholders, saved_for
+from sparktop.operate.audit_file import Audit, entries, is_under_way
 from sparktop.operate.refused import Refused
-from sparktop.operate.run.gate import changes, plan_refusal, request_refusal, unreachable_refusal
+from sparktop.operate.run.gate import plan_refusal, request_refusal, unreachable_refusal
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
-from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.run_context import KeepMeasured, OwnPerformers, Performers, Picture, RunContext, Tell
-from sparktop.operate.run.run_text import brief, stops
+from sparktop.operate.run.operating import KeepMeasured, OnChange
+from sparktop.operate.run.run_text import brief
 from sparktop.operate.runner.api import AskSecret, NodeLines
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.placeholders import fill_command, saved_for
+from sparktop.operate.step.plan import Plan, Refusal, Step
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.run_context import Picture, RunContext, Tell
 from sparktop.transport.base import Connector
 from sparktop.transport.threads import in_thread
 
@@ -75,7 +77,7 @@ class Operations:
         clock: Clock | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         tell: Tell | None = None,
-        performers: Performers | None = None,
+        stand_in: Callable[[Act], Act] = lambda act: act,
         planner_of: FindPlanner = planner_of,
         evidence_folder: Path | None = None,
         keep_measured: KeepMeasured | None = None,
@@ -95,7 +97,7 @@ class Operations:
             clock=clock,
             pause=pause,
             tell=self._standing_orders.tell if self._standing_orders is not None else None,
-            performers=performers or OwnPerformers(),
+            stand_in=stand_in,
             evidence_folder=evidence_folder or state_home() / "evidence",
             keep_measured=keep_measured,
             connectors={connector.name: connector for connector in connectors},
@@ -229,7 +231,7 @@ class Operations:
     def _busy(self) -> Mapping[str, str]:
         """What this session is changing at the moment: node to plan title."""
         running = [execution.run.plan for execution in self._executions if not execution.run.state.is_over]
-        return {step.node: plan.title for plan in running for step in plan.steps if changes(step)}
+        return {step.node: plan.title for plan in running for step in plan.steps if step.act.changes}
 
     def _new_id(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._context.clock.wall()))
@@ -286,7 +288,7 @@ class Operations:
         plan = run.plan
         filled_steps = [_filled(step, saved_for(step.node, run.saved)) for step in plan.way_back]
         steps = tuple(step for step in filled_steps if step is not None)
-        stops_any = any(stops(step.act) for step in steps)
+        stops_any = any(step.act.stops for step in steps)
         return replace(
             plan,
             request=replace(plan.request, finding=None),
@@ -314,7 +316,7 @@ class Operations:
 
 def _filled(step: Step, saved: Mapping[str, str]) -> Step | None:
     """The step with the ids that the run saved; None where its container was never created."""
-    act = fill_placeholders(step.act, saved)
+    act = step.act.filled(saved)
     return None if act is None else replace(step, act=act, by_hand=fill_command(step.by_hand, saved))
 
 

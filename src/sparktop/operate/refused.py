@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sparktop.model.plan import Refusal, Request
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Refusal
 
 if TYPE_CHECKING:
     from sparktop.model.prospect import Prospect

@@ -13,7 +13,7 @@ from sparktop.model.engine import Engine
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import Request
+from sparktop.model.request import Request
 from sparktop.operate.actions import Action
 from sparktop.text.units import gib
 

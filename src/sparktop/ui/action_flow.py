@@ -19,15 +19,16 @@ from sparktop.engines.ranks import is_alive
 from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.run import Run, RunState
+from sparktop.operate.step.run import Run, RunState
 from sparktop.ui.bring_up_flow import BringUpFlow
 from sparktop.ui.launch_flow import LaunchFlow
 
 if TYPE_CHECKING:
-    from sparktop.model.plan import Plan, Refusal, Request
+    from sparktop.model.request import Request
     from sparktop.operate.actions import Action
     from sparktop.operate.audit.interrupted_runs import InterruptedRun
     from sparktop.operate.run.operating import Execution, Operating
+    from sparktop.operate.step.plan import Plan, Refusal
     from sparktop.operate.targets import Selection, TargetChoice
     from sparktop.ui.screens.run import RunScreen
 
@@ -249,8 +250,8 @@ class ActionFlow:
 
     async def _doubts(self, finding: Finding, remedies: Sequence[Remedy]) -> tuple[str, ...]:
         """Why each remedy is expected to fail now, by its own plan; "" where it isn't, or that isn't known in time."""
-        from sparktop.model.plan import Plan
         from sparktop.operate.actions import action
+        from sparktop.operate.step.plan import Plan
         from sparktop.operate.targets import remedy_choices
 
         planning: dict[int, asyncio.Future[Plan | Refusal]] = {}
@@ -399,7 +400,7 @@ class ActionFlow:
 
     async def _review(self, action: Action | None, request: Request) -> bool:
         """Plan and review, again each time that the operator changes the options; whether it was started."""
-        from sparktop.model.plan import Plan
+        from sparktop.operate.step.plan import Plan
 
         answer = await self._plan(request)
         while answer is not None:
@@ -418,7 +419,7 @@ class ActionFlow:
         return False
 
     async def _review_verdict(self, action: Action | None, answer: Plan | Refusal) -> str | None:
-        from sparktop.model.plan import Plan
+        from sparktop.operate.step.plan import Plan
         from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 
         settings = (
@@ -445,7 +446,7 @@ class ActionFlow:
 
     async def _plan_or_refusal(self, request: Request) -> Plan | Refusal:
         """The planner's answer; an error in the planner becomes a refusal."""
-        from sparktop.model.plan import Refusal
+        from sparktop.operate.step.plan import Refusal
 
         assert self._operating is not None
         try:

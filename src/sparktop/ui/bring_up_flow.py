@@ -16,7 +16,7 @@ from sparktop.model.fleet import FleetState
 
 if TYPE_CHECKING:
     from sparktop.model.bringup import Chapter, CheckResult, Key
-    from sparktop.model.plan import Request
+    from sparktop.model.request import Request
     from sparktop.operate.run.operating import Operating
 
 
@@ -38,7 +38,7 @@ class BringUpFlow:
         """The request that fixes what the operator chose; None: they left."""
         from sparktop.bringup.catalogue import CARDS
         from sparktop.model.bringup import Chapter
-        from sparktop.model.plan import Request
+        from sparktop.model.request import Request
         from sparktop.ui.screens.bring_up import BringUpScreen
 
         screen = BringUpScreen(

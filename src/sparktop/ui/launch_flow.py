@@ -16,9 +16,9 @@ from sparktop.model.fleet import FleetState
 
 if TYPE_CHECKING:
     from sparktop.documents.recipe import RecipeRow
-    from sparktop.model.plan import Plan
     from sparktop.model.prospect import Fit
     from sparktop.model.recipe import Order, Recipe
+    from sparktop.operate.step.plan import Plan
     from sparktop.ui.screens.launch_draft import Draft
     from sparktop.ui.screens.launch_planning import Planner
 

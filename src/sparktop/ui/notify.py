@@ -22,7 +22,8 @@ from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState
-from sparktop.model.run import Run, StepState
+from sparktop.operate.step.run import Run
+from sparktop.operate.step.step_result import StepState
 from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
-from sparktop.model.plan import Plan, Request, Risk, Step
-from sparktop.model.proof import Proof, Prove, Verdict
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.proof import Proof, Verdict
+from sparktop.model.request import Request, Risk
 from sparktop.operate.measure.proof_verdicts import FAILURES
+from sparktop.operate.measure.proofs import Prove
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 
 PASSED, WARNING, FAILED, _, _ = CheckState
 

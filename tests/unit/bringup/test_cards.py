@@ -39,10 +39,10 @@ from sparktop.documents.bringup import typed
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
-from sparktop.model.run import Run, StepRun
 from sparktop.model.survey import Answer, Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading, Unit
 from sparktop.operate.actions import ACTIONS
+from sparktop.operate.step.run import Run, StepRun
 
 PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = CheckState
 

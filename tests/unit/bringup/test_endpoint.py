@@ -17,7 +17,7 @@ from sparktop.bringup.measurements.endpoint import judged
 from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
 from sparktop.model.proof import Proof, Verdict
-from sparktop.model.run import Run
+from sparktop.operate.step.run import Run
 
 CARDS = [card for card in ALL if card.measured_by]
 

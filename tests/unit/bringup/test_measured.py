@@ -20,8 +20,10 @@ from sparktop.bringup.measured import measured
 from sparktop.cli.composition import keep_measured, proven_path
 from sparktop.documents.bringup import as_data, as_markdown, detail_lines, row_lines
 from sparktop.model.bringup import CheckResult, CheckState
-from sparktop.model.plan import AwaitGone, Plan, Request, Risk, Step
-from sparktop.model.run import Run, RunState, StepRun
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
 
 SLOW = by_hand("Look at its clock", "nvidia-smi -q -d CLOCK")
 

@@ -15,7 +15,8 @@ from sparktop.cli.composition import session
 from sparktop.cli.session import LateOperations, Session, seen_by
 from sparktop.config import Config
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
 
 
 class Order:

@@ -74,7 +74,7 @@ from sparktop.cli.composition import connectors, session
 from sparktop.config import Config
 from sparktop.diagnose.catalogue import read_ahead
 made = session(connectors(("spark1", "spark2"), None, ""), lambda state: None, Config(hosts=("spark1", "spark2")))
-assert "sparktop.model.plan" not in sys.modules, "the first figures wait for what acts"
+assert "sparktop.operate.step.plan" not in sys.modules, "the first figures wait for what acts"
 made.operations
 read_ahead()
 print(*sys.modules)

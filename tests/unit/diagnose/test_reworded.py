@@ -34,13 +34,16 @@ from sparktop.documents.run import head_lines as run_head_lines
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Growth
-from sparktop.model.plan import Plan, Remote, Request, Step
 from sparktop.model.prospect import Gate, GateState, Lever, OnDisk
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.model.request import Request
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import action
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine import end_process
 from sparktop.operate.run.run_text import by_hand
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 from sparktop.operate.targets import remedy_choices
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Choice

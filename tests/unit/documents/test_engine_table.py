@@ -12,7 +12,7 @@ from sparktop.documents.engine_table import engine_rows, state_cell
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.operate.run.wait import figures
+from sparktop.operate.run.settling import figures
 
 
 @over(

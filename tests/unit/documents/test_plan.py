@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.table import over
 
 from sparktop.documents.plan import plan_lines
-from sparktop.model.plan import Difference, OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Difference, OnFailure, Plan, Step
 
 
 def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None:

@@ -6,23 +6,19 @@ from tests.table import over
 
 from sparktop.documents.step_text import abort_means, step_lines, typed_lines
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
-from sparktop.model.plan import (
-    Act,
-    AwaitBack,
-    AwaitGone,
-    AwaitMemory,
-    AwaitReady,
-    AwaitServing,
-    GuardOrder,
-    Plan,
-    Remote,
-    Request,
-    Risk,
-    SmokeTest,
-    Step,
-)
-from sparktop.model.run import Run, StepRun, StepState
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.arrivals import AwaitBack, AwaitGone
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import SmokeTest
+from sparktop.operate.acts.serving import AwaitServing
 from sparktop.operate.run.run_text import figures_text
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, StepRun
+from sparktop.operate.step.step_result import StepState
 
 GIB = 1024**3
 ID = "3f1c9a04d2be".ljust(64, "0")

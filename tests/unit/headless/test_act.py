@@ -28,13 +28,14 @@ from sparktop.headless.interrupted import take_up
 from sparktop.model.change import Change
 from sparktop.model.engine import Containers, Endpoint, EndpointState
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order
-from sparktop.model.run import RunState
+from sparktop.model.request import Request
 from sparktop.operate.actions import action
-from sparktop.operate.audit.audit import Audit
 from sparktop.operate.audit.interrupted_runs import interrupted_runs
+from sparktop.operate.audit_file import Audit
 from sparktop.operate.run.operating import OnChange
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import RunState
 from sparktop.recipe.read.shelf import recipe
 
 

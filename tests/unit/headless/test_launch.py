@@ -21,9 +21,10 @@ from sparktop.cli.launch import _notes, _secrets, _values
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
 from sparktop.headless.launch import Launch, exported, launch
-from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order, SecretProblem
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 
 QWEN = "qwen3.6-35b-a3b-fp8"

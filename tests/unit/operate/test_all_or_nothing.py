@@ -9,9 +9,14 @@ import pytest
 from tests.operate_support import FAILED, GO_ON, ROLL_BACK, Node, Stage, plan, step
 
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import AwaitMemory, AwaitReady, CollectEvidence, Plan, Remote
-from sparktop.model.run import Run, RunState, StepState
-from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.evidence.collect import CollectEvidence
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
+from sparktop.operate.step.wait import WaitStatus, WaitVerdict
 
 WAITING = WaitStatus(verdict=WaitVerdict.WAITING, detail="loading 3/8")
 
@@ -32,7 +37,7 @@ async def out_at(stage: Stage, made: Plan, step_id: str) -> Run:
 
 async def test_out_of_it_in_the_middle_leads_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["ready"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
     wait = step("ready", AwaitReady(name="vllm"))
     made = plan(step("start"), wait, step("policy"), back=(step("remove"), step("old")), is_all_or_nothing=True)
     run = await out_at(stage, made, "ready")
@@ -44,7 +49,7 @@ async def test_out_of_it_in_the_middle_leads_back(tmp_path: Path) -> None:
 
 async def test_without_it_the_way_back_is_offered(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["ready"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
     wait = step("ready", AwaitReady(name="vllm"))
     run = await out_at(stage, plan(step("start"), wait, back=(step("remove"),)), "ready")
     assert (run.state, run.can_go_back, stage.node.begun) == (RunState.ABORTED, True, ["start"])
@@ -52,8 +57,8 @@ async def test_without_it_the_way_back_is_offered(tmp_path: Path) -> None:
 
 async def test_out_of_the_way_back_too(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["ready"] = WAITING
-    stage.performers.judgements["memory"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
+    stage.acts.judgements["memory"] = WAITING
     wait = step("ready", AwaitReady(name="vllm"))
     back = (step("remove"), step("room", AwaitMemory(target_bytes=1)), step("old"))
     execution = stage.execution(plan(step("start"), wait, back=back, is_all_or_nothing=True))
@@ -72,7 +77,7 @@ async def test_out_of_the_way_back_too(tmp_path: Path) -> None:
 
 async def test_before_anything_was_done_there_is_no_way_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["memory"] = WAITING
+    stage.acts.judgements["memory"] = WAITING
     wait = step("memory", AwaitMemory(target_bytes=1))
     run = await out_at(stage, plan(wait, step("start"), back=(step("remove"),), is_all_or_nothing=True), "memory")
     assert (run.state, stage.node.begun) == (RunState.ABORTED, [])

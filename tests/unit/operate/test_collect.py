@@ -20,14 +20,16 @@ from tests.table import over
 from sparktop.errors import LinkLost, SparktopError
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import CollectEvidence, Plan, Refusal, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges, Survey
 from sparktop.model.telemetry import Collector, CollectorState, Unit
-from sparktop.operate.evidence import archive, evidence
+from sparktop.operate.evidence import archive
 from sparktop.operate.evidence import collect as collecting
 from sparktop.operate.evidence.archive import Item, WrittenArchive, file_name
-from sparktop.operate.evidence.collect import collect
-from sparktop.operate.evidence.evidence import tables, whole_lines
+from sparktop.operate.evidence.collect import CollectEvidence, collect
+from sparktop.operate.evidence.questions import tables, whole_lines
+from sparktop.operate.machine import collect_evidence
+from sparktop.operate.step.plan import Plan, Refusal
 
 BOX = container().container_id
 CANARY = "canary-of-the-token-1"
@@ -323,7 +325,9 @@ def test_what_is_asked_is_harmless_and_without_a_shell() -> None:
 
 
 def test_the_plan() -> None:
-    made = plan_of(evidence, Request(action="collect-evidence", nodes=("spark1", "spark2")), picture(), Survey())
+    made = plan_of(
+        collect_evidence, Request(action="collect-evidence", nodes=("spark1", "spark2")), picture(), Survey()
+    )
     assert isinstance(made, Plan)
     compare_plan("collect-evidence", made)
     assert made.risk is Risk.SAFE
@@ -334,7 +338,7 @@ def test_the_plan() -> None:
 
 def test_a_node_that_is_lost_is_said_before() -> None:
     lost = picture(node("spark1", link=link(LinkState.LOST)))
-    made = plan_of(evidence, Request(action="collect-evidence", nodes=("spark1",)), lost, Survey())
+    made = plan_of(collect_evidence, Request(action="collect-evidence", nodes=("spark1",)), lost, Survey())
     assert isinstance(made, Plan)
     assert "last seen" in made.warnings[0]
 
@@ -348,4 +352,4 @@ def test_a_node_that_is_lost_is_said_before() -> None:
     ],
 )
 def test_what_is_not_there_is_refused(request_: Request) -> None:
-    assert isinstance(plan_of(evidence, request_, picture(), Survey()), Refusal)
+    assert isinstance(plan_of(collect_evidence, request_, picture(), Survey()), Refusal)

@@ -15,9 +15,9 @@ from tests.planner_support import asks_of, plan_of
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.survey import Answer, Ask, Survey
 from sparktop.operate.restart import loop, restart, stop
+from sparktop.operate.step.plan import Plan, Refusal
 
 ODD = st.sampled_from([
     *(None, True, False, 0, 7, -1, 2**63, 1.5, 1e30, "", "x", "0", "\x1b[2J\u202e\n", "a" * 3000, "../../x", "--flag"),

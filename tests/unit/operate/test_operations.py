@@ -14,11 +14,14 @@ from tests.pictures_support import link
 from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
-from sparktop.model.plan import CollectEvidence, OnFailure, Plan, Refusal, Request, Risk
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, Survey
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome, OutcomeState
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 REQUEST = Request(action="safe-restart", nodes=("spark1",))
 
@@ -56,7 +59,7 @@ def operations(stage: Stage, planner: Any = None, **more: Any) -> Operations:
         clock=stage.clock,
         pause=stage.pause,
         tell=stage.tell,
-        performers=stage.performers,
+        stand_in=stage.acts.stand_in,
         planner_of=find,
         **more,
     )
@@ -192,7 +195,7 @@ async def test_a_gate_that_lets_nothing_through_ends_it_at_once(tmp_path: Path, 
         stage.views["spark1"] = {"link": link(LinkState.STALE)}
     elif why == "is gone":
         from sparktop.model.operation import DockerCall
-        from sparktop.model.plan import Remote
+        from sparktop.operate.acts.remote import Remote
 
         made = plan(step("stop", Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop"),))))
     runs: list[Run] = []
@@ -246,8 +249,8 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
 
 async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_path: Path) -> None:
     from sparktop.model.operation import DockerCall
-    from sparktop.model.plan import Remote
     from sparktop.model.prospect import Prospect
+    from sparktop.operate.acts.remote import Remote
 
     stage = Stage(tmp_path)
     stage.node.fails["ready"] = FAILED
@@ -270,7 +273,7 @@ async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_
 
 async def test_the_way_back_knows_what_the_run_made(tmp_path: Path) -> None:
     from sparktop.model.operation import DockerCall
-    from sparktop.model.plan import Remote
+    from sparktop.operate.acts.remote import Remote
 
     stage = Stage(tmp_path)
     stage.node.fails["swap"] = Outcome(state=OutcomeState.DONE, saved={"NEW": ID})
@@ -293,7 +296,7 @@ async def test_the_way_back_keeps_the_log_of_what_the_run_started(tmp_path: Path
     stage = Stage(tmp_path)
     stage.node.fails["start"] = Outcome(state=OutcomeState.DONE, saved={"STARTED": ID})
     stage.node.fails["ready"] = FAILED
-    stage.performers.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
+    stage.acts.collected = SimpleNamespace(path=tmp_path / "evidence.tar.gz", problems=())
     acting = operations(stage)
     keep = step("log", CollectEvidence(nodes=("spark1",), needs="STARTED"), on_failure=OnFailure.GO_ON)
     never = step("other", CollectEvidence(nodes=("spark1",), needs="ELSE"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.table import over
 
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, AskPrivileges, Privileges, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.secrets.sudo import (
     RootAccess,
     docker_refusal,
@@ -18,6 +19,7 @@ from sparktop.operate.secrets.sudo import (
     sudo_notes,
     sudoers_lines,
 )
+from sparktop.operate.step.plan import Plan, Step
 
 SYSCTL = ("/usr/sbin/sysctl", "-w", "vm.drop_caches=3")
 TEE = ("/usr/bin/tee", "/proc/sys/vm/drop_caches")

@@ -16,8 +16,8 @@ from tests.support import poll, unavailable
 
 from sparktop.errors import LinkLost
 from sparktop.model.operation import Command, Operation, Privilege, Signal
-from sparktop.model.plan import Remote
 from sparktop.model.survey import AskPrivileges, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.probe.runner.questions import free_rules

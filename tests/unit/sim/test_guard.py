@@ -17,9 +17,10 @@ from sparktop.clock import ManualClock, SystemClock
 from sparktop.config import Config
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import Plan, Request
-from sparktop.model.run import RunState
+from sparktop.model.request import Request
 from sparktop.model.telemetry import Sample
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
 from sparktop.sim.reaction.play import Play
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import simulated

@@ -22,8 +22,9 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan
-from sparktop.model.run import RunState, StepState
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.ui.screens.fix import all_in_one, choices, first_mending, with_consequences
 
 UNSEEN_S = 4.5

@@ -12,8 +12,8 @@ from tests.unit.sim.test_runner import container, lines, no_secret, perform, unt
 
 from sparktop.diagnose.logs.engine_state import phase_of
 from sparktop.model.operation import Command, DockerCall, ImagePull, Operation, Transfer
-from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, DockerGet, DockerLog, FileText, HubModel, ModelsOnDisk, Output
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.gates.downloads import df_ask
 from sparktop.operate.launch.gates.node import listening, port_ask
 from sparktop.operate.launch.inputs import downloads

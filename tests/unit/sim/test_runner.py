@@ -18,8 +18,8 @@ from tests.support import unavailable
 from sparktop.clock import SystemClock
 from sparktop.errors import LinkLost, SparktopError
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
-from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.process import parse_stat
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine

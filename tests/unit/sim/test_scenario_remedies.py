@@ -18,8 +18,10 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
 

@@ -12,8 +12,9 @@ from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.model.bringup import CheckResult, CheckState
-from sparktop.model.plan import Plan, Request
-from sparktop.model.run import Run, RunState
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, RunState
 
 FAULTS = {
     ("reach.login", "spark2"), ("release.reboot", "spark2"), ("release.driver", "spark2"), ("machine.cuda", "spark1"),

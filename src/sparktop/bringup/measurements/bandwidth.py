@@ -36,12 +36,11 @@ from sparktop.checks.link import (
 )
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasureLink
-from sparktop.model.run import Run, StepRun
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
-from sparktop.operate.measure.link_load import COUNTED, PATH_MTU, name_of
+from sparktop.operate.measure.link_load import COUNTED, PATH_MTU, MeasureLink, name_of
 from sparktop.operate.measure.perftest import BANDWIDTH
+from sparktop.operate.step.run import Run, StepRun
 
 MEASURE = "measure-link"
 BASIS = (Basis.BOOT, Basis.ADDRESSES)

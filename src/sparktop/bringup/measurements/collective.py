@@ -21,12 +21,11 @@ from sparktop.bringup.measurements import bandwidth
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS, CollectiveFacts, judge_collective
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasureCollective, MeasureLink
-from sparktop.model.run import Run
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
-from sparktop.operate.measure.collective_run import COUNTED, FIGURE, NETWORK
-from sparktop.operate.measure.link_load import name_of
+from sparktop.operate.measure.collective_run import COUNTED, FIGURE, NETWORK, MeasureCollective
+from sparktop.operate.measure.link_load import MeasureLink, name_of
+from sparktop.operate.step.run import Run
 
 MEASURE = "measure-collective"
 

@@ -28,11 +28,12 @@ from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState
-from sparktop.model.proof import Proof, Prove, Verdict
-from sparktop.model.run import Run, StepRun
+from sparktop.model.proof import Proof, Verdict
 from sparktop.model.survey import Ask
+from sparktop.operate.measure.proofs import Prove
 from sparktop.operate.measure.prove import SERVING, container_asks, is_open, port_bindings
 from sparktop.operate.serve.sites import names_by_port, sites_ask, statements
+from sparktop.operate.step.run import Run, StepRun
 
 ACTION = "prove-endpoint"
 _WARNED = (

@@ -19,11 +19,10 @@ from sparktop.bringup.card import (
 from sparktop.checks.machine import LOADED_HEALTHY_MHZ, LOADED_HEALTHY_W, PowerFacts, judge_power
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
-from sparktop.model.plan import MeasurePower
-from sparktop.model.run import Run
 from sparktop.operate.measure.gpu_load import PACKAGE, library_in
 from sparktop.operate.measure.power import library_ask
-from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED
+from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED, MeasurePower
+from sparktop.operate.step.run import Run
 
 MEASURE = "measure-power"
 

@@ -17,12 +17,13 @@ from sparktop.headless.act import (
 )
 from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import drawn, say, width_of
-from sparktop.model.plan import Refusal, Request
+from sparktop.model.request import Request
+from sparktop.operate.acts.checks import exposed_here
 from sparktop.operate.runner.api import AskSecret
-from sparktop.operate.serve.exposed import exposed_here
 from sparktop.operate.serve.proxy import REMOVE
 from sparktop.operate.serve.proxy_config import Proxy, Site, key_text, site_text
 from sparktop.operate.serve.unit import PRINT
+from sparktop.operate.step.plan import Refusal
 
 SECRET = "YOUR-KEY"  # noqa: S105 - it stands for one
 

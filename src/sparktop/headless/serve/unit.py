@@ -26,12 +26,13 @@ from sparktop.headless.launch import launch as carry_out_launch
 from sparktop.headless.plan_data import refusal_data
 from sparktop.headless.terminal import drawn, say, width_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Refusal, Request
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.operate.actions import action
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
 from sparktop.operate.serve.unit import PRINT
+from sparktop.operate.step.plan import Refusal
 from sparktop.operate.targets import target_choices
 
 

@@ -19,11 +19,15 @@ from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import RESTARTING_POLICIES, Container
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command, DockerCall
-from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Step
-from sparktop.model.run import Figures, Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit import plan_codec
-from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
-from sparktop.operate.plan.placeholders import fill_command, saved_for
+from sparktop.operate.audit_file import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.evidence.collect import CollectEvidence
+from sparktop.operate.step.placeholders import fill_command, saved_for
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import Figures, StepState
 from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0

@@ -15,8 +15,7 @@ from typing import Any
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import Intervention
-from sparktop.model.run import RunState, StepState
-from sparktop.operate.audit.audit import (
+from sparktop.operate.audit_file import (
     NEW,
     STOPPING_ACTIONS,
     audit_path,
@@ -26,6 +25,8 @@ from sparktop.operate.audit.audit import (
     is_under_way,
     operator,
 )
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepState
 
 READ_EVERY_S = 0.5
 FIRST_BYTES = 512 << 10

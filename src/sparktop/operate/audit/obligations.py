@@ -16,12 +16,15 @@ from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import GuardOrder, Plan, Remote
-from sparktop.model.run import RunState, StepState
 from sparktop.model.survey import Owed
-from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S
 from sparktop.operate.audit.plan_codec import decoded_steps
+from sparktop.operate.audit_file import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.sanitise import items, line, mapping, name
 
 _ID = re.compile(r"[0-9a-f]{64}")

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from sparktop import sanitise
-from sparktop.model.operation import Command, DockerCall, Expect
-from sparktop.model.plan import (
-    Act,
-    AwaitGone,
-    AwaitMemory,
-    AwaitReady,
-    AwaitServing,
-    CollectEvidence,
-    GuardOrder,
-    OnFailure,
-    Remote,
-    Step,
-)
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.runner.codec import operation_of, operation_words
 from sparktop.operate.secrets.masking import Masker
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.plan import OnFailure, Step
 
 Words = dict[str, Any]
-LocalAct = AwaitGone | AwaitMemory | AwaitReady | AwaitServing | CollectEvidence | GuardOrder
-_LOCAL: tuple[type[LocalAct], ...] = get_args(LocalAct)
-_BY_NAME = {kind.__name__: kind for kind in _LOCAL}
+_LOCAL: Mapping[str, type[Act]] = {
+    kind.__name__: kind for kind in (AwaitGone, AwaitMemory, AwaitReady, AwaitServing, CollectEvidence, GuardOrder)
+}
 
 
 def encoded_steps(steps: Sequence[Step], masker: Masker) -> list[Words] | None:
@@ -71,28 +67,19 @@ def _encoded_step(step: Step) -> Words | None:
 
 
 def _encoded_act(act: Act) -> Words | None:
+    if not act.is_kept:
+        return None
     if isinstance(act, Remote):
-        operations = (*act.operations, *act.undo)
-        if not operations or act.takes_link or not all(map(_can_be_kept, operations)):
-            return None
         return {
             "remote": [operation_words(operation) for operation in act.operations],
             "undo": [operation_words(operation) for operation in act.undo],
         }
-    if not isinstance(act, _LOCAL) or (isinstance(act, AwaitGone) and act.pids):
-        return None
     words: Words = {"local": type(act).__name__}
     for field in fields(act):
         value = getattr(act, field.name)
         if field.default is MISSING or value != field.default:
             words[field.name] = _listed(value)
     return words
-
-
-def _can_be_kept(operation: object) -> bool:
-    if isinstance(operation, Command):
-        return not (operation.content or operation.environment)
-    return isinstance(operation, DockerCall | Expect)
 
 
 def _listed(value: Any) -> Any:
@@ -120,10 +107,10 @@ def _decoded_step(words: Mapping[str, Any]) -> Step:
 def _decoded_act(words: Mapping[str, Any]) -> Act:
     if "remote" in words:
         act = Remote(operations=tuple(map(operation_of, words["remote"])), undo=tuple(map(operation_of, words["undo"])))
-        if not act.operations or not all(map(_can_be_kept, (*act.operations, *act.undo))):
+        if not act.is_kept:
             raise ValueError("no step of a way back")
         return act
-    kind = _BY_NAME[words["local"]]
+    kind = _LOCAL[words["local"]]
     hints = get_type_hints(kind)
     arguments = {name: _checked(value, hints[name]) for name, value in words.items() if name != "local"}
     return kind(**arguments)

@@ -15,8 +15,8 @@ from sparktop.cmdline.change_lines import lines_of, read
 from sparktop.errors import UsageError
 from sparktop.masking import is_secret
 from sparktop.model.change import Change
-from sparktop.model.plan import Request
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.operate.secrets.masking import Masker
 from sparktop.recipe.operator_secrets import read_secrets
 from sparktop.recipe.read.shelf import recipe, word

@@ -17,14 +17,16 @@ from sparktop.cmdline.container_body import docker_run, one_line, secret_names, 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
 from sparktop.model.operation import DockerCall, Expect, Operation
-from sparktop.model.plan import AwaitGone, OnFailure, Remote, Step
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.inspected import Inspected, image_path
+from sparktop.operate.step.plan import OnFailure, Step
 
 GRACE_S = 60.0
 """vLLM and SGLang need up to so long after SIGTERM (docs/facts/engines.md section 6.5); Docker's default is 10 s."""
 GRACE_LONGEST_S = 600.0
 NEW = "{NEW}"
-"""Placeholder for the id of the container that the step "make" creates (`operate.plan.placeholders`)."""
+"""Placeholder for the id of the container that the step "make" creates (`operate.step.placeholders`)."""
 NEW_PATH = f"/containers/{NEW}"
 NO_POLICY: Mapping[str, Any] = {"Name": "no", "MaximumRetryCount": 0}
 KILL_S = 30.0

@@ -13,8 +13,9 @@ from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import OnFailure, Remote, Step
 from sparktop.model.survey import Output, Survey
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.text.units import gib
 
 FOLDER = "/dev/shm"  # noqa: S108 - the thing itself

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sparktop import __version__
 from sparktop.clock import SystemClock
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import as_data
-from sparktop.errors import TransportError
+from sparktop.errors import SparktopError, TransportError
+from sparktop.files import private_folder
 from sparktop.model.engine import EndpointState, Engine
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, Privileges
-from sparktop.operate.evidence import evidence
+from sparktop.operate.evidence import questions as asked
 from sparktop.operate.evidence.archive import Item, WrittenArchive, file_name, plain_data, write
-from sparktop.operate.evidence.evidence import Question
+from sparktop.operate.evidence.questions import Question
 from sparktop.operate.runner.api import NodeLine, NodeLines
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.node_lock import NoLine
+from sparktop.operate.step.run_context import Progress
+from sparktop.operate.step.step_result import StepResult, StepState
 from sparktop.transport.endpoint import EndpointClient
 from sparktop.transport.threads import in_thread
 
@@ -31,8 +40,6 @@ SLACK_S = 4.0
 """Beyond a question's own limit, for the network."""
 SILENT_AT_MOST = 3
 """After so many questions in a row without an answer the node is asked no more."""
-
-Progress = Callable[[str, float | None], None]
 
 
 async def collect(
@@ -110,7 +117,7 @@ class _Gatherer:
         """Ask everything, what is cheap and passes soonest first."""
         answer = await self._ask(AskPrivileges(node=self._name), 10.0)
         privileges = answer.value if isinstance(answer.value, Privileges) else Privileges()
-        for index, question in enumerate(questions := evidence.tables(self._name, self._view, privileges)):
+        for index, question in enumerate(questions := asked.tables(self._name, self._view, privileges)):
             self._tell(f"{self._name}: {question.name}", index / (2 * len(questions)))
             await self._question(question)
         for engine in self._chosen():
@@ -126,10 +133,10 @@ class _Gatherer:
         """Ask until one way of a question gives something."""
         problems: list[str] = [question.note] if question.note else []
         for ask in question.ways:
-            answer = await self._ask(ask, evidence.limit_s(ask))
+            answer = await self._ask(ask, asked.limit_s(ask))
             value = answer.value
-            if isinstance(value, str) and not evidence.is_empty(value):
-                text = evidence.whole_lines(ask, value)
+            if isinstance(value, str) and not asked.is_empty(value):
+                text = asked.whole_lines(ask, value)
                 self._keep(question.name, text=text, problem=answer.problem)
                 return
             problems.append(answer.problem or ("it is empty" if value is not None else "it is not there"))
@@ -145,8 +152,8 @@ class _Gatherer:
         ids = [str(row.get("Id", "")) for row in rows]
         engines = {engine.container.container_id: engine for engine in self._chosen() if engine.container}
         ids = [*engines, *(container_id for container_id in ids if container_id not in engines)]
-        wanted_ids = [container_id for container_id in ids if evidence.CONTAINER_ID.fullmatch(container_id)][
-            : evidence.CONTAINERS_AT_MOST
+        wanted_ids = [container_id for container_id in ids if asked.CONTAINER_ID.fullmatch(container_id)][
+            : asked.CONTAINERS_AT_MOST
         ]
         names = {str(row.get("Id")): str((row.get("Names") or [""])[0]).lstrip("/") for row in rows}
         names |= {container_id: engine.name for container_id, engine in engines.items()}
@@ -159,10 +166,10 @@ class _Gatherer:
             if container_id in engines or names.get(container_id) in self._engines or not engines:
                 ask = DockerLog(node=self._name, container_id=container_id)
                 answer = await self._ask(ask, ask.limit_s)
-                text = evidence.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None
+                text = asked.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None
                 gone_text = "" if answer.problem or text is not None else "the container is gone"
                 self._keep(f"logs/{label}.log", text=text, problem=answer.problem or gone_text)
-            if container_id in engines and (log_question := evidence.own_log_file(self._name, engines[container_id])):
+            if container_id in engines and (log_question := asked.own_log_file(self._name, engines[container_id])):
                 await self._question(log_question)
 
     async def _docker(self, path: str, name: str) -> object:
@@ -215,3 +222,67 @@ class _Gatherer:
 
 class NodeSilent(TransportError):
     """The node accepts questions and answers none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectEvidence(Act):
+    """Collect all evidence into one archive on the operator's machine."""
+
+    nodes: tuple[str, ...]
+    engines: tuple[str, ...] = ()
+    """Names; empty: all engines of these nodes."""
+    needs: str = ""
+    """Collect only if an earlier step on the node has saved an id under this name."""
+
+    @property
+    def is_kept(self) -> bool:
+        return True
+
+    async def perform(self, hands: Hands) -> StepResult:
+        await _wait_for_runners(self.nodes, hands)
+        try:
+            private_folder(hands.context.evidence_folder)
+            archive = await hands.abort.unless(self.archive(hands))
+        except SparktopError as error:
+            return StepResult(state=StepState.FAILED, detail=error.message)
+        except OSError as error:
+            return StepResult(state=StepState.FAILED, detail=f"the archive can't be written: {error.strerror or error}")
+        count = len(archive.problems)
+        missing = f"; {count} thing{'s' if count > 1 else ''} missing" if count else ""
+        return StepResult(
+            state=StepState.DONE,
+            detail=f"{archive.path}{missing}{': ' if count else ''}{'; '.join(archive.problems)}",
+            brief=f"{archive.path.name}{missing}{', see README.txt in it' if count else ''}",
+            evidence_path=str(archive.path),
+        )
+
+    async def archive(self, hands: Hands) -> WrittenArchive:
+        return await collect(
+            self.nodes,
+            hands.context.lines,
+            hands.picture(),
+            engines=self.engines,
+            folder=hands.context.evidence_folder,
+            secrets=hands.secrets,
+            progress=hands.progress,
+        )
+
+    def text(self) -> Iterator[str]:
+        engines = f" of {', '.join(self.engines)}" if self.engines else ""
+        yield f"logs, tables and metrics{engines} from {' and '.join(self.nodes)}, redacted, into one archive here"
+
+    def filled(self, saved: Mapping[str, str]) -> CollectEvidence | None:
+        if not self.needs:
+            return self
+        return replace(self, needs="") if self.needs in saved else None
+
+
+async def _wait_for_runners(nodes: Collection[str], hands: Hands) -> None:
+    """Wait for the nodes' runners, which a new session may not have yet; not where none can be had."""
+    lines = hands.context.lines
+    for node in nodes:
+        view = hands.picture().node(node)
+        is_live = view is not None and view.link.state is LinkState.LIVE
+        if is_live and lines.line(node) is None and not lines.problem(node):
+            with suppress(NoLine):
+                await hands.line(node)

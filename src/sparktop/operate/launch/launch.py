@@ -12,9 +12,9 @@ from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.memory_target import SLACK_BYTES
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import OnFailure, Plan, Request, Risk, Step
 from sparktop.model.prospect import Fit, Gate, NodeBudget, SliceKind
 from sparktop.model.recipe import Executor, Recipe
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.container.lifecycle import NO_POLICY, NewContainer, grace_option
@@ -30,6 +30,7 @@ from sparktop.operate.plan.start_steps import is_guarded, with_rollback
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.masking import secrets_of
 from sparktop.operate.secrets.sudo import require_docker
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.recipe.container_spec import Rendered, RenderedRank
 from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.recipe.read.shelf import word

@@ -12,14 +12,15 @@ from sparktop.errors import UsageError
 from sparktop.masking import mask_argv
 from sparktop.model.fleet import Contact
 from sparktop.model.operation import ImagePull, Transfer
-from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Fit, GateState
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.launch import make_room
 from sparktop.operate.launch.planned_rank import PlannedRank
 from sparktop.operate.launch.prospect import LaunchInputs
 from sparktop.operate.plan.start_steps import typed_memory
 from sparktop.operate.secrets.sudo import sudo_notes
+from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.text.units import gib, span

@@ -14,7 +14,7 @@ from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.plan.running_rank import RunningRank, inspect_ranks, neighbours, requests_lost
 from sparktop.operate.plan.running_rank import asks as rank_asks
@@ -22,6 +22,7 @@ from sparktop.operate.plan.running_starter import existing
 from sparktop.operate.plan.sequence import way_back
 from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Step
 from sparktop.text.units import gib
 
 

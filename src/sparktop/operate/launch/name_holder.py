@@ -10,11 +10,12 @@ from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.labels import LAUNCH
 from sparktop.model.operation import DockerCall, Expect, Operation
-from sparktop.model.plan import OnFailure, Remote, Step
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import inspected
 from sparktop.operate.container.inspected import Inspected, is_whole_id
 from sparktop.operate.launch.inputs.docker import is_never_started, names_of, rows
+from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.recipe.container_spec import Rendered, RenderedRank
 
 NEXT = "-next-"

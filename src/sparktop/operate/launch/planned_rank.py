@@ -15,17 +15,21 @@ from sparktop.config import resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Operation
-from sparktop.model.plan import AwaitReady, CollectEvidence, Measure, OnFailure, Remote, SmokeTest, Step
 from sparktop.model.prospect import NodeBudget
 from sparktop.model.recipe import Executor, Recipe
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure, SmokeTest
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NewContainer, rename_back
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.launch.name_holder import Leftover, clear
 from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.common_steps import EVIDENCE_LIMIT_S
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.plan.starter import Starter
+from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.recipe.container_spec import RenderedRank
 from sparktop.recipe.read import shelf
 

@@ -9,9 +9,9 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Request
 from sparktop.model.prospect import Budget, Gate, Prospect
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, AskPrivileges, Survey
 from sparktop.operate.launch import make_room, name_holder
 from sparktop.operate.launch.gates import catalogue

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import (
     DROP,
     DROP_LIMIT_S,
@@ -26,6 +27,7 @@ from sparktop.operate.plan.common_steps import (
 )
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root, sudo_note
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.text.units import GIB, gib
 
 LITTLE_BYTES = 4 * GIB

@@ -19,8 +19,9 @@ from sparktop.diagnose.kernel.findings import GPU_GONE
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege, Signal
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine.sessions import GraphicalSession, graphical, session_asks
 from sparktop.operate.plan.common_steps import (
     evidence_step,
@@ -33,6 +34,7 @@ from sparktop.operate.plan.common_steps import (
 from sparktop.operate.plan.process import stat_ask, stat_of
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+from sparktop.operate.step.plan import Plan, Step
 from sparktop.text.units import GIB, gib
 
 WAYS = ("shell", "manager", "console")

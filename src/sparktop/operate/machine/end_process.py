@@ -13,9 +13,11 @@ from sparktop import sanitise
 from sparktop.model.engine import RESTARTING_POLICIES, Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import AwaitGone, AwaitMemory, Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.model.telemetry import GpuProcess, Process
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.plan.common_steps import (
     evidence_step,
     living,
@@ -28,6 +30,7 @@ from sparktop.operate.plan.origin import service_of_process
 from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
+from sparktop.operate.step.plan import Plan, Step
 from sparktop.probe.remote.parsers import COMPOSITORS
 from sparktop.text.units import GIB, gib, requests, span
 

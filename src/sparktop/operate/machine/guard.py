@@ -14,12 +14,13 @@ from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import GuardOrder, Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.operate.acts.guard_order import GuardOrder, guard_text
 from sparktop.operate.plan.running_rank import requested_ranks, require_known_container
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.secrets.sudo import require_docker
-from sparktop.operate.waits.arrivals import guard_text
+from sparktop.operate.step.plan import Plan, Step
 from sparktop.text.units import GIB, gib, span
 
 FLOOR_BYTES, FLOOR_SHARE = 4 * GIB, 0.03

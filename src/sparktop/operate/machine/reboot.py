@@ -16,13 +16,17 @@ from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
-from sparktop.model.plan import AwaitBack, AwaitReady, OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.arrivals import AwaitBack
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine.sessions import inhibitors, inhibitors_ask, logged_in, who_ask
 from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.common_steps import evidence_step, living, privilege_asks, resolved_step, the_node
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root, sudo_note
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.text.units import requests
 
 BACK_LIMIT_S = 15 * 60.0

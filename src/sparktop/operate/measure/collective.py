@@ -11,8 +11,9 @@ from typing import Any
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import MeasureCollective, MeasureLink, OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.inspected import image_path, is_whole_id
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NewContainer, make, remove_new, start_call
 from sparktop.operate.launch.inputs.docker import (
@@ -30,8 +31,11 @@ from sparktop.operate.launch.inputs.link import Rail, fabrics, rails
 from sparktop.operate.measure import link
 from sparktop.operate.measure.all_reduce import LIMIT_S, PORT, PROGRAM
 from sparktop.operate.measure.busy import require_idle
+from sparktop.operate.measure.collective_run import MeasureCollective
+from sparktop.operate.measure.link_load import MeasureLink
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.render.host_config import options
 from sparktop.text.units import GIB, gib

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS
-from sparktop.model.plan import MeasureCollective
+from sparktop.dataclass import dataclass
 from sparktop.model.survey import DockerGet, DockerLog
 from sparktop.operate.measure.all_reduce import CollectiveReading, parse_collective
-from sparktop.operate.run.run_context import Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.run_context import Progress
+from sparktop.operate.step.step_result import RequestResult, StepResult
 
 LOOK_S = 1.0
 FIGURE, NETWORK, COUNTED = "all_reduce_gbps", "nccl_network", "all_reduce_counted_percent"
@@ -19,16 +22,31 @@ FIGURE, NETWORK, COUNTED = "all_reduce_gbps", "nccl_network", "all_reduce_counte
 LOG_LINES = 4000
 
 
-async def measure_collective(line: NodeLine, act: MeasureCollective, *, progress: Progress) -> RequestResult:
-    """Read the result once the head's container has ended; raises LinkLost where the connection ends."""
-    state = await _ended(line, act.container_id, progress)
-    if state is None:
-        return RequestResult(ok=False, detail="its container is gone: nothing was measured")
-    ask = DockerLog(node=line.node, container_id=act.container_id, lines=LOG_LINES)
-    answer = (await line.ask([ask]))[ask]
-    if not isinstance(answer.value, str):
-        return RequestResult(ok=False, detail=f"its log can't be read: {answer.problem or 'it is gone'}")
-    return collective_result(parse_collective(answer.value), code=state.get("ExitCode"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureCollective(Act):
+    """Read what a collective's head has measured, once its container has ended."""
+
+    peer: str
+    """The node of the other rank."""
+    container_id: str
+    """The "{NAME}" under which an earlier step on the node saved it."""
+
+    async def perform(self, hands: Hands) -> StepResult:
+        return await hands.ask(self.read)
+
+    def text(self) -> Iterator[str]:
+        yield "until the container exits; then the figure in its log, and NCCL's line on its transport"
+
+    async def read(self, line: NodeLine, progress: Progress) -> RequestResult:
+        """Read the result once the head's container has ended; raises LinkLost where the connection ends."""
+        state = await _ended(line, self.container_id, progress)
+        if state is None:
+            return RequestResult(ok=False, detail="its container is gone: nothing was measured")
+        ask = DockerLog(node=line.node, container_id=self.container_id, lines=LOG_LINES)
+        answer = (await line.ask([ask]))[ask]
+        if not isinstance(answer.value, str):
+            return RequestResult(ok=False, detail=f"its log can't be read: {answer.problem or 'it is gone'}")
+        return collective_result(parse_collective(answer.value), code=state.get("ExitCode"))
 
 
 async def _ended(line: NodeLine, container_id: str, progress: Progress) -> Mapping[str, Any] | None:

@@ -7,17 +7,19 @@ from itertools import groupby
 
 from sparktop.checks.fabric import half_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Half, MeasureLink, OnFailure, Plan, Request, Risk, Step
 from sparktop.model.prospect import GateState
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.gates.link import asks as ping_asks
 from sparktop.operate.launch.gates.link import pair_gates
 from sparktop.operate.launch.inputs.link import Rail, RailEnd, fabrics, rails
 from sparktop.operate.launch.inputs.link import asks as link_asks
 from sparktop.operate.measure.busy import require_idle
-from sparktop.operate.measure.perftest import BANDWIDTH, LATENCY, PACKAGE, client_argv, limit_s, server_argv
+from sparktop.operate.measure.link_load import MeasureLink
+from sparktop.operate.measure.perftest import BANDWIDTH, LATENCY, PACKAGE, Half, client_argv, limit_s, server_argv
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 
 _BARRED_BY = ("link", "mtu", "peer")
 """Gates without which there is nothing to measure."""

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from sparktop.checks.link import BOTH_HEALTHY_GBPS, HALF_HEALTHY_GBPS, LATENCY_HEALTHY_US
 from sparktop.dataclass import dataclass
-from sparktop.model.plan import Half, MeasureLink
 from sparktop.model.survey import Answer, Ask, FileText, Output
+from sparktop.operate.acts.operation_text import joined
 from sparktop.operate.measure import perftest
 from sparktop.operate.measure.busy import busy_reason
-from sparktop.operate.measure.perftest import BandwidthReading, LatencyReading, parse_bandwidth, parse_latency
-from sparktop.operate.run.run_context import Picture, Progress, RequestResult
+from sparktop.operate.measure.perftest import (
+    BandwidthReading,
+    Half,
+    LatencyReading,
+    Load,
+    parse_bandwidth,
+    parse_latency,
+)
 from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.run_context import Picture, Progress
+from sparktop.operate.step.step_result import RequestResult, StepResult
 
 COUNTERS = "/sys/class/infiniband"
 WORD_BYTES = 4
@@ -40,6 +51,28 @@ class _Unmeasured(Exception):
 class _Ends:
     near: NodeLine
     far: NodeLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureLink(Load, Act):
+    """Loads the cable for some seconds, from the step's node to another one; what both nodes run for it ends with
+    it."""
+
+    changes: ClassVar[bool] = True
+
+    peer: str
+
+    async def perform(self, hands: Hands) -> StepResult:
+        async def load(line: NodeLine, progress: Progress) -> RequestResult:
+            return await measure_link(line, await hands.line(self.peer), hands.picture, self, progress=progress)
+
+        return await hands.ask(load)
+
+    def text(self) -> Iterator[str]:
+        for number, half in enumerate(self.halves):
+            yield joined(perftest.ping_argv(half))
+            yield f"on {self.peer}: {joined(perftest.server_argv(self, half, number))}"
+            yield joined(perftest.client_argv(self, half, number))
 
 
 async def measure_link(

@@ -11,7 +11,6 @@ import re
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
-from sparktop.model.plan import Half, MeasureLink
 
 FIRST_PORT = 18515
 """perftest's own; each half that is loaded at once has the next one."""
@@ -25,19 +24,46 @@ HEADERS_BYTES = 28
 """Of IPv4 and ICMP."""
 
 
-def limit_s(act: MeasureLink) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One PCIe half of the cable, from the end that sends to the end that receives."""
+
+    device: str
+    """RDMA device of the sending end."""
+    gid_index: int
+    """Of RoCE v2, as read for this plan: it moves when addresses change."""
+    ip: str
+    peer_device: str
+    peer_gid_index: int
+    peer_ip: str
+    mtu: int | None = None
+    """The smaller one of both interfaces; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What the cable is loaded with."""
+
+    halves: tuple[Half, ...]
+    """One, or the two of one cable at once."""
+    is_latency: bool = False
+    """The time of small messages instead of the bandwidth."""
+    seconds: int = 5
+
+
+def limit_s(load: Load) -> int:
     """After how many seconds a program is ended, whatever becomes of sparktop."""
-    return round(act.seconds + 2 * START_S)
+    return round(load.seconds + 2 * START_S)
 
 
-def server_argv(act: MeasureLink, half: Half, number: int) -> tuple[str, ...]:
+def server_argv(load: Load, half: Half, number: int) -> tuple[str, ...]:
     """The program of the receiving end; it serves one client, and ends."""
-    return _argv(act, half.peer_device, half.peer_gid_index, number)
+    return _argv(load, half.peer_device, half.peer_gid_index, number)
 
 
-def client_argv(act: MeasureLink, half: Half, number: int) -> tuple[str, ...]:
+def client_argv(load: Load, half: Half, number: int) -> tuple[str, ...]:
     """The program of the sending end."""
-    return (*_argv(act, half.device, half.gid_index, number), half.peer_ip)
+    return (*_argv(load, half.device, half.gid_index, number), half.peer_ip)
 
 
 def ping_argv(half: Half) -> tuple[str, ...]:
@@ -51,10 +77,10 @@ def listens_argv(number: int) -> tuple[str, ...]:
     return ("ss", "-Hltn", "sport", "=", f":{FIRST_PORT + number}")
 
 
-def _argv(act: MeasureLink, device: str, gid_index: int, number: int) -> tuple[str, ...]:
-    program = LATENCY if act.is_latency else BANDWIDTH
-    work = _SMALL if act.is_latency else (*_LOAD, "-D", str(act.seconds))
-    bound = ("timeout", "-k", "5", str(limit_s(act)))
+def _argv(load: Load, device: str, gid_index: int, number: int) -> tuple[str, ...]:
+    program = LATENCY if load.is_latency else BANDWIDTH
+    work = _SMALL if load.is_latency else (*_LOAD, "-D", str(load.seconds))
+    bound = ("timeout", "-k", "5", str(limit_s(load)))
     return (*bound, program, "-d", device, "-x", str(gid_index), "-p", str(FIRST_PORT + number), "-F", *work)
 
 

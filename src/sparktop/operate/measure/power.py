@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import MeasurePower, OnFailure, Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.measure.busy import require_idle
 from sparktop.operate.measure.gpu_load import PACKAGE, find_argv, library_in
+from sparktop.operate.measure.power_run import MeasurePower
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 
 SECONDS = 12
 """Power and clock settle within a few; heat is not what is looked for."""

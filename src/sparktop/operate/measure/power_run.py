@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from typing import ClassVar
 
 from sparktop.checks.machine import LOADED_PERCENT, PINNED_MHZ
-from sparktop.model.plan import MeasurePower
+from sparktop.dataclass import dataclass
 from sparktop.model.survey import Output
 from sparktop.model.telemetry import Gpu
 from sparktop.operate.measure.busy import busy_reason
 from sparktop.operate.measure.gpu_load import LoadReading, argv_of, parse_load
-from sparktop.operate.run.run_context import Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.run_context import Picture, Progress
+from sparktop.operate.step.step_result import RequestResult, StepResult
 
 LOOK_S = 0.2
 POWER, CLOCK, BUSY, HEAT, THROTTLED = "load_w", "load_sm_mhz", "load_percent", "load_c", "load_throttled"
@@ -20,28 +25,46 @@ HEAT_REASON = "thermal"
 """In a throttle reason's name where heat is the reason."""
 
 
-async def measure_power(line: NodeLine, picture: Picture, act: MeasurePower, *, progress: Progress) -> RequestResult:
-    """Load once, and keep every reading of the GPU; raises LinkLost where the connection ends."""
-    if reason := busy_reason(picture().node(line.node), line.node, loads_gpu=True):
-        return RequestResult(ok=False, detail=f"{reason}: nothing was measured")
-    argv = argv_of(act.library, act.seconds, act.limit_s)
-    ask = Output(node=line.node, argv=argv, limit_s=act.limit_s + 20.0)
-    loading = asyncio.ensure_future(line.ask([ask]))
-    readings: dict[float, Gpu] = {}
-    try:
-        while not loading.done():
-            await asyncio.wait({loading}, timeout=LOOK_S)
-            view = picture().node(line.node)
-            if view is not None and view.gpu is not None and (gpu := view.first_gpu) is not None:
-                readings[view.gpu.boot_s] = gpu
-                watts = f"{gpu.power_w:.0f} W" if gpu.power_w is not None else "power not read"
-                progress(f"{watts}, {gpu.sm_clock_mhz or '?'} MHz", None)
-        answer = loading.result()[ask]
-    finally:
-        loading.cancel()
-        await asyncio.wait({loading})
-    text = answer.value if isinstance(answer.value, str) else ""
-    return power_result(parse_load(text, answer.problem), list(readings.values()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurePower(Act):
+    """Load the node's GPU for some seconds, and keep its clock and power meanwhile."""
+
+    changes: ClassVar[bool] = True
+
+    library: str
+    """Path of cuBLAS on the node."""
+    seconds: int
+    limit_s: int
+    """After so long the program is ended, whatever becomes of sparktop."""
+
+    async def perform(self, hands: Hands) -> StepResult:
+        return await hands.ask(lambda line, progress: self.load(line, hands.picture, progress))
+
+    def text(self) -> Iterator[str]:
+        yield f"timeout {self.limit_s} python3: cuBLAS ({self.library}) multiplies matrices for {self.seconds} s"
+
+    async def load(self, line: NodeLine, picture: Picture, progress: Progress) -> RequestResult:
+        """Load once, and keep every reading of the GPU; raises LinkLost where the connection ends."""
+        if reason := busy_reason(picture().node(line.node), line.node, loads_gpu=True):
+            return RequestResult(ok=False, detail=f"{reason}: nothing was measured")
+        argv = argv_of(self.library, self.seconds, self.limit_s)
+        ask = Output(node=line.node, argv=argv, limit_s=self.limit_s + 20.0)
+        loading = asyncio.ensure_future(line.ask([ask]))
+        readings: dict[float, Gpu] = {}
+        try:
+            while not loading.done():
+                await asyncio.wait({loading}, timeout=LOOK_S)
+                view = picture().node(line.node)
+                if view is not None and view.gpu is not None and (gpu := view.first_gpu) is not None:
+                    readings[view.gpu.boot_s] = gpu
+                    watts = f"{gpu.power_w:.0f} W" if gpu.power_w is not None else "power not read"
+                    progress(f"{watts}, {gpu.sm_clock_mhz or '?'} MHz", None)
+            answer = loading.result()[ask]
+        finally:
+            loading.cancel()
+            await asyncio.wait({loading})
+        text = answer.value if isinstance(answer.value, str) else ""
+        return power_result(parse_load(text, answer.problem), list(readings.values()))
 
 
 def power_result(reading: LoadReading, gpus: list[Gpu]) -> RequestResult:

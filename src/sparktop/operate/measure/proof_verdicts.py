@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.proof import Prove, Verdict
-from sparktop.model.run import Figures
-from sparktop.operate.run.first_request import rate, why_not
-from sparktop.operate.run.run_context import RequestResult
+from sparktop.model.proof import ProofRequest, Verdict
+from sparktop.operate.acts.request import rate, why_not
+from sparktop.operate.step.step_result import Figures, RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 
 TOOL = "get_weather"
@@ -18,7 +17,7 @@ ENDS = (Verdict.SILENT, Verdict.UNREACHABLE, Verdict.DENIED, Verdict.LOW_MEMORY)
 _DENIALS = (401, 403)
 
 
-def result(act: Prove, verdict: Verdict, detail: str, **figures: float | str) -> RequestResult:
+def result(act: ProofRequest, verdict: Verdict, detail: str, **figures: float | str) -> RequestResult:
     """The result whose figure says the verdict; a warning lets the run go on as done."""
     shown: Figures = {str(act.proof): str(verdict), **figures}
     return RequestResult(ok=verdict not in FAILURES, detail=detail, figures=shown, is_last=verdict in ENDS)
@@ -44,7 +43,7 @@ _OF_STATE = {
 }
 
 
-def _failure(act: Prove, answer: Completion) -> RequestResult | None:
+def _failure(act: ProofRequest, answer: Completion) -> RequestResult | None:
     """The result of a request without an answer."""
     if answer.state is not CompletionState.OK:
         return result(act, _OF_STATE[answer.state], why_not(answer))
@@ -53,7 +52,7 @@ def _failure(act: Prove, answer: Completion) -> RequestResult | None:
     return None
 
 
-def judged_answer(act: Prove, answer: Completion) -> RequestResult:
+def judged_answer(act: ProofRequest, answer: Completion) -> RequestResult:
     """A whole answer: has it content, and where does its reasoning stand?"""
     if (failure := _failure(act, answer)) is not None:
         return failure
@@ -73,7 +72,7 @@ def _reasoned(answer: Completion) -> str:
     return f"content is null: {why}. It serves; clients must allow more tokens"
 
 
-def judged_stream(act: Prove, answer: Completion) -> RequestResult:
+def judged_stream(act: ProofRequest, answer: Completion) -> RequestResult:
     """A streamed answer, with its time to the first token and its rate."""
     if (failure := _failure(act, answer)) is not None:
         return failure
@@ -93,7 +92,7 @@ def judged_stream(act: Prove, answer: Completion) -> RequestResult:
     return result(act, verdict, f"{answer.pieces} pieces{first_text}{speed_text}{note}", **figures)
 
 
-def judged_tool_call(act: Prove, answer: Completion) -> RequestResult:
+def judged_tool_call(act: ProofRequest, answer: Completion) -> RequestResult:
     """A request with tools: the answer names the tool, or why it can't."""
     flags = tool_flags(act.kind)
     if answer.state is CompletionState.REFUSED and answer.status is not None and answer.status < 500:
@@ -115,7 +114,7 @@ def tool_flags(kind: EngineKind) -> str:
     return parser if kind is EngineKind.SGLANG else f"--enable-auto-tool-choice {parser}"
 
 
-def judged_long_prompt(act: Prove, answer: Completion, *, has_room: bool) -> RequestResult:
+def judged_long_prompt(act: ProofRequest, answer: Completion, *, has_room: bool) -> RequestResult:
     """A word hidden in a long prompt: found again, or not."""
     if not has_room:
         return result(act, Verdict.TOO_SHORT, "its context is too short for a long prompt")
@@ -136,7 +135,7 @@ def judged_long_prompt(act: Prove, answer: Completion, *, has_room: bool) -> Req
     return result(act, Verdict.NOT_FOUND, f"the word hidden in {length} is not found: it says {said}", **figures)
 
 
-def judged_two(act: Prove, first: Completion, second: Completion) -> RequestResult:
+def judged_two(act: ProofRequest, first: Completion, second: Completion) -> RequestResult:
     """Two requests at once."""
     for answer in (first, second):
         if (failure := _failure(act, answer)) is not None:
@@ -145,7 +144,7 @@ def judged_two(act: Prove, first: Completion, second: Completion) -> RequestResu
     return result(act, Verdict.OK, f"both answered within {seconds:.1f} s", two_at_once_s=round(seconds, 2))
 
 
-def judged_key(act: Prove, answers: tuple[int, ...] | str) -> RequestResult:
+def judged_key(act: ProofRequest, answers: tuple[int, ...] | str) -> RequestResult:
     """What a wrong key, and none, are answered."""
     if isinstance(answers, str):
         return result(act, Verdict.SILENT, answers)

@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.metrics import NotMetrics, parse
 from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
-from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, Prove, Verdict
+from sparktop.model.fleet import FleetState
+from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, ProofRequest, Verdict
+from sparktop.operate.acts.checks import WRONG_KEY
+from sparktop.operate.acts.readiness import failure_cause
+from sparktop.operate.acts.request import (
+    MemoryWatch,
+    nodes_of,
+    seen_engine,
+    unless_lost,
+    watched_request,
+)
 from sparktop.operate.measure.busy import held_reason
 from sparktop.operate.measure.proof_verdicts import (
     TOOL,
@@ -22,16 +33,12 @@ from sparktop.operate.measure.proof_verdicts import (
     judged_two,
     result,
 )
-from sparktop.operate.run.first_request import (
-    MemoryWatch,
-    nodes_of,
-    seen_engine,
-    unless_lost,
-    watched_request,
-)
-from sparktop.operate.run.run_context import Picture, Progress, RequestResult
 from sparktop.operate.runner.api import NodeLine
-from sparktop.operate.serve.exposed import WRONG_KEY
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.run_context import Picture, Progress
+from sparktop.operate.step.step_result import Cause, RequestResult, StepResult
+from sparktop.text.units import gib
 from sparktop.transport.completion import MODELS_PATH, Completion, CompletionState
 from sparktop.transport.endpoint import EndpointClient
 from sparktop.transport.exposed import statuses
@@ -63,9 +70,44 @@ _TOOLS: Mapping[str, Any] = {
 _TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
 _BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
 """Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
+_PROOFS: Mapping[Proof, str] = {
+    Proof.HEALTH: "GET /health",
+    Proof.ANSWER: "POST /v1/chat/completions",
+    Proof.STREAM: "POST /v1/chat/completions, streamed",
+    Proof.TOOL_CALL: "POST /v1/chat/completions with one tool, get_weather",
+    Proof.LONG_PROMPT: f"POST /v1/chat/completions, streamed, with some {LONG_TOKENS:,} tokens",
+    Proof.TWO_AT_ONCE: "POST /v1/chat/completions, twice at once",
+    Proof.WRONG_KEY: "GET /v1/models?client=sparktop with a wrong key, and without one",
+}
 
 
-async def prove(line: NodeLine, picture: Picture, node: str, act: Prove, *, progress: Progress) -> RequestResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove(ProofRequest, Act):
+    """One proof from the operator's side, refused while others' requests run or wait."""
+
+    changes: ClassVar[bool] = True
+
+    async def perform(self, hands: Hands) -> StepResult:
+        """Prove once; without the connection nothing is proven, and nothing disproved."""
+        return await hands.ask(
+            lambda line, progress: prove(line, hands.picture, hands.node, self, progress=progress), is_last=True
+        )
+
+    def text(self) -> Iterator[str]:
+        yield f"GET /metrics of {self.engine}: no request runs or waits"
+        tokens = ANSWER_TOKENS.get(self.proof)
+        bounds = (
+            ""
+            if tokens is None
+            else f", {tokens} tokens at most; fails when less than {gib(self.floor_bytes)} are available"
+        )
+        yield f"{_PROOFS[self.proof]}: within {self.limit_s:g} s{bounds}"
+
+    def cause(self, node: str, picture: FleetState) -> Cause | None:
+        return failure_cause(((node, self.engine),), picture)
+
+
+async def prove(line: NodeLine, picture: Picture, node: str, act: ProofRequest, *, progress: Progress) -> RequestResult:
     """Carry out one proof, once nobody else's request runs or waits.
 
     Raises:
@@ -94,7 +136,7 @@ async def prove(line: NodeLine, picture: Picture, node: str, act: Prove, *, prog
 # --- whether it is idle
 
 
-async def _busy(line: NodeLine, endpoint: Endpoint, act: Prove) -> str:
+async def _busy(line: NodeLine, endpoint: Endpoint, act: ProofRequest) -> str:
     """Why the engine counts as busy, or "": what can't be told counts as busy, too."""
     before: EngineMetrics | None = None
     why = ""
@@ -118,7 +160,7 @@ async def _busy(line: NodeLine, endpoint: Endpoint, act: Prove) -> str:
     return why
 
 
-def _is_own(now: EngineMetrics, before: EngineMetrics | None, act: Prove) -> bool:
+def _is_own(now: EngineMetrics, before: EngineMetrics | None, act: ProofRequest) -> bool:
     """Whether a standing gauge is our own last request's: SGLang renews it with its next report only."""
     if act.kind is not EngineKind.SGLANG or before is None or now.waiting or (now.running or 0) > act.own_requests:
         return False
@@ -132,7 +174,7 @@ class _Trial:
     """One proof under way."""
 
     def __init__(
-        self, *, line: NodeLine, endpoint: Endpoint, act: Prove, watch: MemoryWatch, progress: Progress
+        self, *, line: NodeLine, endpoint: Endpoint, act: ProofRequest, watch: MemoryWatch, progress: Progress
     ) -> None:
         self._line = line
         self._endpoint = endpoint

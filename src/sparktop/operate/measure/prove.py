@@ -14,13 +14,15 @@ from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import OnFailure, Plan, Request, Risk, Step
-from sparktop.model.proof import LONG_TOKENS, Proof, Prove
+from sparktop.model.proof import LONG_TOKENS, Proof
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.measure.busy import held_reason
+from sparktop.operate.measure.proofs import Prove
 from sparktop.operate.plan.running_rank import requested_ranks, require_all_ranks
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.sanitise import items, mapping
 from sparktop.text.units import GIB
 

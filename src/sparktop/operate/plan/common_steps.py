@@ -10,10 +10,13 @@ from sparktop.diagnose.rules.pair.link import down_ports
 from sparktop.model.engine import RESTARTING_POLICIES, Engine, EngineState
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import AwaitResolved, CollectEvidence, OnFailure, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, AskPrivileges
+from sparktop.operate.acts.arrivals import AwaitResolved
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program
+from sparktop.operate.step.plan import OnFailure, Step
 
 EVIDENCE_LIMIT_S = 90.0
 RESOLVED_LIMIT_S = 90.0

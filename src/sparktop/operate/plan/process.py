@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
 from sparktop.model.operation import Privilege, Signal
-from sparktop.model.plan import Remote, Step
 from sparktop.model.survey import FileText, Survey
 from sparktop.model.telemetry import Process
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Step
 from sparktop.probe.remote.parsers import parse_process_stat
 
 STARTED_TICKS_PER_S = 100

@@ -14,7 +14,7 @@ from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, AskPrivileges, Survey
 from sparktop.operate.container import inspected, shared_memory
 from sparktop.operate.container.inspected import Inspected

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import Target, held_bytes, memory_target
-from sparktop.model.plan import AwaitReady, OnFailure, SmokeTest, Step
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.request import SmokeTest
 from sparktop.operate.container import lifecycle, shared_memory
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan import start_steps
@@ -17,6 +18,7 @@ from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.plan.service import service_of
 from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, READY_AT_LEAST_S, floor_of, load_s, may
 from sparktop.operate.plan.starter import Starter
+from sparktop.operate.step.plan import OnFailure, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

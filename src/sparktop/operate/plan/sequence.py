@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sparktop.model.plan import Step
 from sparktop.model.survey import Survey
 from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.starter import Starter
+from sparktop.operate.step.plan import Step
 
 
 def sequence(

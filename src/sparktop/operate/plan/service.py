@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Remote, Step
 from sparktop.model.survey import Output, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.origin import systemctl
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.secrets.sudo import program
+from sparktop.operate.step.plan import Step
 
 STOP_LIMIT_S = 300.0
 """Longer than systemd's own TimeoutStopSec (90 s by default)."""

@@ -16,21 +16,18 @@ from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import Command, DockerCall, Privilege
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    AwaitServing,
-    GuardOrder,
-    OnFailure,
-    Remote,
-    SmokeTest,
-    Step,
-)
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import SmokeTest
+from sparktop.operate.acts.serving import AwaitServing
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan.common_steps import DROP, DROP_LIMIT_S, SYNC, SYNC_LIMIT_S
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.secrets.sudo import root_argvs, root_refusal
+from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.text.units import GIB, gib, span
 
 MEMORY_LIMIT_S = 300.0

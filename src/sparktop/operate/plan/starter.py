@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from sparktop.model.plan import Step
 from sparktop.model.survey import Survey
+from sparktop.operate.step.plan import Step
 
 Steps = Iterable[Step]
 

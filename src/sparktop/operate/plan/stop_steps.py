@@ -8,13 +8,14 @@ from dataclasses import replace
 from sparktop.diagnose.rules.memory.starvation import fall_of, is_dangerous
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import grace_option
 from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
 from sparktop.operate.plan.running_rank import PIDS_AT_MOST, RunningRank
 from sparktop.operate.plan.service import service_of
+from sparktop.operate.step.plan import Step
 
 URGENT_GRACE_S = 2.0
 _URGENT_RULES = ("memory.falling", "memory.first-request-spike")

@@ -21,8 +21,9 @@ from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, Expect, Operation
-from sparktop.model.plan import Difference, OnFailure, Remote, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NO_POLICY, update_policy
 from sparktop.operate.refused import Refused
@@ -39,6 +40,7 @@ from sparktop.operate.relaunch.compose_project import OVERRIDE, Project, Unusabl
 from sparktop.operate.relaunch.compose_shell_values import environment_of
 from sparktop.operate.relaunch.rank_change import RankChange, targets
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
+from sparktop.operate.step.plan import Difference, OnFailure, Step
 
 UP_LIMIT_S = 180.0
 

@@ -13,10 +13,10 @@ from sparktop.engines.memory_target import LEAST, STEP
 from sparktop.masking import is_secret
 from sparktop.model.change import AUTO, Change
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.plan import Request
 from sparktop.model.recipe import Order
-from sparktop.model.run import Run
+from sparktop.model.request import Request
 from sparktop.operate.secrets.masking import shown_value
+from sparktop.operate.step.run import Run
 from sparktop.recipe import parameters
 from sparktop.recipe.launch_line import launch_line
 from sparktop.recipe.read import shelf

@@ -20,7 +20,7 @@ from sparktop.cmdline.launch_command import changed
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Operation
-from sparktop.model.plan import Difference, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected, image_path
@@ -32,6 +32,7 @@ from sparktop.operate.relaunch import relaunch_text, sparktop_launch
 from sparktop.operate.relaunch.rank_change import RankChange, targets
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.secrets.masking import secrets_of
+from sparktop.operate.step.plan import Difference, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from sparktop.engines.memory_target import Target, literal_flags, memory_target
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, DockerGet, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.plan.origin import Origin

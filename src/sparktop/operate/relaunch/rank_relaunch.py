@@ -7,13 +7,14 @@ from typing import Any
 
 from sparktop.cmdline.engine_flag_edits import FlagChange
 from sparktop.dataclass import dataclass
-from sparktop.model.plan import Difference, Request, Step
+from sparktop.model.request import Request
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.running_starter import RunningStarter
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.relaunch import relaunch_text
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import secrets_of
+from sparktop.operate.step.plan import Difference, Step
 from sparktop.text.units import span
 
 

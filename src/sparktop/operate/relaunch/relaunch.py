@@ -17,7 +17,7 @@ from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Difference, Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.lifecycle import is_policy
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
@@ -43,6 +43,7 @@ from sparktop.operate.relaunch.rank_change import RankChange, changes_by_rank
 from sparktop.operate.relaunch.rank_change import asks as rank_change_asks
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.secrets.sudo import sudo_notes
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 _NAMED = {"volume": "mount"}
 """Lint's name for a `docker run` option that has several."""

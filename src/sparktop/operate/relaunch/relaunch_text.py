@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from sparktop import sanitise
 from sparktop.cmdline.container_body import with_options
 from sparktop.cmdline.engine_flag_edits import FlagChange
-from sparktop.model.plan import Difference, Request
+from sparktop.model.request import Request
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import shown_value
+from sparktop.operate.step.plan import Difference
 from sparktop.text.units import size
 
 

@@ -17,8 +17,9 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Operation
-from sparktop.model.plan import Difference, Remote, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.plan.service import Service, service_of
@@ -29,6 +30,7 @@ from sparktop.operate.relaunch.rank_change import RankChange, targets
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.relaunch.systemd_drop_in import DropIn, NoDropIn, drop_in_of
 from sparktop.operate.secrets.sudo import root_refusal
+from sparktop.operate.step.plan import Difference, Step
 
 _INSTALL, _REMOVE, _SAME = "/usr/bin/install", "/usr/bin/rm", "/usr/bin/cmp"
 

@@ -12,9 +12,10 @@ from sparktop.diagnose.container_exit import exit_detail
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Expect
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.model.telemetry import Unit
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, privilege_asks, resolved_step
 from sparktop.operate.plan.no_start import NoStart
@@ -27,6 +28,7 @@ from sparktop.operate.plan.service import Service, service_of
 from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
+from sparktop.operate.step.plan import Plan, Step
 
 _NEEDED = re.compile(r"(?:docker|containerd|ssh|sshd|systemd-.*|dbus|NetworkManager|user@.*)\.service")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from sparktop.engines.memory_target import gib_option
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
@@ -33,6 +33,7 @@ from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root, sudo_notes
+from sparktop.operate.step.plan import Plan, Step
 from sparktop.text.units import gib, span
 
 MEMORY_LONGEST_S = 3600.0

@@ -12,8 +12,9 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_bytes
 from sparktop.engines.rank_order import missing
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
 from sparktop.operate.plan.no_start import NoStart
@@ -34,6 +35,7 @@ from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, pr
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.text.units import GIB, gib
 
 MEMORY_S = 300.0

@@ -16,34 +16,24 @@ from typing import Any
 from sparktop import faults
 from sparktop.errors import TransportError
 from sparktop.model.fleet import NodeView
-from sparktop.model.operation import Expect
-from sparktop.model.plan import (
-    AwaitReady,
-    AwaitResolved,
-    AwaitServing,
-    GuardOrder,
-    OnFailure,
-    Plan,
-    Remote,
-    Step,
-    only_fetches,
-)
-from sparktop.model.run import Run, RunState, StepState
-from sparktop.operate.audit.audit import AuditError
-from sparktop.operate.plan.placeholders import fill_placeholders, saved_for
+from sparktop.operate.audit_file import AuditError
 from sparktop.operate.refused import Refused
 from sparktop.operate.run import run_text
-from sparktop.operate.run.gate import changes
-from sparktop.operate.run.local_step import LocalStep
-from sparktop.operate.run.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.run.record import Record, new_run
-from sparktop.operate.run.remote_step import RemoteStep, StepListener
-from sparktop.operate.run.run_context import RunContext
 from sparktop.operate.run.run_text import armed_guards
-from sparktop.operate.run.step_result import Pace, StepResult
-from sparktop.operate.run.wait import Abort, Aborted, figures, settled
-from sparktop.operate.runner.api import AskSecret, OnResult, OperationResult, Progress
+from sparktop.operate.run.settling import figures, settled
+from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.node_lock import RETRY_S, NodeLocks, NodeTaken, NoLine
+from sparktop.operate.step.placeholders import saved_for
+from sparktop.operate.step.plan import OnFailure, Plan, Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.run_context import RunContext
+from sparktop.operate.step.step_result import StepResult, StepState
+from sparktop.operate.step.wait import Abort, Aborted
+from sparktop.text.sentences import sentences
 from sparktop.transport.threads import in_thread
 
 _CONTINUES = (OnFailure.GO_ON, OnFailure.FAIL_AT_END)
@@ -186,17 +176,16 @@ class PlanExecution:
             step_run = self._record.run.steps[index]
             if result.state is StepState.UNKNOWN:
                 # What has served is not taken back for a node's silence alone.
-                is_check = isinstance(step.act, AwaitServing)
-                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back) and not is_check
+                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back) and not step.act.is_check
                 if is_whole and step.on_failure in _CONTINUES:
                     self._go_on(step, f"{step.title}: {step_run.detail}")
                     continue
                 if is_whole and step.on_failure is OnFailure.ROLL_BACK:
                     return await self._roll_back(f"{step.title}: {step_run.detail}", unknown=step)
                 return await self._finish(RunState.FAILED, f"{step.title}: {step_run.detail}")
-            if isinstance(step.act, AwaitResolved) and step.on_failure is OnFailure.STOP:
-                problem = "it did not help" if len(step.act.findings) == 1 else "not every problem is gone"
-                return await self._finish(RunState.NO_HELP, f"All steps are done, but {problem}: {step_run.detail}.")
+            if result.no_help and step.on_failure is OnFailure.STOP:
+                how = f"All steps are done, but {result.no_help}: {step_run.detail}."
+                return await self._finish(RunState.NO_HELP, how)
             if step.on_failure in _CONTINUES and not result.is_last:
                 self._go_on(step, run_text.failed(step_run))
             elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:
@@ -204,7 +193,7 @@ class PlanExecution:
             else:
                 return await self._finish(RunState.FAILED, run_text.failed(step_run))
         broken, self._broken = self._broken, []
-        await self._finish(RunState.FAILED if broken else RunState.DONE, run_text.sentences(*broken))
+        await self._finish(RunState.FAILED if broken else RunState.DONE, sentences(*broken))
         return None
 
     def _go_on(self, step: Step, problem: str) -> None:
@@ -259,7 +248,7 @@ class PlanExecution:
         """Carry out one step, recorded and audited; skipped where the operator has aborted."""
         if self._abort.is_wanted:
             return StepResult(state=StepState.SKIPPED, is_aborted=True)
-        act = fill_placeholders(step.act, saved_for(step.node, self.run.saved))
+        act = step.act.filled(saved_for(step.node, self.run.saved))
         if act is None:  # it acts on a container that was never created
             self._record.step(index, state=StepState.SKIPPED, detail="its container was never created")
             return StepResult(state=StepState.DONE)
@@ -267,30 +256,22 @@ class PlanExecution:
         if step in self._last_checks:
             with suppress(Aborted):
                 await self._abort.unless(self._settle())
-        step = replace(step, act=act)
-        if self._locks.is_let_go and changes(step) and not only_fetches(act):
+        if self._locks.is_let_go and act.changes and not act.only_fetches:
             failure = await self._relock_all(index)
             if failure is not None:
                 self._record.step_ended(index, failure)
                 return failure
-        if isinstance(act, Remote):
-            result = await self._remote_step(index, step, act)
-        else:
-            result = await self._local_step(index, step)
-            if result.state is StepState.FAILED:
-                from sparktop.operate.waits.readiness import failure_cause  # only a run that fails needs it
-
-                result = replace(result, cause=failure_cause(act, step.node, self._context.picture()))
+        result = await self._perform(index, step, act)
         if result.saved:
             node_ids = {**self.run.saved.get(step.node, {}), **result.saved}
             self._record.update(saved={**self.run.saved, step.node: node_ids}, is_told=False)
         self._record.step_ended(index, result)
-        if isinstance(act, GuardOrder) and result.state is StepState.DONE:
-            self._guards[step.node] = act.container_name
-        if isinstance(act, AwaitReady) and result.state is StepState.DONE:
+        if result.guards is not None:
+            self._guards[step.node] = result.guards
+        if result.ready:
             view = self._context.picture().node(step.node)
             if view is not None:
-                self._ready_views[step.node, act.name] = view
+                self._ready_views[step.node, result.ready] = view
         self._has_touched |= result.has_touched
         self._has_acted |= result.has_acted or result.has_touched
         if self.run.state is RunState.LINK_LOST:
@@ -319,72 +300,55 @@ class PlanExecution:
                 return None
 
     def _changed_nodes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(step.node for step in self._plan.steps if changes(step)))
+        return tuple(dict.fromkeys(step.node for step in self._plan.steps if step.act.changes))
 
-    async def _remote_step(self, index: int, step: Step, act: Remote) -> StepResult:
-        pace = Pace()
+    async def _perform(self, index: int, step: Step, act: Act) -> StepResult:
+        """Perform the act of a step, with the cause where it failed."""
 
-        def on_lost(why: str) -> None:
-            pace.skip()
-            self._on_lost(index, why)
-
-        listener = StepListener(
-            result=self._progress_callback(index, len(act.operations), pace),
-            lost=on_lost,
-            found=lambda what: self._on_back(index, what),
-        )
-        work = RemoteStep(
-            step, act, self.run.id, context=self._context, locks=self._locks, abort=self._abort, listener=listener
-        )
-        result = await work.carry_out(self._password)
-        if self._has_left_question and result.state is StepState.FAILED:
-            return replace(result, state=result.state if result.has_touched else StepState.SKIPPED, is_aborted=True)
-        return result
-
-    def _progress_callback(self, index: int, total: int, pace: Pace) -> OnResult:
-        def on_result(result: OperationResult | Progress) -> None:
-            if isinstance(result, Progress):
-                pace.hear(result, self._context.clock.monotonic())
-                detail = f"{result.index + 1} of {total}: {pace.words}" if total > 1 else pace.words
-                ratio = None if pace.ratio is None else (result.index + pace.ratio) / total
-                self._record.step(index, detail=detail, ratio=ratio)
-                return
-            if result.is_undo:
-                self._record.step(index, detail="reverting what this step did")
-            elif result.ok and total > 1:
-                done_count = result.index + 1
-                self._record.step(index, detail=f"{done_count} of {total} done", ratio=done_count / total)
-
-        return on_result
-
-    def _on_lost(self, index: int, why: str) -> None:
-        if self.run.state is not RunState.LINK_LOST:
-            self._record.note("note", text="link lost", step=self.run.steps[index].step.id, why=why)
-        self._record.step(index, state=StepState.UNKNOWN, detail=why)
-        self._record.update(state=RunState.LINK_LOST)
-
-    def _on_back(self, index: int, what: str) -> None:
-        self._record.step(index, state=StepState.RUNNING, detail=what)
-        self._record.update(state=self._state)
-
-    async def _local_step(self, index: int, step: Step) -> StepResult:
-        work = LocalStep(
-            context=self._context,
-            locks=self._locks,
-            abort=self._abort,
-            start_picture=self._start_picture,
-            ready_views=self._ready_views,
-            secrets=self._plan.secrets,
-        )
-
-        def on_progress(detail: str, ratio: float | None, silence: str) -> None:
+        def tell(detail: str, ratio: float | None, silence: str) -> None:
             if silence:
                 self._record.update(state=RunState.LINK_LOST)
             elif self.run.state is RunState.LINK_LOST:
                 self._record.update(state=self._state)
             self._record.step(index, detail=detail, ratio=ratio)
 
-        return await work.carry_out(step, on_progress)
+        def lost(why: str) -> None:
+            if self.run.state is not RunState.LINK_LOST:
+                self._record.note("note", text="link lost", step=step.id, why=why)
+            self._record.step(index, state=StepState.UNKNOWN, detail=why)
+            self._record.update(state=RunState.LINK_LOST)
+
+        def found(what: str) -> None:
+            self._record.step(index, state=StepState.RUNNING, detail=what)
+            self._record.update(state=self._state)
+
+        hands = Hands(
+            node=step.node,
+            limit_s=step.limit_s,
+            run_id=self.run.id,
+            step_id=step.id,
+            context=self._context,
+            locks=self._locks,
+            abort=self._abort,
+            start_picture=self._start_picture,
+            ready_views=self._ready_views,
+            secrets=self._plan.secrets,
+            tell=tell,
+            lost=lost,
+            found=found,
+            password=self._password,
+        )
+        try:
+            performed: Act = self._context.stand_in(act)
+            result = await performed.perform(hands)
+        except Aborted:
+            return StepResult(state=StepState.SKIPPED, detail="given up", is_aborted=True)
+        if result.state is StepState.FAILED:
+            if self._has_left_question:
+                state = result.state if result.has_touched else StepState.SKIPPED
+                return replace(result, state=state, is_aborted=True)
+            return replace(result, cause=act.cause(step.node, self._context.picture()))
+        return result
 
     async def _password(self, node: str, wrong: int) -> str | None:
         """The password for a node: asked for once per run, again where it was wrong, and not kept longer."""
@@ -419,8 +383,8 @@ class PlanExecution:
         audit_note = f"The audit is incomplete: {missing}" if missing else ""
         for note in filter(None, (audit_note, unkept)):
             self._record.update(
-                message=run_text.sentences(self.run.message, note),
-                brief=run_text.sentences(run_text.brief(self.run), note),
+                message=sentences(self.run.message, note),
+                brief=sentences(run_text.brief(self.run), note),
                 is_told=False,
             )
         self._record.update()
@@ -449,7 +413,7 @@ class PlanExecution:
         guards = () if state is RunState.DONE else armed_guards(self._guards, self._context.picture())
         problems = [*self._problems, *self._broken, *guards]
         can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
-        brief = text = run_text.sentences(how, *problems)
+        brief = text = sentences(how, *problems)
         if state is RunState.DONE:
             text = run_text.success(run, self._context.clock.monotonic() - self._began_s, but=problems)
         elif state is not RunState.ROLLED_BACK:
@@ -472,21 +436,15 @@ class PlanExecution:
             (step_run for step_run in self.run.steps if step_run.state in (StepState.RUNNING, StepState.UNKNOWN)), None
         )
         reason = "The console was closed."
-        if current is not None and isinstance(current.step.act, Remote):
-            future = "completes or reverts this step by itself"
-            if only_fetches(current.step.act):
-                future = "goes on by itself, and the next run follows it"
-            reason = (
-                f"The console was closed during: {current.step.title}. {current.step.node} {future}; the rest is "
-                "cancelled."
-            )
-            self._has_touched |= not only_fetches(current.step.act)
-        elif current is not None:
-            reason = f"The console was closed during: {current.step.title}. The rest is cancelled."
+        if current is not None:
+            act, node = current.step.act, current.step.node
+            goes_on = f" {node} {act.goes_on}; the rest is cancelled." if act.goes_on else " The rest is cancelled."
+            reason = f"The console was closed during: {current.step.title}.{goes_on}"
+            self._has_touched |= bool(act.goes_on) and not act.only_fetches
         for index, step_run in enumerate(self.run.steps):
             if step_run is current:
-                was_remote = isinstance(step_run.step.act, Remote)
-                self._record.step(index, state=StepState.UNKNOWN if was_remote else StepState.SKIPPED)
+                state = StepState.UNKNOWN if step_run.step.act.goes_on else StepState.SKIPPED
+                self._record.step(index, state=state)
         self._record.skip_waiting()
         self._guards.clear()  # guards are disarmed with the console
         self._record.update(**self._final_fields(RunState.ABORTED, reason), is_told=False)
@@ -497,13 +455,7 @@ class PlanExecution:
 
 def _checks_at_end(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps after the last one that changes or waits for something."""
-
-    def is_check(step: Step) -> bool:
-        act = step.act
-        reads = isinstance(act, Remote) and all(isinstance(operation, Expect) for operation in act.operations)
-        return reads or isinstance(act, AwaitServing)
-
-    return tuple(takewhile(is_check, reversed(steps)))
+    return tuple(takewhile(lambda step: step.act.is_check, reversed(steps)))
 
 
 async def _answered(question: Awaitable[str | None]) -> str | None:

@@ -7,36 +7,25 @@ is missing.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Collection, Mapping
 
 from sparktop.errors import UsageError
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import AwaitBack, AwaitGone, GuardOrder, MeasureLink, MeasurePower, Plan, Remote, Request, Step
-from sparktop.model.proof import Prove
+from sparktop.model.request import Request
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Plan
 from sparktop.transport.targets import parse_target
 
 PLAN_MAX_AGE_S = 120.0
 STALE_INTERVALS = 3.0
 STALE_AT_LEAST_S = 3.0
 """As on the observing side: older samples are no basis for an action."""
-STARTED_TOLERANCE_S = 1.5
-_ID = re.compile(r"[0-9a-f]{64}")
-_CONTAINER = re.compile(r"^/containers/([0-9a-f]{64})/")
 
 
 def only_looks(request: Request) -> bool:
     """Whether the request changes nothing on a Spark."""
     watches = request.action == "reboot" and request.options.get("watch_only") == "yes"
     return request.action == "collect-evidence" or watches
-
-
-def changes(step: Step) -> bool:
-    """Whether a step changes something on its node, or loads it so that nothing else should run there."""
-    return isinstance(step.act, Remote | GuardOrder | MeasureLink | MeasurePower | Prove)
 
 
 def is_protected(node: str, protected: Collection[str]) -> bool:
@@ -92,7 +81,7 @@ def plan_refusal(
     """
     if not plan.steps:
         return Refused("Nothing to do: the plan has no steps.", _PLAN_AGAIN)
-    if not any(changes(step) for step in plan.steps):
+    if not any(step.act.changes for step in plan.steps):
         return None
     nodes = tuple(dict.fromkeys((*plan.request.nodes, *plan.nodes)))
     if (refusal := _forbidden_refusal(nodes, is_read_only=is_read_only, protected=protected)) is not None:
@@ -111,7 +100,7 @@ def plan_refusal(
             return refusal
     for step in plan.steps:
         view = picture.node(step.node)
-        if view is not None and (why := next(_changes_since_plan(step, view), None)) is not None:
+        if view is not None and (why := next(step.act.outdated(view), None)) is not None:
             return Refused(why, _PLAN_AGAIN)
     return None
 
@@ -150,52 +139,3 @@ def _stale_refusal(view: NodeView | None, node: str, now_s: float) -> Refused | 
             ("wait until figures come again, then plan again",),
         )
     return None
-
-
-def _changes_since_plan(step: Step, view: NodeView) -> Iterator[str]:
-    """Sentences on what the step refers to and the node no longer has."""
-    act = step.act
-    if isinstance(act, Remote):
-        for operation in act.operations:
-            if isinstance(operation, DockerCall) and 404 in operation.accepts:
-                continue  # a container that is gone is fine for it
-            if isinstance(operation, DockerCall | Expect) and (container := _CONTAINER.match(operation.path)):
-                started_at = operation.equals.get("State.StartedAt") if isinstance(operation, Expect) else None
-                yield from _container_changes(container[1], started_at, view)
-    elif isinstance(act, GuardOrder) and _ID.fullmatch(act.container_id):
-        yield from _container_changes(act.container_id, None, view, act.container_name)
-    elif isinstance(act, AwaitGone):
-        if act.container_id:
-            yield from _container_changes(act.container_id, None, view)
-        elif act.pids and view.processes is not None:
-            alive = {process.pid for process in view.processes.processes}
-            alive |= {user.pid for user in view.gpu_processes}
-            if not alive & set(act.pids):
-                yield f"Process {', '.join(map(str, act.pids))} is gone from {view.name}."
-    elif isinstance(act, AwaitBack) and view.facts is not None and view.facts.boot_id not in ("", act.boot_id):
-        yield f"{view.name} has been rebooted since."
-
-
-def _container_changes(container_id: str, started_at: object, view: NodeView, name: str = "") -> Iterator[str]:
-    containers = view.containers
-    if not containers.available:
-        return  # the list is not available here; the step's own Expect asks Docker on the node
-    container = next((candidate for candidate in containers.containers if candidate.container_id == container_id), None)
-    if container is None:
-        yield f"Container {name or container_id[:12]} is gone from {view.name}."
-        return
-    planned_s = _epoch(started_at)
-    if planned_s is None or container.started_wall_s is None:
-        return
-    if abs(container.started_wall_s - planned_s) > STARTED_TOLERANCE_S:
-        yield f"{container.name} on {view.name} has been restarted since the plan was made."
-
-
-def _epoch(stamp: object) -> float | None:
-    """Docker's time stamp in seconds; None for one that says "never"."""
-    if not isinstance(stamp, str) or stamp.startswith("0001"):
-        return None
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None

@@ -7,7 +7,6 @@ writes down what guards did.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,9 +15,8 @@ from sparktop.dataclass import dataclass
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import GuardOrder
-from sparktop.operate.audit.audit import Audit, AuditError, entries
-from sparktop.operate.run.run_context import Tell
+from sparktop.operate.audit_file import Audit, AuditError, entries
+from sparktop.operate.step.run_context import Tell
 from sparktop.text.units import GIB
 
 NOTES_AT_MOST = 200
@@ -165,17 +163,3 @@ class GuardAuditLog:
             other["kind"] == "guard" and all(other.get(key) == entry.get(key) for key in identity)
             for other in audit_entries
         )
-
-
-def order_words(order: GuardOrder) -> Mapping[str, object]:
-    """The order as sent to the probe (`sparktop.wire`); each call makes a new order, with its own token."""
-    return {
-        "guard": {
-            "id": order.container_id,
-            "name": order.container_name,
-            "floor": order.floor_bytes,
-            "within": order.empty_within_s,
-            "stay": order.stay_s,
-            "token": secrets.token_hex(6),
-        }
-    }

@@ -7,16 +7,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sparktop.model.bringup import Changed
-from sparktop.model.plan import Plan, Refusal, Request
-from sparktop.model.run import Run
+from sparktop.model.fleet import FleetState
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask
 from sparktop.operate.runner.api import AskSecret
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run
 
 if TYPE_CHECKING:
     from sparktop.operate.audit.interrupted_runs import InterruptedRun
 
 OnChange = Callable[[Run], None]
 """Called on the event loop with each new state of a run."""
+KeepMeasured = Callable[[Run, FleetState], str]
+"""Keeps what an ended run has measured, by the picture from before it; returns why it couldn't, or "". Blocks."""
 
 
 class Execution(Protocol):

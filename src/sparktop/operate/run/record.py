@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sparktop.model.plan import Plan, Remote, Step
-from sparktop.model.run import Cause, Figures, Run, RunState, StepRun, StepState
-from sparktop.operate.audit.audit import Audit, AuditError
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.plan_codec import encoded_steps
 from sparktop.operate.audit.request_codec import encoded_request
+from sparktop.operate.audit_file import Audit, AuditError
 from sparktop.operate.run.operating import OnChange
-from sparktop.operate.run.run_context import RunContext
-from sparktop.operate.run.step_result import StepResult
 from sparktop.operate.runner.api import OperationResult
 from sparktop.operate.secrets.masking import Masker, operation_entry
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.run_context import RunContext
+from sparktop.operate.step.step_result import Cause, Figures, StepResult, StepState
 
 OVER = (StepState.DONE, StepState.FAILED, StepState.SKIPPED)
 

@@ -6,15 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
-from sparktop.model.operation import DockerCall, Signal
-from sparktop.model.plan import Act, OnFailure, Remote
-from sparktop.model.run import Figures, Run, StepRun, StepState
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import OnFailure
+from sparktop.operate.step.run import Run, StepRun
+from sparktop.operate.step.step_result import Figures, StepState
+from sparktop.text.sentences import sentences
 from sparktop.text.units import countdown
-
-
-def sentences(*texts: str) -> str:
-    """The texts as sentences."""
-    return " ".join(filter(None, map(sentence, texts)))
 
 
 def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
@@ -47,12 +44,6 @@ def hint(run: Run, *, can_go_back: bool) -> str:
     elif commands_text:
         parts.append(f"To undo it: {commands_text}")
     return " ".join(parts)
-
-
-def sentence(text: str) -> str:
-    """The text with a full stop, unless it ends a sentence already."""
-    text = text.strip()
-    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 UNITS = {
@@ -122,29 +113,9 @@ def _figure(value: float | str) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def stops(act: Act) -> bool:
-    """Whether the act stops something that may be running."""
-    return isinstance(act, Remote) and any(
-        isinstance(operation, Signal)
-        or (isinstance(operation, DockerCall) and operation.path.endswith(("/stop", "/kill")))
-        for operation in act.operations
-    )
-
-
-def grace_s(act: Act) -> float | None:
-    """Seconds between SIGTERM and SIGKILL; None where the act stops nothing, or has no grace period."""
-    for operation in act.operations if isinstance(act, Remote) else ():
-        if isinstance(operation, DockerCall) and operation.path.endswith("/stop"):
-            seconds_text = operation.query.get("t", "")
-            return float(seconds_text) if seconds_text.isdecimal() and int(seconds_text) else None
-        if isinstance(operation, Signal) and operation.signal == "TERM" and operation.ends_within_s:
-            return operation.ends_within_s
-    return None
-
-
 def waiting(step_run: StepRun, now_wall_s: float) -> tuple[float, float] | None:
     """(seconds since SIGTERM, seconds of grace) while a step stops something; None otherwise."""
-    grace = grace_s(step_run.step.act)
+    grace = step_run.step.act.grace_s
     if grace is None or step_run.state is not StepState.RUNNING or step_run.began_wall_s is None:
         return None
     return max(0.0, now_wall_s - step_run.began_wall_s), grace
@@ -152,7 +123,7 @@ def waiting(step_run: StepRun, now_wall_s: float) -> tuple[float, float] | None:
 
 def was_killed(step_run: StepRun) -> bool:
     """Whether stopping took the whole grace period: it was killed."""
-    grace = grace_s(step_run.step.act)
+    grace = step_run.step.act.grace_s
     if (
         grace is None
         or step_run.state is not StepState.DONE

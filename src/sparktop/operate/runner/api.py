@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from sparktop.dataclass import dataclass
-from sparktop.model.plan import Remote
+from sparktop.model.operation import Operation
 from sparktop.model.survey import Answer, Ask
 from sparktop.transport.base import Transport
 
@@ -103,6 +103,18 @@ AskSecret = Callable[[str, int], Awaitable[str | None]]
 """Called when sudo asks: (node, wrong passwords so far) -> the password, or None when the operator gives up."""
 
 
+class Operations(Protocol):
+    """What the runner does in one step."""
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Carried out in this order."""
+
+    @property
+    def undo(self) -> tuple[Operation, ...]:
+        """Carried out in this order when one of them fails."""
+
+
 class NodeLine(Protocol):
     """One node's runner while its connection stands.
 
@@ -126,7 +138,9 @@ class NodeLine(Protocol):
 
     async def unlock(self) -> None: ...
 
-    async def perform(self, run_id: str, step_id: str, act: Remote, *, told: OnResult, secret: AskSecret) -> Outcome:
+    async def perform(
+        self, run_id: str, step_id: str, act: Operations, *, told: OnResult, secret: AskSecret
+    ) -> Outcome:
         """Carry out a step. A (run_id, step_id) that the node has seen is not started again: its outcome is
         returned."""
 

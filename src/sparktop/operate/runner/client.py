@@ -16,11 +16,10 @@ from typing import Any
 from sparktop import faults, wire
 from sparktop.bounds import json_of, whole_or_none
 from sparktop.errors import LinkLost, NoAnswer, ProbeError, TransportError
-from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Ask, AskPrivileges
 from sparktop.model.telemetry import Garbled
 from sparktop.operate.runner import codec
-from sparktop.operate.runner.api import NOBODY, AskSecret, LockHolder, OnResult, Outcome, OutcomeState
+from sparktop.operate.runner.api import NOBODY, AskSecret, LockHolder, OnResult, Operations, Outcome, OutcomeState
 from sparktop.probe import bundle
 from sparktop.transport.base import Channel, Transport
 from sparktop.wire.framing import Splitter
@@ -320,7 +319,9 @@ class RunnerLine:
         self._password = None
         await self._one_reply({"unlock": 1}, "unlocked")
 
-    async def perform(self, run_id: str, step_id: str, act: Remote, *, told: OnResult, secret: AskSecret) -> Outcome:
+    async def perform(
+        self, run_id: str, step_id: str, act: Operations, *, told: OnResult, secret: AskSecret
+    ) -> Outcome:
         if self._password is not None and self._password[0] != run_id:
             self._password = None
         request = self._request()

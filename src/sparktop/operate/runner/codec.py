@@ -13,7 +13,6 @@ from typing import Any
 from sparktop import bounds, sanitise
 from sparktop.bounds import json_of, whole_or_none
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
-from sparktop.model.plan import Remote
 from sparktop.model.survey import (
     Answer,
     Ask,
@@ -27,7 +26,7 @@ from sparktop.model.survey import (
     Output,
     Privileges,
 )
-from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.runner.api import LockHolder, OperationResult, Operations, Outcome, OutcomeState, Progress
 
 Words = dict[str, Any]
 
@@ -102,7 +101,7 @@ def _operation(kind: type[Operation], words: Mapping[str, Any]) -> Operation:
     return kind(**values)
 
 
-def step_words(run_id: str, step_id: str, act: Remote) -> Words:
+def step_words(run_id: str, step_id: str, act: Operations) -> Words:
     """A whole step as JSON-ready data."""
     return {
         "run": run_id,

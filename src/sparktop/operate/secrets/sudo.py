@@ -15,9 +15,10 @@ from fnmatch import fnmatchcase
 from sparktop.checks.docker import judge_docker_access
 from sparktop.checks.judgement import State
 from sparktop.model.operation import Command, Privilege, Signal
-from sparktop.model.plan import Plan, Remote, Step
 from sparktop.model.survey import Privileges, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Plan, Step
 
 SUDOERS_FILE = "/etc/sudoers.d/sparktop"
 PROGRAMS = {

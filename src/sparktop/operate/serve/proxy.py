@@ -19,8 +19,10 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import CheckExposed, Difference, OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, AskPrivileges, FileText, Output, Survey
+from sparktop.operate.acts.checks import CheckExposed
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import relaunch_text
@@ -39,6 +41,7 @@ from sparktop.operate.serve.proxy_config import (
 )
 from sparktop.operate.serve.sites import sites_ask, statements
 from sparktop.operate.serve.unit import PRINT
+from sparktop.operate.step.plan import Difference, OnFailure, Plan, Step
 
 REMOVE = "remove"
 _ENABLED = "/etc/nginx/sites-enabled"

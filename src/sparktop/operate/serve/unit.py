@@ -20,8 +20,9 @@ from sparktop.engines import labels
 from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, FileText, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NewContainer
 from sparktop.operate.container.recreate import CannotRecreate, recreation
@@ -40,6 +41,7 @@ from sparktop.operate.relaunch.rank_change import asks as rank_asks
 from sparktop.operate.relaunch.systemd import reload_warnings
 from sparktop.operate.secrets.masking import secret_words, secrets_of
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
+from sparktop.operate.step.plan import Difference, Plan, Step
 from sparktop.recipe.export import UNIT_HEAD, environment_file, environment_text, unit_file
 
 PRINT = "print"

@@ -8,14 +8,16 @@ from dataclasses import replace
 
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import OnFailure, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, FileText, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import evidence_step, privilege_asks
 from sparktop.operate.plan.running_rank import requests_lost
 from sparktop.operate.plan.service import Service, home_asks, home_of, unit_folder
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.serve.unit import UnitFile, drop_in_path, gone, text_before
+from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.recipe.export import UNIT_HEAD, environment_file
 
 

@@ -18,13 +18,15 @@ from ipaddress import IPv4Network
 from sparktop.checks.fabric import Shape, halves
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, FileText, Survey
 from sparktop.model.telemetry import Interface
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import privilege_asks, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.setup.neighbours import neighbours_ask, wiring
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 FILE = "/etc/netplan/40-sparktop-cable.yaml"
 TRIED = "/run/netplan/40-sparktop-cable.yaml"

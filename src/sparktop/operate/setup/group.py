@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import login_user, privilege_asks, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
+from sparktop.operate.step.plan import Plan, Step
 
 LIMIT_S = 30.0
 GROUPS = {

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, LoginMethod
 from sparktop.model.operation import Command
-from sparktop.model.plan import CheckLogin, Difference, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, OperatorKeys, PublicKey, Survey
+from sparktop.operate.acts.checks import CheckLogin
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, removal_by_hand, ssh_folder
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 FILE = "authorized_keys"
 MAKE_KEY = "ssh-keygen -t ed25519"

@@ -13,12 +13,14 @@ from itertools import chain, combinations, permutations
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Output, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import link
 from sparktop.operate.plan.common_steps import login_user, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, home_ask, home_in, ssh_folder
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 AUTHORIZED, KNOWN, CONFIG = "authorized_keys", "known_hosts", "config"
 FILES = (AUTHORIZED, KNOWN, CONFIG)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Difference, Plan, Remote, Request, Risk, Step
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine.reboot import REBOOT
 from sparktop.operate.plan.common_steps import privilege_asks, step_id
 from sparktop.operate.refused import Refused
@@ -20,6 +21,7 @@ from sparktop.operate.secrets.sudo import (
     sudo_notes,
     sudoers_lines,
 )
+from sparktop.operate.step.plan import Difference, Plan, Step
 
 LIMIT_S = 30.0
 ROOT_COMMANDS: tuple[tuple[str, ...], ...] = (

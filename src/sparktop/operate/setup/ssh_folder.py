@@ -14,10 +14,10 @@ from dataclasses import replace
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.plan import Difference
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.operate.plan.common_steps import login_user
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Difference
 
 LIMIT_S = 30.0
 FOLDER = ".ssh"

@@ -17,7 +17,7 @@ from sparktop.ui.commands import COMMANDS, Command, key_name
 from sparktop.ui.widgets.line_widget import LineWidget
 
 if TYPE_CHECKING:
-    from sparktop.model.run import Run
+    from sparktop.operate.step.run import Run
 
 MAX_LINES = 2
 

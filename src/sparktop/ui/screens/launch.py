@@ -16,8 +16,8 @@ from sparktop.clock import Clock
 from sparktop.documents.recipe import one_line
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import GateState, Lever, OnDisk
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.text.lines import BLANK, Line

@@ -19,8 +19,8 @@ from sparktop.documents.prospect import (
 )
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.plan import Plan, Refusal
 from sparktop.model.prospect import Budget, GateState, Lever, OnDisk, Prospect
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped

@@ -14,9 +14,9 @@ from sparktop.engines.rank_order import ranks
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Request
 from sparktop.model.prospect import Lever
 from sparktop.model.recipe import Order, Recipe, SecretProblem
+from sparktop.model.request import Request
 from sparktop.recipe.launch_line import launch_line
 from sparktop.recipe.parameters import SHARE, get, main_name, resolve
 from sparktop.recipe.render.render import container_name

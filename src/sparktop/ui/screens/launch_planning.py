@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from sparktop.clock import Clock
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.text.units import GIB
 
 QUIET_S = 0.35

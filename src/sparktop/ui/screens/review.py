@@ -17,7 +17,8 @@ from textual.widgets import Button, Input, Label
 
 from sparktop.documents.plan import closing_lines, plan_lines, plan_text, refusal_lines, refusal_text
 from sparktop.documents.step_text import masked
-from sparktop.model.plan import Plan, Refusal, Risk
+from sparktop.model.request import Risk
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.dialogs.dialog import Dialog, button
 from sparktop.ui.widgets.line_widget import Sheet

@@ -11,8 +11,8 @@ from sparktop.clock import Clock
 from sparktop.documents.prospect import picture_lines
 from sparktop.documents.run import body_lines, current, head_lines, printed_lines, watched_engine
 from sparktop.documents.step_text import abort_means, masked, masked_lines
-from sparktop.model.plan import Remote, only_fetches
-from sparktop.model.run import Run, RunState
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.run import Run, RunState
 from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.dialogs.dialog import PAGES, ConfirmScreen, Dialog
 
@@ -25,7 +25,7 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
         title = masked(run.plan.title, run.plan.secrets)
         if step is None:
             texts.append(f"{title}: no further steps will start.")
-        elif only_fetches(step.step.act):
+        elif step.step.act.only_fetches:
             texts.append(
                 f"{title}: “{masked(step.step.title, run.plan.secrets)}” goes on by itself on "
                 f"{masked(step.step.node)}, and the next run follows it. "

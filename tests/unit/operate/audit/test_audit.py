@@ -21,10 +21,10 @@ from tests.pictures_support import node, picture
 from sparktop.clock import ManualClock
 from sparktop.headless.audit import audit as shown
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.run import RunState
-from sparktop.operate.audit.audit import Audit, AuditError, audit_path, entries, operator
+from sparktop.operate.audit_file import Audit, AuditError, audit_path, entries, operator
 from sparktop.operate.run.guard_orders import NOTES_AT_MOST, GuardAuditLog
 from sparktop.operate.runner.api import Outcome, OutcomeState
+from sparktop.operate.step.run import RunState
 
 
 def made(path: Path) -> Audit:
@@ -139,7 +139,7 @@ def test_an_entry_without_measure_is_kept_short(tmp_path: Path) -> None:
 def test_two_consoles_do_not_tear_one_anothers_lines(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     code = (
-        "import sys; from pathlib import Path; from sparktop.operate.audit.audit import Audit\n"
+        "import sys; from pathlib import Path; from sparktop.operate.audit_file import Audit\n"
         "a = Audit(Path(sys.argv[1]), who=sys.argv[2])\n"
         "for n in range(60): a.note('step', {'run': str(n), 'pad': sys.argv[2] * 9000})\n"
     )

@@ -22,10 +22,10 @@ from sparktop.engines.labels import LAUNCH
 from sparktop.model.engine import Container, Containers
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command, Signal
-from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Remote, Step
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit import plan_codec
-from sparktop.operate.audit.audit import Audit, entries, is_under_way
 from sparktop.operate.audit.interrupted_runs import (
     InterruptedRun,
     interrupted_runs,
@@ -33,10 +33,15 @@ from sparktop.operate.audit.interrupted_runs import (
     one_line,
     run_report,
 )
+from sparktop.operate.audit_file import Audit, entries, is_under_way
 from sparktop.operate.container import lifecycle
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
 from sparktop.operate.secrets.masking import Masker
-from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+from sparktop.operate.step.plan import Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
+from sparktop.operate.step.wait import WaitStatus, WaitVerdict
 
 WALL_S = ManualClock().wall()
 
@@ -112,7 +117,7 @@ async def test_a_container_whose_id_was_never_heard_is_known_by_its_label(tmp_pa
 async def test_a_console_that_was_closed_in_the_middle(tmp_path: Path) -> None:
     """A terminal that goes, or an operator who leaves: nothing more was done, and somebody else may come next."""
     stage = Stage(tmp_path)
-    stage.performers.judgements["memory"] = WaitStatus(verdict=WaitVerdict.WAITING, detail="it is awaited")
+    stage.acts.judgements["memory"] = WaitStatus(verdict=WaitVerdict.WAITING, detail="it is awaited")
     wait = step("memory", AwaitMemory(target_bytes=5), limit_s=1e9)
     execution = stage.execution(plan(*launch().steps[1:3], wait, action="launch"))
     waits = asyncio.Event()
@@ -504,7 +509,7 @@ def test_a_step_that_is_damaged_takes_all_of_them_with_it(key: str, value: objec
 def test_a_run_is_under_way_as_long_as_its_process_lives(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     program = (
-        "import sys, time; from pathlib import Path; from sparktop.operate.audit.audit import Audit\n"
+        "import sys, time; from pathlib import Path; from sparktop.operate.audit_file import Audit\n"
         "Audit(Path(sys.argv[1]), who='me').hold('run-1'); print('held', flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)

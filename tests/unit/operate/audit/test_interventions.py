@@ -11,12 +11,13 @@ from tests.operate_support import Stage, plan
 
 from sparktop.model.fleet import Intervention
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Remote, Step
-from sparktop.model.run import RunState, StepState
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.interventions import CUT_OFF_S, Interventions
 from sparktop.operate.container import lifecycle
 from sparktop.operate.run.record import Record, new_run
-from sparktop.operate.run.step_result import StepResult
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepResult, StepState
 
 DONE, FAILED, SKIPPED = (StepResult(state=state) for state in (StepState.DONE, StepState.FAILED, StepState.SKIPPED))
 

@@ -14,15 +14,17 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Containers
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import GuardOrder, OnFailure, Plan, Remote, Step
-from sparktop.model.run import RunState, StepState
 from sparktop.model.survey import Answer, DockerGet, Owed, Survey
-from sparktop.operate.audit.audit import entries
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.obligations import Obligations, obligations, owed_guards, owed_notes
+from sparktop.operate.audit_file import entries
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import ask, inspected
 from sparktop.operate.run.record import Record, new_run
-from sparktop.operate.run.step_result import StepResult
+from sparktop.operate.step.plan import OnFailure, Plan, Step
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.step_result import StepResult, StepState
 
 WALL_S = ManualClock().wall()
 

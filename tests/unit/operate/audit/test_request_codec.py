@@ -12,8 +12,8 @@ from tests.table import over
 
 from sparktop.errors import UsageError
 from sparktop.model.change import Change
-from sparktop.model.plan import Request
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request
 from sparktop.operate.audit.request_codec import encoded_request, whole_request
 from sparktop.operate.secrets.masking import Masker
 from sparktop.recipe.read.shelf import recipe

@@ -15,8 +15,8 @@ from tests.unit.diagnose.rules.pair_support import fabric as network
 
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import Baseline, FleetState
-from sparktop.model.plan import Plan, Refusal, Request
 from sparktop.model.recipe import Order, Recipe
+from sparktop.model.request import Request
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
@@ -31,6 +31,7 @@ from sparktop.model.survey import (
     Survey,
 )
 from sparktop.operate.launch import launch
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 
 GIB = made.GIB

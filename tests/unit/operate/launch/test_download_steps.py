@@ -11,7 +11,6 @@ from tests.unit.recipe.test_models import COMMIT, OTHER, QWEN, answer, row
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Command, ImagePull, Transfer
-from sparktop.model.plan import Remote, Step
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.model.survey import (
     Answer,
@@ -24,9 +23,11 @@ from sparktop.model.survey import (
     Privileges,
     Survey,
 )
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import downloads
 from sparktop.operate.launch.inputs.download_steps import Fetch, asks, fetch
 from sparktop.operate.secrets.masking import Masker, operation_entry
+from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 
 IMAGE = "vllm/vllm-openai:v0.22.1"

@@ -10,9 +10,11 @@ from tests.operate_support import Stage, plan, step
 from tests.runner_support import until
 
 from sparktop.model.operation import Command, ImagePull, Transfer
-from sparktop.model.plan import Remote, Step, only_fetches
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState, Progress
+from sparktop.operate.step.plan import Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 
 PULL = ImagePull(image="nvcr.io/nvidia/vllm:26.05", limit_s=4 * 3600.0)
 FETCH = Transfer(command=Command(argv=("hf", "download", "x"), limit_s=8 * 3600.0), grows="~/x", key="model x")
@@ -34,10 +36,10 @@ def details(runs: list[Run], step_id: str = "fetch") -> list[str]:
 
 
 def test_what_only_fetches() -> None:
-    assert only_fetches(Remote(operations=(PULL, FETCH)))
-    assert not only_fetches(Remote(operations=(PULL, Command(argv=("x",)))))
-    assert not only_fetches(Remote(operations=()))
-    assert not only_fetches(step("wait").act)
+    assert Remote(operations=(PULL, FETCH)).only_fetches
+    assert not Remote(operations=(PULL, Command(argv=("x",)))).only_fetches
+    assert not Remote(operations=()).only_fetches
+    assert not step("wait").act.only_fetches
 
 
 async def test_its_progress_is_told(tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from tests.unit.operate.launch.launch_support import COMMIT, CONFIG, GIB, Sparks
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.model.engine import EngineKind
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import Plan, Request
 from sparktop.model.recipe import Dialect, Executor, Order, Recipe, Requirement
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask, AskPrivileges, HubModel, ModelsOnDisk, Output
 from sparktop.model.telemetry import Unit
+from sparktop.operate.step.plan import Plan
 from sparktop.text.lines import plain
 
 QWEN, TINY, GPT_OSS = "qwen3.6-35b-a3b-fp8", "qwen3-0.6b", "gpt-oss-120b"

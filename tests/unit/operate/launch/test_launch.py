@@ -18,25 +18,18 @@ from sparktop.headless.plan_data import plan_data, refusal_data
 from sparktop.model.engine import EngineState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect, ImagePull, Transfer
-from sparktop.model.plan import (
-    AwaitMemory,
-    AwaitReady,
-    GuardOrder,
-    Measure,
-    OnFailure,
-    Plan,
-    Refusal,
-    Remote,
-    Request,
-    Risk,
-    SmokeTest,
-    Step,
-)
 from sparktop.model.prospect import Fit, Gate, GateState
 from sparktop.model.recipe import Order
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Survey
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import Measure, SmokeTest
 from sparktop.operate.launch import launch
 from sparktop.operate.secrets.masking import Masker, operation_entry
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
 from sparktop.recipe.read import shelf
 from sparktop.text.lines import plain
 

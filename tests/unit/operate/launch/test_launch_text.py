@@ -15,10 +15,10 @@ from sparktop.documents.run import end_text, head_lines, printed_lines
 from sparktop.headless.plan_data import plan_data, run_data
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import Contact
-from sparktop.model.plan import Plan
 from sparktop.model.prospect import Gate, GateState
-from sparktop.model.run import Run, RunState
 from sparktop.operate.launch.launch_text import first_request, outcome
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.run import Run, RunState
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.text.lines import plain
 

@@ -10,10 +10,11 @@ from tests.unit.operate.launch.launch_support import GIB, Sparks, recipe
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
 from sparktop.model.survey import HubModel, ModelsOnDisk
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Plan, Refusal
 
 MISTRAL = "mistral-small-4-119b-nvfp4"
 MODEL, DRAFT = "mistralai/Mistral-Small-4-119B-2603-NVFP4", "mistralai/Mistral-Small-4-119B-2603-eagle"

@@ -8,7 +8,7 @@ from typing import Any
 from tests.planner_support import asks_of, plan_of
 
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Remote, Request, Step
+from sparktop.model.request import Request
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
@@ -22,6 +22,8 @@ from sparktop.model.survey import (
     Survey,
 )
 from sparktop.operate.actions import Planner
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import Plan, Refusal, Step
 
 SPARK = Privileges(user="spark", sudo="password", docker="open")
 FREE = Privileges(user="spark", sudo="free", docker="open")

@@ -23,9 +23,11 @@ from sparktop.model.engine import EngineState
 from sparktop.model.finding import Finding, Severity
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import AwaitResolved, OnFailure, Plan, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Privileges
+from sparktop.operate.acts.arrivals import AwaitResolved
 from sparktop.operate.machine import caches
+from sparktop.operate.step.plan import OnFailure, Plan
 
 
 def ask(*nodes: str, finding: Finding | None = None) -> Request:

@@ -25,10 +25,11 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import Plan, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import DesktopReading
 from sparktop.operate.machine import desktop
+from sparktop.operate.step.plan import Plan
 
 GDM = "Id=gdm.service\nLoadState=loaded\nActiveState=active\n"
 STARTED_S = BOOT_S - 7200

@@ -15,11 +15,15 @@ from tests.unit.operate.machine.machine_support import FREE, ids, operations, pl
 from sparktop.diagnose.rules.memory.held import orphan
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import AwaitGone, AwaitMemory, CollectEvidence, Plan, Refusal, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import GpuProcess
+from sparktop.operate.acts.arrivals import AwaitGone
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.machine import end_process
 from sparktop.operate.plan.process import parse_stat
+from sparktop.operate.step.plan import Plan, Refusal
 
 STARTED_S = BOOT_S - 7200
 

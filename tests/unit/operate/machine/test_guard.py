@@ -15,13 +15,13 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import GuardOrder, Plan, Refusal, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, AskPrivileges, Privileges, Survey
+from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.machine import guard
-from sparktop.operate.run import guard_orders
 from sparktop.operate.run.guard_orders import StandingOrders
-from sparktop.operate.waits import arrivals
-from sparktop.operate.waits.wait_state import Since, WaitVerdict
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.wait import Since, WaitVerdict
 from sparktop.probe.remote.guard.decision import parse_order
 
 BOX = container()
@@ -152,13 +152,13 @@ def test_off_disarms_where_there_is_one() -> None:
 
 def test_the_probe_understands_the_words_and_each_order_is_another() -> None:
     order = order_of(planned(request(stay_minutes="5"), picture(node())))
-    first, second = guard_orders.order_words(order), guard_orders.order_words(order)
+    first, second = order.words(), order.words()
     told = parse_order(json.loads(json.dumps(first))["guard"])
     assert (told["id"], told["name"], told["floor"], told["within"], told["stay"]) == (
         BOX.container_id, "vllm-qwen36", 4 * GIB, 2.0, 300.0,
     )  # fmt: skip
     assert first != second
-    assert parse_order(dict(guard_orders.order_words(GuardOrder(container_id="")))["guard"])["id"] == ""  # type: ignore[arg-type]
+    assert parse_order(dict(GuardOrder(container_id="").words())["guard"])["id"] == ""  # type: ignore[arg-type]
 
 
 # --- whether it was taken
@@ -188,7 +188,7 @@ def test_an_order_is_judged_by_what_the_probe_said_since(
     order: GuardOrder, before: GuardState | None, now: GuardState | None, verdict: WaitVerdict
 ) -> None:
     since = Since(began_monotonic_s=0.0, began_wall_s=0.0, before=node(guard=before))
-    assert arrivals.judge_guard(order, picture(node(guard=now)), "spark1", since).verdict is verdict
+    assert order.judge(picture(node(guard=now)), "spark1", since).verdict is verdict
 
 
 # --- kept armed
@@ -213,7 +213,7 @@ def kept() -> tuple[StandingOrders, Wire, ManualClock]:
 def test_a_new_probe_is_told_again() -> None:
     guarding, wire, clock = kept()
     guarding.saw(picture(node()))
-    assert guarding.tell("spark1", guard_orders.order_words(ORDER))
+    assert guarding.tell("spark1", ORDER.words())
     guarding.saw(picture(node(guard=ARMED)))
     clock.advance(60.0)
     guarding.saw(picture(node(guard=ARMED)))
@@ -237,7 +237,7 @@ def test_a_new_probe_is_told_again() -> None:
 @over("state", [FIRED, replace(FIRED, phase=GuardPhase.FAILED), replace(ARMED, phase=GuardPhase.DISARMED)])
 def test_one_that_has_acted_or_is_off_is_not_armed_again(state: GuardState) -> None:
     guarding, wire, clock = kept()
-    guarding.tell("spark1", guard_orders.order_words(ORDER))
+    guarding.tell("spark1", ORDER.words())
     guarding.saw(picture(node(guard=state)))
     for _ in range(5):
         clock.advance(10.0)
@@ -249,7 +249,7 @@ def test_one_that_has_acted_or_is_off_is_not_armed_again(state: GuardState) -> N
 def test_what_was_said_before_the_order_is_no_answer_to_it() -> None:
     guarding, wire, clock = kept()
     guarding.saw(picture(node(guard=FIRED)))
-    guarding.tell("spark1", guard_orders.order_words(ORDER))
+    guarding.tell("spark1", ORDER.words())
     guarding.saw(picture(node(guard=FIRED)))
     assert guarding.wanted == ("spark1",)
     clock.advance(5.0)
@@ -259,8 +259,8 @@ def test_what_was_said_before_the_order_is_no_answer_to_it() -> None:
 
 def test_off_is_told_once_and_other_words_pass() -> None:
     guarding, wire, clock = kept()
-    guarding.tell("spark1", guard_orders.order_words(ORDER))
-    guarding.tell("spark1", guard_orders.order_words(GuardOrder(container_id="")))
+    guarding.tell("spark1", ORDER.words())
+    guarding.tell("spark1", GuardOrder(container_id="").words())
     guarding.tell("spark1", {"interval": 0.25})
     clock.advance(60.0)
     guarding.saw(picture(node(guard=None)))

@@ -11,9 +11,10 @@ from tests.plan_golden import compare_plan
 from tests.unit.operate.machine.machine_support import FREE, ids, operations, planned, refused, warned
 
 from sparktop.model.fleet import NodeView
-from sparktop.model.plan import Plan, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Privileges
 from sparktop.operate.machine import linger
+from sparktop.operate.step.plan import Plan
 
 
 def node(name: str = "spark1", **facts: Any) -> NodeView:

@@ -14,13 +14,14 @@ from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operati
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Baseline, LinkState, NodeView
 from sparktop.model.operation import Privilege
-from sparktop.model.plan import AwaitBack, Plan, Remote, Request, Risk
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import GpuReading
+from sparktop.operate.acts.arrivals import AwaitBack, compared
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.machine import reboot
-from sparktop.operate.waits import arrivals
-from sparktop.operate.waits.arrivals import judge_back
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
+from sparktop.operate.step.plan import Plan
+from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict
 
 WHO = "spark    pts/0        2026-11-21 03:10 00:12        4711 (192.168.0.9)\n"
 INHIBITED = "PackageKit 0 root 1201 packagekitd shutdown Updating packages block\nx 0 root 1 y sleep Because delay\n"
@@ -167,7 +168,7 @@ def test_watching_alone_does_nothing_to_it() -> None:
 
 def test_after_the_boot() -> None:
     before = replace(idle_node("spark1"), baseline=Baseline(after_boot_available_bytes=gib(117.0)))
-    assert arrivals.compared(before, idle_node("spark1")) == (
+    assert compared(before, idle_node("spark1")) == (
         "driver 580.142 as before",
         "kernel 6.17.0-1026-nvidia as before",
         "DGX OS 7.6.0 as before",
@@ -178,7 +179,7 @@ def test_after_the_boot() -> None:
         facts=facts("spark1", driver_version=None, kernel="7.0.0-1-nvidia"),
         gpu=GpuReading(boot_s=10.0, gpus=(gpu(), gpu())),
     )
-    said = arrivals.compared(before, changed)
+    said = compared(before, changed)
     assert said[:3] == (
         "driver 580.142 before, none now",
         "kernel 7.0.0-1-nvidia, was 6.17.0-1026-nvidia",
@@ -188,7 +189,7 @@ def test_after_the_boot() -> None:
 
 def judged(before: NodeView, after: NodeView) -> WaitStatus:
     since = Since(began_monotonic_s=NOW_S - 112.0, began_wall_s=0.0, before=before)
-    return judge_back(AwaitBack(boot_id="boot-of-spark1"), picture(after), "spark1", since)
+    return AwaitBack(boot_id="boot-of-spark1").judge(picture(after), "spark1", since)
 
 
 def after_boot(boot_s: float = 70.0, **more: Any) -> NodeView:

@@ -16,11 +16,12 @@ from tests.unit.operate.machine.machine_support import ids, refused
 from tests.unit.operate.measure.test_link import TOOLS, idle
 
 from sparktop.model.fleet import NodeView
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, DockerGet, Output, Survey
 from sparktop.operate.measure import collective
 from sparktop.operate.measure.all_reduce import PROGRAM, parse_collective
 from sparktop.operate.refused import Refused
+from sparktop.operate.step.plan import Plan, Refusal
 
 LOGS = Path(__file__).parents[3] / "cases" / "all_reduce"
 TAG = "vllm/vllm-openai:v0.22.1"

@@ -14,10 +14,12 @@ from tests.unit.operate.machine.machine_support import ids, planned, refused
 
 from sparktop.model.engine import EngineMetrics, EngineState
 from sparktop.model.fleet import NodeView
-from sparktop.model.plan import MeasureLink, Plan, Request
+from sparktop.model.request import Request
 from sparktop.model.telemetry import GpuProcess, GpuReading
 from sparktop.operate.measure import link
 from sparktop.operate.measure.busy import busy_reason
+from sparktop.operate.measure.link_load import MeasureLink
+from sparktop.operate.step.plan import Plan
 
 REQUEST = Request(action="measure-link", nodes=("spark1", "spark2"))
 TOOLS = "/usr/bin/ib_write_bw\n/usr/bin/ib_write_lat\n"

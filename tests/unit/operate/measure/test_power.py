@@ -20,11 +20,19 @@ from tests.table import over
 from tests.unit.operate.machine.machine_support import ids, planned, refused
 from tests.unit.operate.measure.test_link import idle
 
-from sparktop.model.plan import MeasurePower, Request
+from sparktop.model.request import Request
 from sparktop.model.telemetry import GpuReading
 from sparktop.operate.measure import power
 from sparktop.operate.measure.gpu_load import PROGRAM, library_in, parse_load
-from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED, measure_power, power_result
+from sparktop.operate.measure.power_run import (
+    BUSY,
+    CLOCK,
+    HEAT,
+    POWER,
+    THROTTLED,
+    MeasurePower,
+    power_result,
+)
 
 LIBRARY = "/usr/local/cuda/lib64/libcublas.so.13"
 FOUND = {"find -L /usr/local/cuda/lib64": f"{LIBRARY}\n"}
@@ -152,7 +160,7 @@ async def test_the_program_loads_and_the_samples_are_read_meanwhile(
         made = gpu(util=0.0, processes=()) if looks == 1 else gpu(util=96.0, sm_mhz=2398, power_w=83.5)
         return replace(picture(idle(NODE)), nodes=(idle(NODE, gpu=GpuReading(boot_s=float(looks), gpus=(made,))),))
 
-    result = await measure_power(line, seen, act_of(libraries), progress=lambda detail, ratio: None)
+    result = await act_of(libraries).load(line, seen, lambda detail, ratio: None)
     assert result.ok, result.detail
     assert (result.figures[CLOCK], result.figures[POWER]) == (2398, 83.5)
 
@@ -164,9 +172,7 @@ async def test_an_abort_ends_the_program(stage: Bench, libraries: Path, monkeypa
         f'LD_LIBRARY_PATH={libraries} exec /usr/bin/python3 "$@"\n'
     )
     line = await stage.line()
-    work = measure_power(
-        line, lambda: picture(idle(NODE)), act_of(libraries, 60, 90), progress=lambda detail, ratio: None
-    )
+    work = act_of(libraries, 60, 90).load(line, lambda: picture(idle(NODE)), lambda detail, ratio: None)
     loading = asyncio.create_task(work)
     await until(lambda: (libraries / "pid").exists() and (libraries / "pid").read_text().strip())
     pid = int((libraries / "pid").read_text())

@@ -16,7 +16,7 @@ from tests.table import over
 from sparktop.errors import LinkLost
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import FleetState
-from sparktop.model.proof import LONG_TOKENS, Proof, Prove, Verdict
+from sparktop.model.proof import LONG_TOKENS, Proof, Verdict
 from sparktop.operate.measure import proofs as module
 from sparktop.operate.measure.proof_verdicts import (
     FAILURES,
@@ -27,8 +27,8 @@ from sparktop.operate.measure.proof_verdicts import (
     judged_tool_call,
     judged_two,
 )
-from sparktop.operate.measure.proofs import TOKENS_PER_LINE, long_prompt, prove
-from sparktop.operate.run.run_context import RequestResult
+from sparktop.operate.measure.proofs import TOKENS_PER_LINE, Prove, long_prompt, prove
+from sparktop.operate.step.step_result import RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 from sparktop.transport.local import LocalTransport
 
@@ -80,8 +80,8 @@ async def proven(proof: Proof, stage: EngineStage, *, available_gib: float = 27.
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr("sparktop.operate.run.first_request.LOOK_S", 0.01)
-    monkeypatch.setattr("sparktop.operate.run.first_request.LOST_WITHIN_S", 0.01)
+    monkeypatch.setattr("sparktop.operate.acts.request.LOOK_S", 0.01)
+    monkeypatch.setattr("sparktop.operate.acts.request.LOST_WITHIN_S", 0.01)
     monkeypatch.setattr("sparktop.transport.endpoint.MIN_INTERVAL_S", {"/metrics": 0.0, "/health": 0.0})
 
 

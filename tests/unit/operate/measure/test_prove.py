@@ -14,12 +14,14 @@ from sparktop.documents.plan import plan_lines
 from sparktop.documents.step_text import step_lines
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Plan, Refusal, Request, Risk
-from sparktop.model.proof import Proof, Prove
+from sparktop.model.proof import Proof
+from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, DockerGet, Survey
 from sparktop.operate.measure import prove
+from sparktop.operate.measure.proofs import Prove
 from sparktop.operate.measure.prove import is_open
-from sparktop.operate.run.gate import changes, plan_refusal
+from sparktop.operate.run.gate import plan_refusal
+from sparktop.operate.step.plan import Plan, Refusal
 
 NAME = "vllm-qwen36"
 KEY = "sk-canary-4f2a9c77"
@@ -52,7 +54,7 @@ def test_a_step_for_each_proof_within_a_minute() -> None:
     assert [act.proof for act in acts if isinstance(act, Prove)] == list(Proof)
     assert sum(act.limit_s for act in acts if isinstance(act, Prove)) <= 60
     assert (plan.risk, plan.way_back) == (Risk.SAFE, ())
-    assert all(changes(step) for step in plan.steps), "no other run may be at the node meanwhile"
+    assert all(step.act.changes for step in plan.steps), "no other run may be at the node meanwhile"
     own = [act.own_requests for act in acts if isinstance(act, Prove)]
     assert own == [0, 1, 1, 1, 1, 1, 2], "how many requests the proof before it had"
 

@@ -16,9 +16,10 @@ from tests.unit.operate.serve import test_unit
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import GuardOrder, Plan, Refusal, Step
+from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.container.lifecycle import NEW
 from sparktop.operate.restart import restart
+from sparktop.operate.step.plan import Plan, Refusal, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60"})
 OLD = made.container().container_id

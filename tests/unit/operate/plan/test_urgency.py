@@ -6,7 +6,7 @@ import pytest
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.plan import Request
+from sparktop.model.request import Request
 from sparktop.operate.container.lifecycle import GRACE_S
 from sparktop.operate.plan.stop_steps import URGENT_GRACE_S, grace_of, is_urgent
 

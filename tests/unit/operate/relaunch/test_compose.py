@@ -19,9 +19,10 @@ from sparktop.cmdline import variables
 from sparktop.model.change import INFINIBAND, Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.plan import OnFailure, Plan, Refusal, Remote
 from sparktop.model.survey import Answer, Ask, DockerGet, FileText, Output, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import compose_override
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60"}, environment={"NCCL_DEBUG": "INFO"})
 FOLDER = "/srv/my llm"

@@ -14,7 +14,7 @@ from tests.table import over
 
 from sparktop.cmdline.docker_run import parse_run_line
 from sparktop.model.change import Change
-from sparktop.model.plan import Plan, Refusal
+from sparktop.operate.step.plan import Plan, Refusal
 
 SECRET = "canary-5f0b7c11d2"
 CHANGE = Change(

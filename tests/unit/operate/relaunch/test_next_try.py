@@ -15,10 +15,13 @@ from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.plan import Plan, Remote, Request, Risk, Step
-from sparktop.model.run import Cause, Run, RunState, StepRun, StepState
+from sparktop.model.request import Request, Risk
 from sparktop.operate.actions import ACTIONS
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch.next_try import next_try
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import Cause, StepState
 
 STEP = Step(id="ready", title="Wait until vllm answers", node="spark1", act=Remote(operations=()))
 SMALLER = Change(by_engine={"vllm": Change(flags={"--gpu-memory-utilization": "-0.05"})})

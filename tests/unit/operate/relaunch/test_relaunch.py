@@ -19,8 +19,11 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.plan import AwaitMemory, GuardOrder, OnFailure, Plan, Refusal, Remote, Step
 from sparktop.model.survey import Answer, Ask, ModelsOnDisk
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
 
 LESS = Change(flags={"--gpu-memory-utilization": "0.60", "--enforce-eager": ""}, environment={"NCCL_DEBUG": "INFO"})
 

@@ -29,13 +29,14 @@ from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.survey import Answer, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs.docker import list_ask
 from sparktop.operate.launch.name_holder import running_already
 from sparktop.operate.machine import guard
 from sparktop.operate.relaunch.sparktop_launch import relabelled
 from sparktop.operate.restart import loop, restart, stop
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body as docker_body
 from sparktop.recipe.render.render import render

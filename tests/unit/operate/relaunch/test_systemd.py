@@ -25,10 +25,11 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.model.change import INFINIBAND, Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Step
 from sparktop.model.survey import Answer, Ask, FileText, Output, Privileges
 from sparktop.model.telemetry import Process, Unit
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import systemd_drop_in
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
 
 DENIED = Privileges(docker="open", sudo="denied", user="spark")
 LESS = Change(flags={"--gpu-memory-utilization": "0.60"}, environment={"NCCL_DEBUG": "INFO"})

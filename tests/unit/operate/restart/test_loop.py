@@ -13,10 +13,11 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, DockerCall, Expect
-from sparktop.model.plan import Plan, Refusal, Remote
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Process, ProcessTable, Unit
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.restart import loop
+from sparktop.operate.step.plan import Plan, Refusal
 
 NAME = "vllm-qwen36"
 FAILURE = "ValueError: No available memory for the cache blocks"

@@ -13,10 +13,15 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
-from sparktop.model.plan import AwaitMemory, AwaitReady, GuardOrder, OnFailure, Plan, Refusal, Remote, SmokeTest
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Process, Unit
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import SmokeTest
 from sparktop.operate.restart import restart
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal
 
 ONE = made.picture(spark())
 NAME = "vllm-qwen36"

@@ -10,10 +10,12 @@ from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.operation import DockerCall, Privilege, Signal
-from sparktop.model.plan import AwaitMemory, OnFailure, Plan, Refusal, Remote
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import GapReason
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.restart import stop
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal
 
 ONE = made.picture(spark())
 TICKS = int((made.BOOT_S - 7200) * 100)

@@ -17,12 +17,18 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
-from sparktop.model.plan import AwaitMemory, AwaitReady, AwaitResolved, CollectEvidence, GuardOrder, Remote, SmokeTest
-from sparktop.model.run import Run, RunState, StepState
+from sparktop.operate.acts.arrivals import AwaitResolved
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.request import SmokeTest
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.refused import Refused
-from sparktop.operate.run.run_context import RequestResult
 from sparktop.operate.runner.api import LockHolder, OperationResult, Outcome, OutcomeState
-from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import RequestResult, StepState
+from sparktop.operate.step.wait import WaitStatus, WaitVerdict
 
 MEMORY = AwaitMemory(target_bytes=1 << 30)
 READY = AwaitReady(name="vllm")
@@ -51,7 +57,7 @@ def states(run: Run) -> list[str]:
 
 async def test_all_is_done_in_order_and_audited_before_it_began(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [GOOD]
+    stage.acts.smokes = [GOOD]
     seen: list[list[str]] = []
     stage.node.at = lambda step_id: seen.append([entry["kind"] for entry in stage.audited])
     run = await stage.carry_out(restart())
@@ -75,7 +81,7 @@ async def test_a_link_cut_at_any_step_is_survived_and_nothing_is_done_twice(
     tmp_path: Path, where: str, cut: str
 ) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [GOOD]
+    stage.acts.smokes = [GOOD]
     stage.node.cuts[where] = cut
     stage.node.back_after = 3
     run = await stage.carry_out(restart())
@@ -91,7 +97,7 @@ async def test_a_link_cut_at_any_step_is_survived_and_nothing_is_done_twice(
 @pytest.mark.parametrize("where", STEPS)
 async def test_a_node_that_has_rebooted_is_to_be_looked_at(tmp_path: Path, where: str) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [GOOD]
+    stage.acts.smokes = [GOOD]
     stage.node.cuts[where] = "begun"
     stage.node.has_rebooted = True
     made = restart()
@@ -103,7 +109,7 @@ async def test_a_node_that_has_rebooted_is_to_be_looked_at(tmp_path: Path, where
 
 
 def _stop() -> Any:
-    from sparktop.model.plan import OnFailure
+    from sparktop.operate.step.plan import OnFailure
 
     return OnFailure.STOP
 
@@ -111,7 +117,7 @@ def _stop() -> Any:
 @pytest.mark.parametrize("where", STEPS)
 async def test_a_node_that_never_comes_back_is_not_known(tmp_path: Path, where: str) -> None:
     stage = Stage(tmp_path, link_patience_s=0.05)
-    stage.performers.smokes = [GOOD]
+    stage.acts.smokes = [GOOD]
     stage.node.cuts[where] = "begun"
     stage.node.is_back = False
     run = await stage.carry_out(restart())
@@ -140,7 +146,7 @@ async def test_a_link_that_goes_with_the_step_is_no_failure(tmp_path: Path) -> N
     ("roll back", RunState.ROLLED_BACK, ["policy", "stop", "old", "back-policy"]),
 ])  # fmt: skip
 async def test_each_kind_of_failure(tmp_path: Path, kind: str, state: RunState, begun: list[str]) -> None:
-    from sparktop.model.plan import OnFailure
+    from sparktop.operate.step.plan import OnFailure
 
     stage = Stage(tmp_path)
     stage.node.fails["stop"] = FAILED
@@ -318,7 +324,7 @@ async def test_a_refused_plan_is_not_begun(tmp_path: Path) -> None:
 
 async def test_memory_that_does_not_come_starts_nothing(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["memory"] = WaitStatus(verdict=WaitVerdict.FAILED, detail="held by nobody; reboot")
+    stage.acts.judgements["memory"] = WaitStatus(verdict=WaitVerdict.FAILED, detail="held by nobody; reboot")
     run = await stage.carry_out(restart())
     assert run.state is RunState.FAILED
     assert stage.node.begun == ["policy", "stop"]
@@ -328,7 +334,7 @@ async def test_memory_that_does_not_come_starts_nothing(tmp_path: Path) -> None:
 
 async def test_a_wait_has_its_limit(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["ready"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
     began_s = stage.clock.monotonic()
     run = await stage.carry_out(plan(step("start"), step("ready", READY, limit_s=600)))
     assert run.state is RunState.FAILED
@@ -338,7 +344,7 @@ async def test_a_wait_has_its_limit(tmp_path: Path) -> None:
 
 async def test_a_node_that_is_silent_in_a_wait_is_waited_for_and_the_limit_stands(tmp_path: Path) -> None:
     stage = Stage(tmp_path, link_patience_s=900)
-    stage.performers.judgements["ready"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
     began_s = stage.clock.monotonic()
 
     def seen() -> None:
@@ -347,7 +353,7 @@ async def test_a_node_that_is_silent_in_a_wait_is_waited_for_and_the_limit_stand
             stage.silence()
         elif passed_s >= 300:
             stage.views.clear()
-            stage.performers.judgements["ready"] = WaitStatus(verdict=WaitVerdict.MET, detail="there")
+            stage.acts.judgements["ready"] = WaitStatus(verdict=WaitVerdict.MET, detail="there")
 
     stage.at_pause = seen
     run = await stage.carry_out(plan(step("ready", READY, limit_s=60)))
@@ -366,7 +372,7 @@ async def test_a_node_that_stays_silent_in_a_wait_fails_it(tmp_path: Path) -> No
 
 async def test_a_first_request_that_fails_rolls_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [RequestResult(ok=False, detail="memory fell to 1.2 GiB")]
+    stage.acts.smokes = [RequestResult(ok=False, detail="memory fell to 1.2 GiB")]
     run = await stage.carry_out(restart())
     assert run.state is RunState.ROLLED_BACK
     assert stage.node.begun == ["policy", "stop", "start", "old", "back-policy"]
@@ -376,21 +382,21 @@ async def test_a_first_request_that_fails_rolls_back(tmp_path: Path) -> None:
 
 async def test_a_line_that_breaks_in_the_first_request_is_asked_again_where_the_engine_lives(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [LinkLost("broken"), GOOD]
+    stage.acts.smokes = [LinkLost("broken"), GOOD]
     run = await stage.carry_out(plan(step("smoke", SMOKE, limit_s=30)))
     assert run.state is RunState.DONE
-    stage.performers.smokes = [LinkLost("broken"), GOOD]
+    stage.acts.smokes = [LinkLost("broken"), GOOD]
     stage.views["spark1"] = {"engines": ()}
     run = await stage.carry_out(plan(step("smoke", SMOKE, limit_s=30)))
     assert run.state is RunState.FAILED
     assert "whether the engine serves is not known" in run.message
-    assert stage.performers.smokes == [GOOD]  # not asked again
+    assert stage.acts.smokes == [GOOD]  # not asked again
 
 
 async def test_evidence_says_where_it_is_and_what_is_missing(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     archive = tmp_path / "evidence" / "x.tar.gz"
-    stage.performers.collected = SimpleNamespace(path=archive, problems=("stacks: no permission",))
+    stage.acts.collected = SimpleNamespace(path=archive, problems=("stacks: no permission",))
     act = CollectEvidence(nodes=("spark1",))
     run = await stage.carry_out(plan(step("evidence", act), action="collect-evidence"))
     assert (run.state, run.evidence_path) == (RunState.DONE, str(archive))
@@ -398,7 +404,7 @@ async def test_evidence_says_where_it_is_and_what_is_missing(tmp_path: Path) -> 
     assert run.steps[0].brief is not None
     assert "stacks" not in run.steps[0].brief
     assert stage.node.locks == 0  # it only looks
-    stage.performers.collected = OSError(28, "No space left on device")
+    stage.acts.collected = OSError(28, "No space left on device")
     run = await stage.carry_out(plan(step("evidence", act, on_failure=GO_ON), step("stop")))
     assert run.state is RunState.DONE
     assert "No space left on device" in run.message
@@ -408,7 +414,7 @@ async def test_evidence_waits_for_a_runner_that_is_on_its_way(tmp_path: Path) ->
     stage = Stage(tmp_path)
     stage.lines.drop(stage.lines.line("spark1"))  # type: ignore[arg-type]
     stage.node.back_after = 2
-    stage.performers.collected = SimpleNamespace(path=tmp_path / "a.tar.gz", problems=())
+    stage.acts.collected = SimpleNamespace(path=tmp_path / "a.tar.gz", problems=())
     run = await stage.carry_out(plan(step("evidence", CollectEvidence(nodes=("spark1",))), action="collect-evidence"))
     assert run.state is RunState.DONE
     assert stage.lines.line("spark1") is not None
@@ -429,7 +435,7 @@ async def test_the_guard_is_told_and_has_to_confirm(tmp_path: Path) -> None:
     order = GuardOrder(container_id=ID, container_name="vllm", floor_bytes=4 << 30)
     run = await stage.carry_out(plan(step("arm", order)))
     assert (run.state, stage.told) == (RunState.DONE, [("spark1", {"guard": ID})])
-    stage.performers.judgements["guard"] = WAITING
+    stage.acts.judgements["guard"] = WAITING
     run = await stage.carry_out(plan(step("arm", order, limit_s=15)))
     assert run.state is RunState.FAILED
     assert stage.told[-1] == ("spark1", {"guard": ""})  # what was told as failed doesn't come true later
@@ -447,7 +453,7 @@ async def test_the_facts_of_a_node_are_read_again_when_a_run_has_changed_it(tmp_
 
 async def test_an_order_that_is_given_up_is_taken_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.judgements["guard"] = WAITING
+    stage.acts.judgements["guard"] = WAITING
     execution = stage.execution(plan(step("arm", GuardOrder(container_id=ID, container_name="vllm"), limit_s=600)))
     stage.at_state = lambda run: execution.abort() if run.steps[0].detail == "not yet" else None
     execution.start()
@@ -459,7 +465,7 @@ async def test_a_guard_that_has_acted_meanwhile_is_not_told_to_forget_it(tmp_pat
     stage = Stage(tmp_path)
     fired = GuardState(phase=GuardPhase.FIRED, container_id=ID, container_name="vllm", available_bytes=1 << 30)
     stage.views["spark1"] = {"guard": fired}
-    stage.performers.judgements["guard"] = WaitStatus(verdict=WaitVerdict.FAILED, detail="it has ended vllm already")
+    stage.acts.judgements["guard"] = WaitStatus(verdict=WaitVerdict.FAILED, detail="it has ended vllm already")
     run = await stage.carry_out(plan(step("arm", GuardOrder(container_id=ID, container_name="vllm"))))
     assert (run.state, stage.told) == (RunState.FAILED, [("spark1", {"guard": ID})])
 
@@ -543,8 +549,8 @@ async def test_abort_at_any_step(tmp_path: Path, where: str) -> None:
     made = restart()
     for name in ("memory", "ready"):
         if name == where:
-            stage.performers.judgements[name] = WAITING
-    stage.performers.smokes = [asyncio.Event() if where == "smoke" else GOOD]
+            stage.acts.judgements[name] = WAITING
+    stage.acts.smokes = [asyncio.Event() if where == "smoke" else GOOD]
     execution = stage.execution(made)
 
     def seen(run: Run) -> None:
@@ -623,7 +629,7 @@ async def test_a_line_that_breaks_again_and_again_is_given_up_in_the_end(tmp_pat
 async def test_abort_on_the_way_back_ends_its_waits(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.node.fails["start"] = FAILED
-    stage.performers.judgements["ready"] = WAITING
+    stage.acts.judgements["ready"] = WAITING
     execution = stage.execution(
         plan(step("start", on_failure=ROLL_BACK), back=(step("old"), step("ready", READY, limit_s=600), step("policy")))
     )
@@ -679,7 +685,7 @@ async def test_who_waits_for_a_run_may_stop_waiting(tmp_path: Path) -> None:
 
 async def test_faults_of_ours_end_the_run_in_sight(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.performers.smokes = [ZeroDivisionError("oops")]
+    stage.acts.smokes = [ZeroDivisionError("oops")]
     run = await stage.carry_out(plan(step("stop"), step("smoke", SMOKE), back=(step("old"),)))
     assert run.state is RunState.FAILED
     assert "ZeroDivisionError" in run.message
@@ -699,7 +705,7 @@ async def test_faults_of_ours_end_the_run_in_sight(tmp_path: Path) -> None:
 async def test_a_container_that_a_step_made_is_known_to_later_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.node.fails["swap"] = Outcome(state=OutcomeState.DONE, saved={"NEW": ID})
-    stage.performers.smokes = [RequestResult(ok=False, detail="no")]
+    stage.acts.smokes = [RequestResult(ok=False, detail="no")]
     uses = Remote(operations=(DockerCall(method="POST", path="/containers/{NEW}/update"),))
     lacks = Remote(operations=(DockerCall(method="POST", path="/containers/{OTHER}/update"),))
     made = plan(
@@ -742,7 +748,7 @@ async def test_secrets_appear_in_nothing_that_leaves_the_executor(tmp_path: Path
         results=(OperationResult(index=0, ok=False, output=canary, problem=f"bad {canary}"),),
         problem=f"curl http://x/?k=s3cr3t%2Fca%2Bnary%3D%3D and {token}",
     )
-    stage.performers.judgements["memory"] = WaitStatus(verdict=WaitVerdict.MET, detail=f"held by {canary}")
+    stage.acts.judgements["memory"] = WaitStatus(verdict=WaitVerdict.MET, detail=f"held by {canary}")
     act = Remote(
         operations=(
             Command(argv=("curl", "-H", f"X-Key: {canary}"), environment={"HF_TOKEN": token}, content=canary),

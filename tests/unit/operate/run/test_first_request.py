@@ -15,10 +15,9 @@ from tests.table import over
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.plan import SmokeTest
-from sparktop.operate.run import first_request as module
-from sparktop.operate.run.first_request import judge_first_request, smoke
-from sparktop.operate.run.run_context import RequestResult
+from sparktop.operate.acts import request as module
+from sparktop.operate.acts.request import SmokeTest, judge_first_request
+from sparktop.operate.step.step_result import RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 from sparktop.transport.local import LocalTransport
 
@@ -71,7 +70,7 @@ async def run(
     transport = LocalTransport()
     try:
         async with asyncio.timeout(20):
-            return await smoke(Line(transport), stage, "spark1", test, progress=told or (lambda text, ratio: None))  # type: ignore[arg-type]
+            return await test.request(Line(transport), stage, "spark1", told or (lambda text, ratio: None))  # type: ignore[arg-type]
     finally:
         await transport.close()
 
@@ -228,7 +227,7 @@ async def test_line_that_breaks_is_the_caller_s_to_handle() -> None:
             raise LinkLost("the connection ended")
 
     with pytest.raises(LinkLost):
-        await smoke(Line(Broken()), Stage(1), "spark1", TEST, progress=lambda text, ratio: None)  # type: ignore[arg-type]
+        await TEST.request(Line(Broken()), Stage(1), "spark1", lambda text, ratio: None)  # type: ignore[arg-type]
 
 
 @over(
@@ -241,7 +240,7 @@ async def test_line_that_breaks_is_the_caller_s_to_handle() -> None:
     ],
 )
 def test_every_other_end_says_what_it_means(state: CompletionState, words: str) -> None:
-    found = judge_first_request(Completion(state=state, detail="so it was"), TEST, None)
+    found = judge_first_request(Completion(state=state, detail="so it was"), TEST.engine, None)
     assert not found.ok
     assert "so it was" in found.detail
     assert words in found.detail

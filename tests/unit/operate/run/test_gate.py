@@ -12,8 +12,14 @@ from tests.table import over
 from sparktop.diagnose.notices import notices
 from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.operation import Command, DockerCall, Expect
-from sparktop.model.plan import AwaitBack, AwaitGone, AwaitMemory, CollectEvidence, GuardOrder, Plan, Remote, Request
+from sparktop.model.request import Request
+from sparktop.operate.acts.arrivals import AwaitBack, AwaitGone
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.memory import AwaitMemory
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.run.gate import is_protected, plan_refusal, request_refusal, unreachable_refusal
+from sparktop.operate.step.plan import Plan
 
 BOX = container()
 STOP = Remote(operations=(DockerCall(method="POST", path=f"/containers/{BOX.container_id}/stop"),))

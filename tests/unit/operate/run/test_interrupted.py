@@ -15,12 +15,13 @@ from tests.interrupted_support import LAUNCHES, OLD, LaunchStage, fetches, is_at
 from tests.operate_support import FAILED
 from tests.table import few, over
 
-from sparktop.model.plan import OnFailure, Plan, Refusal, Remote, Step
-from sparktop.model.run import Run, RunState
-from sparktop.operate.audit.audit import Audit, entries
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.interrupted_runs import interrupted_runs, run_report
+from sparktop.operate.audit_file import Audit, entries
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
+from sparktop.operate.step.run import Run, RunState
 
 CUTS = ("before", "begun", "after")
 HEARD = (False, True)
@@ -79,7 +80,7 @@ async def goes_back(stage: LaunchStage, run: Run) -> Run:
         lines=stage.lines,
         audit=Audit(stage.audit_path, clock=stage.clock),
         clock=stage.clock,
-        performers=stage.performers,
+        stand_in=stage.acts.stand_in,
     )
     back = operations.way_back(run)
     assert back is not None

@@ -12,9 +12,10 @@ import pytest
 from tests.operate_support import GO_ON, FakeLines, Stage, plan, step
 
 from sparktop.errors import LinkLost
-from sparktop.model.run import Run, RunState, StepState
 from sparktop.operate.runner import client as module
 from sparktop.operate.runner.client import RunnerLine
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import StepState
 from sparktop.probe import bundle
 
 Says = Callable[[dict[str, Any]], Iterable[Any]]

@@ -18,14 +18,14 @@ from tests.unit.operate.run.test_first_request import Line, Stage
 from sparktop.documents.run import body_lines
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Measure, OnFailure, Step
 from sparktop.model.recipe import Expected
-from sparktop.model.run import Run, RunState
-from sparktop.operate.audit.audit import entries
-from sparktop.operate.run import first_request as module
-from sparktop.operate.run.first_request import judge_measurement, measure
-from sparktop.operate.run.run_context import RequestResult
+from sparktop.operate.acts import request as module
+from sparktop.operate.acts.request import Measure, judge_measurement
+from sparktop.operate.audit_file import entries
 from sparktop.operate.run.run_text import measured as measured_figures
+from sparktop.operate.step.plan import OnFailure, Step
+from sparktop.operate.step.run import Run, RunState
+from sparktop.operate.step.step_result import RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 from sparktop.transport.local import LocalTransport
 
@@ -61,18 +61,20 @@ def answer(**more: Any) -> Completion:
     ],
 )
 def test_figures_beside_those_expected(came: Completion, told: str) -> None:
-    found = judge_measurement(came, WANTED, left_bytes=46 * GIB, lowest_bytes=44 * GIB)
+    found = judge_measurement(came, WANTED.expected, left_bytes=46 * GIB, lowest_bytes=44 * GIB)
     assert found.ok
     assert told in found.detail
 
 
 def test_not_slow_where_nothing_is_expected_or_it_is_within_a_third() -> None:
     bare = Measure(engine="vllm-qwen36", expected=Expected(), floor_bytes=0)
-    alone = judge_measurement(answer(), bare, left_bytes=46 * GIB, lowest_bytes=46 * GIB).detail
+    alone = judge_measurement(answer(), bare.expected, left_bytes=46 * GIB, lowest_bytes=46 * GIB).detail
     assert alone == "first token 0.8 s; 29.4 tok/s; 46 GiB left"
     assert (
         "look at"
-        not in judge_measurement(answer(last_token_s=0.8 + 63 / 21), WANTED, left_bytes=None, lowest_bytes=None).detail
+        not in judge_measurement(
+            answer(last_token_s=0.8 + 63 / 21), WANTED.expected, left_bytes=None, lowest_bytes=None
+        ).detail
     )
 
 
@@ -88,7 +90,7 @@ async def measured(engine: EngineStage, stage: Stage, wanted: Measure = WANTED) 
     transport = LocalTransport()
     try:
         async with asyncio.timeout(20):
-            return await measure(Line(transport), stage, "spark1", wanted, progress=lambda text, ratio: None)  # type: ignore[arg-type]
+            return await wanted.request(Line(transport), stage, "spark1", lambda text, ratio: None)  # type: ignore[arg-type]
     finally:
         await transport.close()
 
@@ -146,7 +148,7 @@ def measuring() -> Step:
 
 async def test_its_figures_are_the_step_s_detail(tmp_path: Path) -> None:
     stage = RunStage(tmp_path)
-    stage.performers.measured = RequestResult(ok=True, detail="first token 0.8 s; 29.4 tok/s")
+    stage.acts.measured = RequestResult(ok=True, detail="first token 0.8 s; 29.4 tok/s")
     run = await stage.carry_out(plan(step("start"), measuring()))
     assert run.state is RunState.DONE
     assert run.steps[-1].detail == "first token 0.8 s; 29.4 tok/s"
@@ -155,7 +157,7 @@ async def test_its_figures_are_the_step_s_detail(tmp_path: Path) -> None:
 async def test_its_figures_stand_in_the_run_and_in_the_audit(tmp_path: Path) -> None:
     stage = RunStage(tmp_path)
     figures = {"first_token_s": 0.8, "decode_tps": 29.4, "tool_call": "named"}
-    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s", figures=figures)
+    stage.acts.measured = RequestResult(ok=True, detail="29.4 tok/s", figures=figures)
     run = await stage.carry_out(plan(step("start"), measuring()))
     assert [step_run.figures for step_run in run.steps] == [{}, figures]
     assert measured_figures(run) == {"spark1": {"first_token_s": 0.8, "decode_tps": 29.4}}
@@ -174,7 +176,7 @@ async def test_what_it_measured_is_kept_once_it_has_ended(tmp_path: Path, proble
         return problem
 
     stage = RunStage(tmp_path, keep_measured=keep)
-    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s")
+    stage.acts.measured = RequestResult(ok=True, detail="29.4 tok/s")
     run = await stage.carry_out(plan(step("start"), measuring()))
     ((ended, before),) = kept
     assert (ended.state, ended.steps) == (RunState.DONE, run.steps)
@@ -187,7 +189,7 @@ async def test_a_fault_in_keeping_leaves_the_run_as_it_is(tmp_path: Path) -> Non
         raise ZeroDivisionError
 
     stage = RunStage(tmp_path, keep_measured=keep)
-    stage.performers.measured = RequestResult(ok=True, detail="29.4 tok/s")
+    stage.acts.measured = RequestResult(ok=True, detail="29.4 tok/s")
     run = await stage.carry_out(plan(step("start"), measuring()))
     assert run.state is RunState.DONE
     assert "was measured" in run.message
@@ -195,7 +197,7 @@ async def test_a_fault_in_keeping_leaves_the_run_as_it_is(tmp_path: Path) -> Non
 
 async def test_a_line_that_breaks_in_it_takes_nothing_back(tmp_path: Path) -> None:
     stage = RunStage(tmp_path)
-    stage.performers.measured = LinkLost("the connection ended")
+    stage.acts.measured = LinkLost("the connection ended")
     run = await stage.carry_out(plan(step("start"), measuring(), step("policy")))
     assert run.state is RunState.DONE
     assert "nothing was measured" in run.message

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.operate.run.step_result import Pace, amount, size
+from sparktop.operate.acts.pace import Pace, amount, size
 from sparktop.operate.runner.api import Progress
 
 GB, MB = 1_000_000_000, 1_000_000

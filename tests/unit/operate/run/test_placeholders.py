@@ -5,8 +5,10 @@ from __future__ import annotations
 from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, Expect
-from sparktop.model.plan import AwaitReady, GuardOrder, Remote
-from sparktop.operate.plan.placeholders import fill_placeholders, saved_for
+from sparktop.operate.acts.guard_order import GuardOrder
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.step.placeholders import saved_for
 
 NEW = "a" * 64
 CALL = DockerCall(
@@ -18,9 +20,7 @@ CALL = DockerCall(
 
 
 def test_what_was_saved_is_put_in_where_it_stands_alone() -> None:
-    made = fill_placeholders(
-        Remote(operations=(CALL, Expect(path="/containers/{NEW}/json", equals={"Id": "{NEW}"}))), {"NEW": NEW}
-    )
+    made = Remote(operations=(CALL, Expect(path="/containers/{NEW}/json", equals={"Id": "{NEW}"}))).filled({"NEW": NEW})
     assert isinstance(made, Remote)
     call, expect = made.operations
     assert isinstance(call, DockerCall)
@@ -31,22 +31,22 @@ def test_what_was_saved_is_put_in_where_it_stands_alone() -> None:
 
 
 def test_what_was_not_saved_leaves_nothing_to_act_on() -> None:
-    assert fill_placeholders(Remote(operations=(CALL,)), {}) is None
-    assert fill_placeholders(GuardOrder(container_id="{NEW}"), {}) is None
+    assert Remote(operations=(CALL,)).filled({}) is None
+    assert GuardOrder(container_id="{NEW}").filled({}) is None
 
 
 def test_a_step_that_saves_it_itself_is_left_to_the_node() -> None:
     act = Remote(operations=(DockerCall(method="POST", path="/containers/create", saves="NEW"), CALL), undo=(CALL,))
-    assert fill_placeholders(act, {}) == act
-    assert fill_placeholders(act, {"NEW": "of an earlier try"}) == act
+    assert act.filled({}) == act
+    assert act.filled({"NEW": "of an earlier try"}) == act
 
 
 def test_guard_and_others() -> None:
-    assert fill_placeholders(GuardOrder(container_id="{NEW}", floor_bytes=1), {"NEW": NEW}) == GuardOrder(
+    assert GuardOrder(container_id="{NEW}", floor_bytes=1).filled({"NEW": NEW}) == GuardOrder(
         container_id=NEW, floor_bytes=1
     )
-    assert fill_placeholders(GuardOrder(container_id=""), {}) == GuardOrder(container_id="")
-    assert fill_placeholders(AwaitReady(name="{NEW}"), {}) == AwaitReady(name="{NEW}")
+    assert GuardOrder(container_id="").filled({}) == GuardOrder(container_id="")
+    assert AwaitReady(name="{NEW}").filled({}) == AwaitReady(name="{NEW}")
 
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDKmcx4QSFUIrJxsLkIX5RrKZ0n7vAFlm2l3UWAxBBIr"
@@ -56,7 +56,7 @@ def test_a_public_key_of_another_node_is_filled_into_commands() -> None:
     command = Command(
         argv=("grep", "{KEY0} x"), content="{KEY0} x\n", done_when=Command(argv=("grep", "{KEY0}")), saves="KEY1"
     )
-    filled = fill_placeholders(Remote(operations=(command,), undo=(command,)), saved_for("b", {"a": {"KEY0": KEY}}))
+    filled = Remote(operations=(command,), undo=(command,)).filled(saved_for("b", {"a": {"KEY0": KEY}}))
     assert isinstance(filled, Remote)
     for one in (*filled.operations, *filled.undo):
         assert isinstance(one, Command)
@@ -69,4 +69,4 @@ def test_a_public_key_of_another_node_is_filled_into_commands() -> None:
 def test_what_is_no_public_key_is_never_carried_to_another_node(lie: str) -> None:
     saved = saved_for("b", {"a": {"KEY0": lie, "NEW": "0123"}})
     assert saved == {}
-    assert fill_placeholders(Remote(operations=(Command(argv=("x",), content="{KEY0}"),)), saved) is None
+    assert Remote(operations=(Command(argv=("x",), content="{KEY0}"),)).filled(saved) is None

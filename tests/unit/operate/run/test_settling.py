@@ -11,9 +11,10 @@ from tests.pictures_support import node
 
 from sparktop.model.engine import Containers
 from sparktop.model.operation import DockerCall
-from sparktop.model.plan import AwaitServing, Remote
-from sparktop.model.run import RunState
-from sparktop.operate.waits.wait_state import WaitStatus, WaitVerdict
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.step.run import RunState
+from sparktop.operate.step.wait import WaitStatus, WaitVerdict
 
 GIB = 1024**3
 STEP_S = 1.0
@@ -105,7 +106,7 @@ async def test_the_last_check_sees_what_the_end_tells(tmp_path: Path, how: str) 
         checked_s.append(stage.clock.monotonic() - began_s)
         return WaitStatus(verdict=WaitVerdict.MET, detail="it serves")
 
-    stage.performers._judged = judged  # type: ignore[method-assign]
+    stage.acts.judged = judged  # type: ignore[method-assign]
     if how == "way back":
         stage.node.fails["start"] = FAILED
         made = plan(step("stop", stop), step("start", on_failure=ROLL_BACK), back=(step("old"), check))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.table import over
 
 from sparktop.model.operation import Command, Transfer
-from sparktop.model.plan import Remote, Step
-from sparktop.operate.run.step_result import step_result
+from sparktop.operate.acts.remote import Remote, step_result
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
+from sparktop.operate.step.plan import Step
 
 STEP = Step(
     id="fetch",
@@ -39,6 +39,6 @@ def test_transfer_that_failed_says_what_stays_and_that_its_disk_is_full(
 ) -> None:
     result = OperationResult(index=0, ok=False, brought_bytes=brought, free_bytes=free)
     outcome = Outcome(state=OutcomeState.FAILED, results=(result,), problem="hf exited with code 1")
-    detail = step_result(outcome, STEP).detail
+    detail = step_result(outcome, STEP.act, STEP.node).detail
     assert told in detail
     assert ("downloaded by now" in detail) == (brought is not None)

@@ -10,10 +10,12 @@ from tests.operate_support import FAILED, ROLL_BACK, Stage, plan, step
 from tests.restart_support import planned, request, spark, two
 from tests.table import over
 
-from sparktop.model.plan import Plan, Remote, Step
-from sparktop.model.run import Run, RunState, StepRun, StepState
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.restart import restart
 from sparktop.operate.run.run_text import by_hand, hint
+from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.run import Run, RunState, StepRun
+from sparktop.operate.step.step_result import StepState
 
 NAME = "vllm-qwen36"
 ONE = made.picture(spark(engines=(made.engine(NAME),)))

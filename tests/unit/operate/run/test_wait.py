@@ -15,11 +15,9 @@ from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import LinkState, NodeView
-from sparktop.model.plan import AwaitBack, AwaitGone, AwaitResolved
 from sparktop.model.telemetry import Collector, CollectorState, GpuProcess
-from sparktop.operate.run.wait import Abort, Ending, WaitResult, wait_for
-from sparktop.operate.waits.arrivals import judge_back, judge_gone, judge_resolved
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
+from sparktop.operate.acts.arrivals import AwaitBack, AwaitGone, AwaitResolved
+from sparktop.operate.step.wait import Abort, Ending, Since, WaitResult, WaitStatus, WaitVerdict, wait_for
 
 MET, WAITING, FAILED = WaitVerdict.MET, WaitVerdict.WAITING, WaitVerdict.FAILED
 BOX = "ab" * 32
@@ -209,15 +207,15 @@ BEGAN = (BOOT_S - 10, gib(20))
     ],
 )
 def test_processes_are_gone_when_new_tables_say_so(view: NodeView, verdict: WaitVerdict, said: str) -> None:
-    judged = judge_gone(GONE, picture(view), "spark1", since(BEGAN))
+    judged = GONE.judge(picture(view), "spark1", since(BEGAN))
     assert judged.verdict is verdict
     assert said in judged.detail
 
 
 def test_nothing_is_gone_before_anything_is_seen() -> None:
-    assert judge_gone(GONE, picture(machine()), "spark1", since()).verdict is WAITING
-    assert judge_gone(GONE, picture(machine()), "spark9", since(BEGAN)).verdict is WAITING
-    half = judge_gone(GONE, picture(machine(process(10, "vllm"))), "spark1", since(BEGAN))
+    assert GONE.judge(picture(machine()), "spark1", since()).verdict is WAITING
+    assert GONE.judge(picture(machine()), "spark9", since(BEGAN)).verdict is WAITING
+    half = GONE.judge(picture(machine(process(10, "vllm"))), "spark1", since(BEGAN))
     assert half.ratio == 0.5
 
 
@@ -246,21 +244,21 @@ def test_a_finding_is_resolved_when_neither_it_nor_its_like_is_there(
 ) -> None:
     act = AwaitResolved(findings=(finding().key,))
     known = {finding().key, finding(subject="known").key}
-    assert judge_resolved(act, picture(findings=findings), known).verdict is verdict
+    assert act.judge(picture(findings=findings), known).verdict is verdict
 
 
 def test_of_several_findings_those_that_remain_are_named() -> None:
     first, second = finding(), replace(finding(), rule="other", title="B", nodes=("spark2",))
     act = AwaitResolved(findings=(first.key, second.key))
     nodes = (node("spark1"), node("spark2"))
-    judged = judge_resolved(act, picture(*nodes, findings=(second,)), {first.key, second.key})
+    judged = act.judge(picture(*nodes, findings=(second,)), {first.key, second.key})
     assert (judged.verdict, judged.detail) == (WAITING, "1 of 2 still found: B")
     clearing = picture(*nodes, findings=(replace(second, is_clearing=True),))
-    judged = judge_resolved(act, clearing, {first.key, second.key})
+    judged = act.judge(clearing, {first.key, second.key})
     assert judged.verdict is WAITING
-    judged = judge_resolved(act, picture(*nodes), {first.key, second.key})
+    judged = act.judge(picture(*nodes), {first.key, second.key})
     assert judged.verdict is MET
-    unseen = judge_resolved(act, picture(node("spark1"), node("spark2", link=link(LinkState.LOST))), ())
+    unseen = act.judge(picture(node("spark1"), node("spark2", link=link(LinkState.LOST))), ())
     assert unseen.detail.startswith("spark2")
 
 
@@ -269,15 +267,15 @@ def test_what_was_serious_and_is_history_now_is_resolved() -> None:
     grave = replace(finding(), severity=Severity.CRITICAL)
     history = replace(finding(), severity=Severity.INFO, title="Earlier, 5 min ago: A")
     before = picture(node("spark1"), findings=(grave,))
-    assert judge_resolved(act, picture(node("spark1"), findings=(history,)), {grave.key}, before).verdict is MET
+    assert act.judge(picture(node("spark1"), findings=(history,)), {grave.key}, before).verdict is MET
     note_before = picture(node("spark1"), findings=(history,))
-    judged = judge_resolved(act, picture(node("spark1"), findings=(history,)), {grave.key}, note_before)
+    judged = act.judge(picture(node("spark1"), findings=(history,)), {grave.key}, note_before)
     assert judged.verdict is WAITING, "a note that was to go"
 
 
 def test_a_finding_of_a_node_that_is_not_seen_is_not_resolved() -> None:
     act = AwaitResolved(findings=(finding().key,))
-    judged = judge_resolved(act, picture(node("spark1", link=link(LinkState.LOST))), ())
+    judged = act.judge(picture(node("spark1", link=link(LinkState.LOST))), ())
     assert (judged.verdict, judged.detail[:6]) == (WAITING, "spark1")
 
 
@@ -285,14 +283,14 @@ def test_a_finding_that_nobody_can_be_asked_about_is_not_resolved() -> None:
     """A Docker Engine or a driver that hangs takes what was found by it along."""
     act = AwaitResolved(findings=(finding().key,))
     well = replace(node("spark1"), containers=Containers(available=True))
-    assert judge_resolved(act, picture(well), (), picture(well)).verdict is MET
+    assert act.judge(picture(well), (), picture(well)).verdict is MET
     hangs = replace(well, containers=Containers(available=False, detail="no answer"))
-    judged = judge_resolved(act, picture(hangs), (), picture(well))
+    judged = act.judge(picture(hangs), (), picture(well))
     assert (judged.verdict, judged.detail[:16]) == (WAITING, "Docker on spark1")
-    assert judge_resolved(act, picture(hangs), (), picture(hangs)).verdict is MET  # as when it was found
+    assert act.judge(picture(hangs), (), picture(hangs)).verdict is MET  # as when it was found
     stuck = replace(well, collectors={"nvml": Collector(name="nvml", state=CollectorState.STUCK)})
     seen = replace(well, collectors={"nvml": Collector(name="nvml", state=CollectorState.OK)})
-    judged = judge_resolved(act, picture(stuck), (), picture(seen))
+    judged = act.judge(picture(stuck), (), picture(seen))
     assert judged.verdict is WAITING
     assert "driver on spark1" in judged.detail
 
@@ -315,6 +313,6 @@ def test_a_finding_that_nobody_can_be_asked_about_is_not_resolved() -> None:
     ],
 )
 def test_a_node_is_back_with_another_boot_id(view: NodeView, verdict: WaitVerdict, said: str) -> None:
-    judged = judge_back(AwaitBack(boot_id="boot-of-spark1"), picture(view), "spark1", since())
+    judged = AwaitBack(boot_id="boot-of-spark1").judge(picture(view), "spark1", since())
     assert judged.verdict is verdict
     assert said in judged.detail

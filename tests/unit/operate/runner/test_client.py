@@ -16,8 +16,8 @@ from tests.support import poll
 
 from sparktop.errors import LinkLost, ProbeError
 from sparktop.model.operation import Command, Signal
-from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, AskPrivileges, FileText, Output, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.probe.runner.journal import GROUP_LOCK_NAME, LOCK_NAME
 from sparktop.transport.local import LocalTransport

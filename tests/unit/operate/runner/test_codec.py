@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
-from sparktop.model.plan import Remote
 from sparktop.model.survey import AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner import codec as words
 from sparktop.operate.runner.api import OutcomeState, Progress
 

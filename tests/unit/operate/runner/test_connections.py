@@ -14,10 +14,10 @@ from tests.runner_support import is_alive, no_secret, sh, until
 from sparktop.clock import ManualClock
 from sparktop.errors import ChannelRefused
 from sparktop.model.fleet import FleetState
-from sparktop.model.plan import Remote
 from sparktop.model.survey import FileText
 from sparktop.observe.contained import Contained
 from sparktop.observe.monitor import Monitor
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner import connections as module
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.operate.runner.client import RunnerLine

@@ -10,8 +10,8 @@ import pytest
 from tests.runner_support import NODE, no_secret, sh, until
 
 from sparktop.errors import NoAnswer
-from sparktop.model.plan import Remote
 from sparktop.model.survey import Answer, Output
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner import client as module
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.operate.runner.client import RunnerLine

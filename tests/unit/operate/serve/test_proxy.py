@@ -16,11 +16,14 @@ from tests.table import over
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Refusal, Remote, Request
-from sparktop.model.run import Run
+from sparktop.model.request import Request
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, AskPrivileges, FileText, Output, Privileges, Survey
-from sparktop.operate.serve import exposed, proxy
+from sparktop.operate.acts import checks
+from sparktop.operate.acts.remote import Remote
+from sparktop.operate.serve import proxy
 from sparktop.operate.serve.proxy_config import HEAD, Proxy, Site, Upstream, site_text
+from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.run import Run
 
 NAME = "llm.example.org"
 KEY = "sk-canary-51c2.d+"
@@ -246,6 +249,6 @@ def test_removal() -> None:
     ],
 )
 def test_what_the_answers_say(answers: tuple[int, ...] | str, is_well: bool, words: str) -> None:
-    result = exposed.judged(answers, NAME)
+    result = checks.judged(answers, NAME)
     assert result.ok is is_well
     assert words in result.detail

@@ -11,7 +11,7 @@ from tests.proxy_support import KEY, NAME, Engine, Running, engine, program, pro
 from tests.support import free_port
 from tests.table import over
 
-from sparktop.operate.serve.exposed import exposed_here
+from sparktop.operate.acts.checks import exposed_here
 from sparktop.operate.serve.proxy_config import (
     HEAD,
     Proxy,

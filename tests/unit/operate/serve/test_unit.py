@@ -24,9 +24,11 @@ from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.plan import Plan, Refusal, Remote, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Answer, Ask, FileText, Output, Privileges, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.serve import unit, unit_removal
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.export import UNIT_HEAD, environment_text
 
 NAME = "vllm-qwen36"

@@ -13,9 +13,11 @@ from tests.unit.operate.machine.machine_support import ids, operations, planned,
 
 from sparktop.model.fleet import LoginMethod, NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import CheckLogin, Plan, Refusal, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import PublicKey
+from sparktop.operate.acts.checks import CheckLogin
 from sparktop.operate.setup import login_key
+from sparktop.operate.step.plan import Plan, Refusal
 
 HOME = {"getent passwd spark": "spark:x:1000:1000::/home/spark:/bin/bash\n"}
 FRESH = "d 750 1000 \n"

@@ -13,8 +13,10 @@ from tests.unit.operate.machine.machine_support import ids, operations, planned,
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Refusal, Remote, Request
+from sparktop.model.request import Request
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.setup import mesh
+from sparktop.operate.step.plan import Plan, Refusal
 
 BOTH = ("spark1", "spark2")
 SSH = "/home/spark/.ssh"

@@ -20,10 +20,11 @@ from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operati
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command
-from sparktop.model.plan import Plan, Refusal, Request
+from sparktop.model.request import Request
 from sparktop.model.survey import Privileges
 from sparktop.model.telemetry import Interface
 from sparktop.operate.setup import addresses, group, root_rules
+from sparktop.operate.step.plan import Plan, Refusal
 
 NOT_MEMBERS = {"id -nG spark": "spark adm sudo\n"}
 

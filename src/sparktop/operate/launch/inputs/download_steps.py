@@ -20,14 +20,15 @@ from itertools import count
 
 from sparktop.dataclass import dataclass
 from sparktop.model.operation import Command, ImagePull, Operation, Transfer
-from sparktop.model.plan import Remote, Step
 from sparktop.model.prospect import Download
 from sparktop.model.recipe import Order
 from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import downloads
 from sparktop.operate.launch.inputs.docker import image_ask, is_local_only
 from sparktop.operate.launch.inputs.downloads import ModelOnNodes, models_on_nodes
 from sparktop.operate.launch.inputs.gate_inputs import disk_ask, gb, hub_ask, model_folders_ask
+from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import HubListing, NodeModels, is_path, is_repo, is_revision
 from sparktop.recipe.operator_secrets import HUB_TOKEN

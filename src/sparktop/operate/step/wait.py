@@ -1,115 +1,63 @@
-"""Waits of a run: for the verdict of a judge, for figures to settle, or until the operator aborts."""
+"""Waits of a step: for the verdict of a judge, or until the operator aborts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.stall import STALLED, stall_of
-from sparktop.engines.pair import Pair, pair_of, state_of
-from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.run import Figures, Run, StepState
-from sparktop.operate.run.run_context import RunContext
-from sparktop.operate.run.run_text import stops
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
-from sparktop.text.units import GIB, span
+from sparktop.operate.step.run_context import RunContext
+from sparktop.text.units import span
 
 
-def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Figures]:
-    """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state
-    or "stalled"; "link" where the link is not live, because the figures are then old."""
-    pair = pair_of(picture)
-    findings = picture.findings
-    return {name: _node_figures(view, findings, pair) for name in nodes if (view := picture.node(name)) is not None}
+class WaitVerdict(StrEnum):
+    """Whether a wait is over."""
+
+    WAITING = "waiting"
+    MET = "met"
+    FAILED = "failed"
+    """The condition will not be met any more, or has stalled for good: `detail` says what is in the way and what to
+    do."""
 
 
-def _node_figures(view: NodeView, findings: Sequence[Finding], pair: Pair | None) -> Figures:
-    values: dict[str, float | str] = {}
-    if view.link.state is not LinkState.LIVE:
-        values["link"] = str(view.link.state)
-    if view.sample is not None:
-        memory = view.sample.memory
-        values["available_gib"] = round(memory.available_bytes / GIB, 2)
-        values["free_gib"] = round(memory.free_bytes / GIB, 2)
-        values["cache_gib"] = round(memory.page_cache_bytes / GIB, 2)
-        values["swap_used_gib"] = round(memory.swap_used_bytes / GIB, 2)
-    for engine in view.engines:
-        is_stalled = stall_of(engine, view.name, findings, pair) is not None
-        values[f"engine {engine.name}"] = STALLED if is_stalled else str(state_of(engine, pair))
-    return values
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitStatus:
+    """The state of a wait."""
+
+    verdict: WaitVerdict
+    detail: str = ""
+    """For the run's screen: "96.4 of 108 GiB available, there in 0:20"."""
+    ratio: float | None = None
+    late: str = ""
+    """Added to the message when the wait times out in this state: whether it is slow or stuck, and what to do."""
 
 
-def is_newer(picture: FleetState, nodes: Iterable[str], than_s: float) -> bool:
-    """Whether every one of the nodes that is live has been sampled after that moment (operator's monotonic clock)."""
-    views = [view for name in nodes if (view := picture.node(name)) is not None]
-    return all(
-        view.sample_at_s is not None and view.sample_at_s >= than_s
-        for view in views
-        if view.link.state is LinkState.LIVE
-    )
+def waiting(detail: str, ratio: float | None = None) -> WaitStatus:
+    return WaitStatus(verdict=WaitVerdict.WAITING, detail=detail, ratio=ratio)
 
 
-def lists_newer_containers(picture: FleetState, nodes: Iterable[str], than_s: float) -> bool:
-    """Whether Docker on each of the nodes that is live has been asked for its containers after that moment.
-
-    A node whose Docker can't be asked counts as asked: nothing newer will come.
-    """
-    views = [view for name in nodes if (view := picture.node(name)) is not None]
-    return all(
-        view.containers_at_s is None or view.containers_at_s >= than_s
-        for view in views
-        if view.link.state is LinkState.LIVE and view.containers.available
-    )
+def met(detail: str, ratio: float | None = 1.0) -> WaitStatus:
+    return WaitStatus(verdict=WaitVerdict.MET, detail=detail, ratio=ratio)
 
 
-NEWER_FIGURES_S = 3.0
-"""How long a run waits at its end for figures newer than its last step."""
-NEWER_CONTAINERS_S = 6.0
-"""How long it waits for a newer list of containers, which comes every 3 s: a plan made at once must not see a container
-that this run has removed."""
-COMING_BACK_S = 12.0
-"""How long it waits in all while memory is still being released."""
-RISING_BYTES_PER_S = 0.2 * GIB
+def failed(detail: str) -> WaitStatus:
+    return WaitStatus(verdict=WaitVerdict.FAILED, detail=detail)
 
 
-async def settled(context: RunContext, run: Run, nodes: Collection[str]) -> None:
-    """Wait until the picture shows how the run has left its nodes, or for COMING_BACK_S at most."""
-    is_rolled_back = len(run.steps) > len(run.plan.steps)
-    has_stopped = is_rolled_back or any(
-        step_run.state is StepState.DONE and stops(step_run.step.act) for step_run in run.steps
-    )
-    began_s = since_s = context.clock.monotonic()
-    last_picture: FleetState | None = None
-    while True:
-        picture, now_s = context.picture(), context.clock.monotonic()
-        has_containers = not has_stopped or lists_newer_containers(picture, nodes, began_s)
-        if has_containers and is_newer(picture, nodes, since_s):
-            if not has_stopped or (last_picture is not None and not rises(last_picture, picture, nodes)):
-                return
-            last_picture, since_s = picture, now_s + POLL_S
-        limit_s = NEWER_FIGURES_S if has_containers else NEWER_CONTAINERS_S
-        if now_s - since_s > limit_s or now_s - began_s > COMING_BACK_S:
-            return
-        await context.pause(POLL_S)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """What has been seen since a wait began, one entry for each new sample of the node."""
 
-
-def rises(before: FleetState, after: FleetState, nodes: Collection[str]) -> bool:
-    """Whether available memory of one of the nodes is still rising, by two samples of each."""
-    for name in nodes:
-        old_view, view = before.node(name), after.node(name)
-        if old_view is None or view is None or old_view.sample is None or view.sample is None:
-            continue
-        if view.link.state is not LinkState.LIVE:
-            continue
-        elapsed_s = view.sample.boot_s - old_view.sample.boot_s
-        gained = view.sample.memory.available_bytes - old_view.sample.memory.available_bytes
-        if elapsed_s > 0 and gained / elapsed_s > RISING_BYTES_PER_S:
-            return True
-    return False
+    began_monotonic_s: float
+    began_wall_s: float
+    """Operator's clock, as FleetState has it."""
+    before: NodeView | None = None
+    """The node as the run began, before its first step."""
+    available: tuple[tuple[float, int], ...] = ()
+    """(boot seconds, MemAvailable in bytes)."""
 
 
 _T = TypeVar("_T")

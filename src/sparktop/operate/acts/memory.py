@@ -1,5 +1,4 @@
-"""Judge of a wait for memory after an engine's end: how much has come back, and where it stalls, what holds the rest.
-Pure.
+"""The wait for memory after an engine's end: how much has come back, and where it stalls, what holds the rest.
 
 The ladder is that of the finding about held memory (`diagnose.rules.memory.held`; docs/facts/engines.md section 1E,
 C5): still rising: wait; flat and a process holds it: name the process; flat and nobody holds it: it is trapped, and
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.rules.memory.held import (
     CACHE_BYTES,
     FLAT_S,
@@ -21,8 +21,8 @@ from sparktop.diagnose.rules.memory.held import (
 )
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import AwaitMemory
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, met, waiting
+from sparktop.operate.step.act import Wait
+from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict, met, waiting
 from sparktop.text.units import GIB, gib, span
 
 STALLED_S = 60.0
@@ -37,38 +37,55 @@ SHARED_BYTES = 4 * GIB
 Points = Sequence[tuple[float, int]]
 
 
-def judge_memory(act: AwaitMemory, picture: FleetState, node: str, since: Since) -> WaitStatus:
-    """Met when the target has been available for `stable_s`; failed when it has stood still below it."""
-    view = picture.node(node)
-    points = since.available
-    # A container of that name may have been stopped a moment ago: give the picture time to show it.
-    is_settled = bool(points) and points[-1][0] - points[0][0] >= act.stable_s
-    if act.unless_runs and view is not None and _runs(view, act.unless_runs, by_name=is_settled):
-        return met("it still runs: nothing to wait for")
-    if view is None or not points:
-        return waiting(f"waiting for new figures from {node}")
-    available = points[-1][1]
-    ratio = min(1.0, available / max(1, act.target_bytes))
-    figures = f"{available / GIB:.1f} of {gib(act.target_bytes)} available"
-    if available >= act.target_bytes:
-        reached_s = _reached_for_s(points, act.target_bytes)
-        if reached_s >= act.stable_s:
-            return met(f"{gib(available)} available for {span(reached_s)}")
-        needed = f"{gib(available)} available, {gib(act.target_bytes)} needed"
-        return waiting(f"{needed}; watched for {act.stable_s:.0f} s", ratio)
-    rate = rise_of(points)
-    if rate >= RISING_BYTES_PER_S:
-        left_s = (act.target_bytes - available) / rate
-        detail = f"{figures}, rising {rate / GIB:.1f} GiB/s, there in {clock(left_s)}"
-        return waiting(detail, ratio)
-    flat_s = flat_for_s(points)
-    if flat_s < FLAT_S:
-        return waiting(figures, ratio)
-    is_held, why = rung(view, act.target_bytes - available, since.before)
-    is_lost = not is_held and lost_memory(picture, node) is not None  # it has been waited for already
-    stall = f"{figures}, flat for {span(flat_s)}: {why}"
-    is_over = is_lost or flat_s >= (STALLED_S if is_held else UNHELD_S)
-    return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=stall, ratio=ratio)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitMemory(Wait):
+    """Wait until this much memory is available and stays so; if it stalls, report what may hold it, step by step."""
+
+    target_bytes: int
+    stable_s: float = 5.0
+    unless_runs: str = ""
+    """A container's id, or its name where it may have been recreated: while it runs there is nothing to wait for
+    (the rollback of a run that stopped nothing)."""
+
+    @property
+    def is_kept(self) -> bool:
+        return True
+
+    def text(self) -> Iterator[str]:
+        yield f"until {gib(self.target_bytes)} are available, and stay so for {self.stable_s:g} s"
+
+    def judge(self, picture: FleetState, node: str, since: Since) -> WaitStatus:
+        """Met when the target has been available for `stable_s`; failed when it has stood still below it."""
+        view = picture.node(node)
+        points = since.available
+        # A container of that name may have been stopped a moment ago: give the picture time to show it.
+        is_settled = bool(points) and points[-1][0] - points[0][0] >= self.stable_s
+        if self.unless_runs and view is not None and _runs(view, self.unless_runs, by_name=is_settled):
+            return met("it still runs: nothing to wait for")
+        if view is None or not points:
+            return waiting(f"waiting for new figures from {node}")
+        available = points[-1][1]
+        ratio = min(1.0, available / max(1, self.target_bytes))
+        figures = f"{available / GIB:.1f} of {gib(self.target_bytes)} available"
+        if available >= self.target_bytes:
+            reached_s = _reached_for_s(points, self.target_bytes)
+            if reached_s >= self.stable_s:
+                return met(f"{gib(available)} available for {span(reached_s)}")
+            needed = f"{gib(available)} available, {gib(self.target_bytes)} needed"
+            return waiting(f"{needed}; watched for {self.stable_s:.0f} s", ratio)
+        rate = rise_of(points)
+        if rate >= RISING_BYTES_PER_S:
+            left_s = (self.target_bytes - available) / rate
+            detail = f"{figures}, rising {rate / GIB:.1f} GiB/s, there in {clock(left_s)}"
+            return waiting(detail, ratio)
+        flat_s = flat_for_s(points)
+        if flat_s < FLAT_S:
+            return waiting(figures, ratio)
+        is_held, why = rung(view, self.target_bytes - available, since.before)
+        is_lost = not is_held and lost_memory(picture, node) is not None  # it has been waited for already
+        stall = f"{figures}, flat for {span(flat_s)}: {why}"
+        is_over = is_lost or flat_s >= (STALLED_S if is_held else UNHELD_S)
+        return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=stall, ratio=ratio)
 
 
 def rung(view: NodeView, missing_bytes: int, before: NodeView | None = None) -> tuple[bool, str]:

@@ -12,9 +12,9 @@ from tests.table import over
 from sparktop.model.engine import Container, Containers, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
-from sparktop.model.plan import AwaitReady, SmokeTest
-from sparktop.operate.waits.readiness import failure_cause, judge_ready
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.request import SmokeTest
+from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict
 
 ACT = AwaitReady(name="vllm-qwen36")
 STARTED_S = made.WALL_S - 40
@@ -29,7 +29,7 @@ def anew(state: EngineState, **more: object):
 
 
 def judged(*engines, act: AwaitReady = ACT, since: Since = BEGAN, **more: object):
-    return judge_ready(act, made.picture(made.node(engines=engines, **more)), "spark1", since)
+    return act.judge(made.picture(made.node(engines=engines, **more)), "spark1", since)
 
 
 def test_loading_is_told_with_its_count() -> None:
@@ -99,7 +99,7 @@ def test_engine_of_the_run_before_in_a_container_that_runs_anew_says_nothing(old
     node = made.node(engines=(old,))
     box = made.container(started_wall_s=STARTED_S)
     node = replace(node, containers=replace(node.containers, containers=(box,)))
-    found = judge_ready(ACT, made.picture(node), "spark1", BEGAN)
+    found = ACT.judge(made.picture(node), "spark1", BEGAN)
     assert found.verdict is WaitVerdict.WAITING
     assert "not appeared yet" in found.detail
 
@@ -193,7 +193,7 @@ def test_container_without_an_engine_yet_is_waited_for() -> None:
     node = made.node(engines=())
     box = made.container(started_wall_s=STARTED_S)
     node = replace(node, containers=replace(node.containers, containers=(box,)))
-    assert "not appeared yet" in judge_ready(ACT, made.picture(node), "spark1", BEGAN).detail
+    assert "not appeared yet" in ACT.judge(made.picture(node), "spark1", BEGAN).detail
 
 
 def test_new_container_of_the_name_counts_as_new() -> None:
@@ -226,12 +226,12 @@ def test_further_rank_is_ready_when_its_head_is(state, metrics_age_s, verdict) -
     first = replace(first, metrics=replace(first.metrics, wall_s=made.WALL_S - metrics_age_s))
     fleet = made.picture(made.node("spark1", engines=(first,)), made.node("spark2", engines=(rank,)))
     since = replace(BEGAN, before=made.node("spark2", engines=(worker(),)))
-    found = judge_ready(AwaitReady(name="vllm-worker", is_worker=True), fleet, "spark2", since)
+    found = AwaitReady(name="vllm-worker", is_worker=True).judge(fleet, "spark2", since)
     assert found.verdict is verdict
 
 
 def test_nothing_known_is_waited_for() -> None:
-    assert judge_ready(ACT, made.picture(), "elsewhere", BEGAN).verdict is WaitVerdict.WAITING
+    assert ACT.judge(made.picture(), "elsewhere", BEGAN).verdict is WaitVerdict.WAITING
     assert judged().verdict is WaitVerdict.WAITING
 
 
@@ -244,7 +244,7 @@ def lost(head_box: Container, *, waited_s: float = 20.0) -> WaitStatus:
     )
     since = replace(BEGAN, began_monotonic_s=fleet.monotonic_s - waited_s, before=made.node("spark2", engines=()))
     act = AwaitReady(name="vllm-worker", is_worker=True, together=(("spark1", "vllm-head"),))
-    return judge_ready(act, fleet, "spark2", since)
+    return act.judge(fleet, "spark2", since)
 
 
 def test_a_rank_whose_other_rank_has_ended_waits_no_longer() -> None:
@@ -291,5 +291,5 @@ def test_cause_of_a_failure_is_what_its_own_run_logged(act: AwaitReady | SmokeTe
     for last_line_s, expected in ((made.WALL_S, said), (0.0, None)):
         log = LogFacts(findings=(said,), last_line_wall_s=last_line_s)
         picture = made.picture(made.node(engines=(anew(EngineState.EXITED, log=log),)))
-        cause = failure_cause(act, "spark1", picture)
+        cause = act.cause("spark1", picture)
         assert (cause.finding if cause else None) is expected

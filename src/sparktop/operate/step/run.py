@@ -11,33 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop.dataclass import dataclass
+from sparktop.operate.step.step_result import Cause, Figures, StepState
 
 if TYPE_CHECKING:
-    from sparktop.model.engine import EngineKind
-    from sparktop.model.finding import Finding
-    from sparktop.model.plan import Plan, Step
-
-Figures = Mapping[str, float | str]
-"""Name with its unit -> value, or one of a few words: "available_gib", "first_token_s", "tool_call"."""
-
-
-class StepState(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """Not started, because the run ended before it."""
-    UNKNOWN = "unknown"
-    """The connection was lost and the node hasn't reported yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """What ended an engine that a step started, by its log."""
-
-    finding: Finding
-    engine: EngineKind
+    from sparktop.operate.step.plan import Plan, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +93,7 @@ class Run:
     """By node: "available_gib", "free_gib", "cache_gib" ..."""
     after: Mapping[str, Figures] = field(default_factory=dict)
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node: ids that its steps saved, for later steps and the rollback (`operate.plan.placeholders`)."""
+    """By node: ids that its steps saved, for later steps and the rollback (`step.placeholders`)."""
 
     @property
     def cause(self) -> Cause | None:

@@ -8,12 +8,11 @@ saved under that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sparktop.model.operation import Command, DockerCall, Expect, Operation
-from sparktop.model.plan import Act, AwaitReady, AwaitServing, CollectEvidence, GuardOrder, MeasureCollective, Remote
 
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
@@ -28,32 +27,23 @@ def saved_for(node: str, saved: Mapping[str, Mapping[str, str]]) -> dict[str, st
     return {**keys, **saved.get(node, {})}
 
 
-def fill_placeholders(act: Act, saved: Mapping[str, str]) -> Act | None:
-    """The act with the ids that earlier steps on its node saved; None where an id was never saved.
+def fill_id(container_id: str, saved: Mapping[str, str]) -> str | None:
+    """The id that an earlier step saved, for its placeholder; None where it was never saved."""
+    name = _NAME.fullmatch(container_id)
+    return container_id if name is None else saved.get(name[1])
 
-    None means there is nothing to act on: the container was never created, and the step is skipped. What is filled
-    in needs nothing more: the step can stand in a later run, which has saved nothing.
-    """
-    if isinstance(act, GuardOrder | AwaitReady | AwaitServing | MeasureCollective):
-        name = _NAME.fullmatch(act.container_id)
-        if name is None:
-            return act
-        return replace(act, container_id=saved[name[1]]) if name[1] in saved else None
-    if isinstance(act, CollectEvidence):
-        if not act.needs:
-            return act
-        return replace(act, needs="") if act.needs in saved else None
-    if not isinstance(act, Remote):
-        return act
-    own_names = {
-        operation.saves for operation in act.operations if isinstance(operation, DockerCall) and operation.saves
-    }
+
+def fill_operations(
+    operations: Sequence[Operation], undo: Sequence[Operation], saved: Mapping[str, str]
+) -> tuple[tuple[Operation, ...], tuple[Operation, ...]] | None:
+    """Operations and their undo with the ids that earlier steps on their node saved; None where an id was never
+    saved."""
+    own_names = {operation.saves for operation in operations if isinstance(operation, DockerCall) and operation.saves}
     ids = {name: value for name, value in saved.items() if name not in own_names}
-    operations = tuple(_fill_operation(operation, ids) for operation in act.operations)
-    undo = tuple(_fill_operation(operation, ids) for operation in act.undo)
-    if any(_placeholders(operation) - own_names for operation in operations):
+    filled = tuple(_fill_operation(operation, ids) for operation in operations)
+    if any(_placeholders(operation) - own_names for operation in filled):
         return None
-    return replace(act, operations=operations, undo=undo)
+    return filled, tuple(_fill_operation(operation, ids) for operation in undo)
 
 
 def fill_command(command: str, saved: Mapping[str, str]) -> str:

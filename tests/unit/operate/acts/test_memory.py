@@ -9,10 +9,9 @@ from tests import pictures_support as made
 from tests.restart_support import spark
 
 from sparktop.model.engine import Containers
-from sparktop.model.plan import AwaitMemory
 from sparktop.model.telemetry import GpuProcess
-from sparktop.operate.waits.memory import clock, flat_for_s, judge_memory, rise_of
-from sparktop.operate.waits.wait_state import Since, WaitVerdict
+from sparktop.operate.acts.memory import AwaitMemory, clock, flat_for_s, rise_of
+from sparktop.operate.step.wait import Since, WaitVerdict
 
 GIB = made.GIB
 ACT = AwaitMemory(target_bytes=108 * GIB)
@@ -36,7 +35,7 @@ def bare(**more: object):
 
 
 def judged(seen: Since, node=None, act: AwaitMemory = ACT):
-    return judge_memory(act, made.picture(node or bare()), "spark1", seen)
+    return act.judge(made.picture(node or bare()), "spark1", seen)
 
 
 def test_at_its_target_and_stable_it_is_met() -> None:
@@ -156,10 +155,10 @@ def test_where_gpu_processes_cannot_be_listed_that_is_said() -> None:
 
 
 def test_without_figures_it_waits() -> None:
-    assert judge_memory(ACT, made.picture(), "spark1", Since(began_monotonic_s=0.0, began_wall_s=0.0)).verdict is (
+    assert ACT.judge(made.picture(), "spark1", Since(began_monotonic_s=0.0, began_wall_s=0.0)).verdict is (
         WaitVerdict.WAITING
     )
-    assert judge_memory(ACT, made.picture(), "elsewhere", since((0, 1.0))).verdict is WaitVerdict.WAITING
+    assert ACT.judge(made.picture(), "elsewhere", since((0, 1.0))).verdict is WaitVerdict.WAITING
 
 
 def test_way_back_of_a_run_that_stopped_nothing_waits_for_nothing() -> None:

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
+from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import find, ranks
-from sparktop.errors import LinkLost
+from sparktop.errors import LinkLost, TransportError
 from sparktop.model.engine import Endpoint, EndpointState, Engine
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.guard import GuardPhase
-from sparktop.model.plan import Measure, SmokeTest
 from sparktop.model.recipe import Expected
-from sparktop.operate.run.run_context import Progress, RequestResult
+from sparktop.operate.acts.readiness import failure_cause
 from sparktop.operate.runner.api import NodeLine
+from sparktop.operate.step.act import Act
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.run_context import Picture, Progress
+from sparktop.operate.step.step_result import Cause, RequestResult, StepResult, StepState
+from sparktop.operate.step.wait import Aborted, Since, WaitStatus, WaitVerdict
 from sparktop.text.units import GIB, gib
 from sparktop.transport.completion import Completion, CompletionState, complete
 from sparktop.transport.endpoint import EndpointClient, Reply
@@ -38,35 +44,99 @@ KEY_VARIABLE = "SPARKTOP_API_KEY"
 """In the operator's own environment: the engine's API key, where its container doesn't show it."""
 
 
-async def smoke(
-    line: NodeLine, picture: Callable[[], FleetState], node: str, test: SmokeTest, *, progress: Progress
-) -> RequestResult:
-    """Send one request, and watch memory while it runs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeTest(Act):
+    """One short completion from the operator's side, with fast memory samples: a loaded engine may still fail to
+    serve (field report 001)."""
 
-    Raises:
-        LinkLost: the connection to the node ended; how the engine fares is not known.
-    """
-    engine = await seen_engine(picture, node, test.engine)
-    if engine is None or engine.endpoint is None:
-        return RequestResult(
-            ok=False, detail=f"sparktop sees no endpoint of {test.engine} on {node}, so it couldn't send a request"
+    engine: str
+    """The container's or engine's name."""
+    floor_bytes: int
+    """The test fails if available memory drops below this."""
+    prompt: str = "Reply with the single word: ready"
+    max_tokens: int = 64
+    api_key: str = field(default="", repr=False)
+    """The engine's key; sent in a header over the forwarded connection, never written."""
+
+    async def perform(self, hands: Hands) -> StepResult:
+        """Send the request; again only where the connection broke and the engine has survived that."""
+        unknown = "whether the engine serves is not known"
+        is_broken = False
+
+        async def request(line: NodeLine, progress: Progress) -> RequestResult:
+            nonlocal is_broken
+            is_broken = False
+            try:
+                return await self.request(line, hands.picture, hands.node, progress)
+            except TransportError as error:
+                is_broken = True
+                hands.tell(error.message, None, error.message)
+                raise
+
+        result = await hands.ask(request, unknown=unknown)
+        if is_broken and await self._has_survived(hands):
+            result = await hands.ask(request, unknown=unknown, patience_s=hands.context.link_patience_s)
+        return result
+
+    def text(self) -> Iterator[str]:
+        yield (
+            f"POST /v1/chat/completions of {self.engine}: {self.max_tokens} tokens at most, asked from here; fails "
+            f"when less than {gib(self.floor_bytes)} are available"
         )
-    watch = MemoryWatch(picture, nodes_of(picture(), node, test.engine), test.floor_bytes)
 
-    def tell(pieces: int) -> None:  # no ratio: it ends when it likes, long before so many
-        progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no token yet'}; {watch.words}", None)
+    def cause(self, node: str, picture: FleetState) -> Cause | None:
+        return failure_cause(((node, self.engine),), picture)
 
-    answer = await watched_request(
-        line, engine.endpoint, watch, tell, prompt=test.prompt, max_tokens=test.max_tokens, api_key=test.api_key
-    )
-    if isinstance(answer, RequestResult):
-        return answer
-    if answer.state is CompletionState.OK:
-        for _ in range(round(AFTER_S / LOOK_S)):
-            await asyncio.sleep(LOOK_S)
-            if (failure := watch.look()) is not None:
-                return failure
-    return judge_first_request(answer, test, watch.lowest_bytes)
+    async def request(self, line: NodeLine, picture: Picture, node: str, progress: Progress) -> RequestResult:
+        """Send one request, and watch memory while it runs.
+
+        Raises:
+            LinkLost: the connection to the node ended; how the engine fares is not known.
+        """
+        engine = await seen_engine(picture, node, self.engine)
+        if engine is None or engine.endpoint is None:
+            return RequestResult(
+                ok=False, detail=f"sparktop sees no endpoint of {self.engine} on {node}, so it couldn't send a request"
+            )
+        watch = MemoryWatch(picture, nodes_of(picture(), node, self.engine), self.floor_bytes)
+
+        def tell(pieces: int) -> None:  # no ratio: it ends when it likes, long before so many
+            progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no token yet'}; {watch.words}", None)
+
+        answer = await watched_request(
+            line, engine.endpoint, watch, tell, prompt=self.prompt, max_tokens=self.max_tokens, api_key=self.api_key
+        )
+        if isinstance(answer, RequestResult):
+            return answer
+        if answer.state is CompletionState.OK:
+            for _ in range(round(AFTER_S / LOOK_S)):
+                await asyncio.sleep(LOOK_S)
+                if (failure := watch.look()) is not None:
+                    return failure
+        return judge_first_request(answer, self.engine, watch.lowest_bytes)
+
+    async def _has_survived(self, hands: Hands) -> bool:
+        """Whether the node is back in the same boot, with the engine running and memory above the floor."""
+        start_view = hands.start_picture.node(hands.node)
+
+        def judge(picture: FleetState, since: Since) -> WaitStatus:
+            view = picture.node(hands.node)
+            if view is None or view.sample is None or not since.available:
+                return WaitStatus(verdict=WaitVerdict.WAITING, detail=f"waiting for {hands.node}")
+            has_booted = bool(
+                start_view and start_view.facts and view.facts and start_view.facts.boot_id != view.facts.boot_id
+            )
+            has_engine = any(
+                self.engine in (engine.name, engine.key) and engine.exited_wall_s is None for engine in view.engines
+            )
+            is_well = has_engine and not has_booted and view.sample.memory.available_bytes >= self.floor_bytes
+            verdict = WaitVerdict.MET if is_well else WaitVerdict.FAILED
+            return WaitStatus(verdict=verdict, detail=f"{hands.node} is back")
+
+        result = await hands.wait(judge)
+        if result.is_aborted:
+            raise Aborted
+        return result.state is StepState.DONE
 
 
 async def watched_request(
@@ -108,11 +178,11 @@ async def unless_lost(line: NodeLine) -> None:
     closed.cancel()
 
 
-def judge_first_request(answer: Completion, test: SmokeTest, lowest_bytes: int | None) -> RequestResult:
+def judge_first_request(answer: Completion, engine: str, lowest_bytes: int | None) -> RequestResult:
     """What the answer says about the engine: it serves, or why not."""
     memory_text = f"; at least {gib(lowest_bytes)} stayed available" if lowest_bytes is not None else ""
     if answer.state is not CompletionState.OK:
-        return RequestResult(ok=False, detail=f"{test.engine} does not serve: {why_not(answer)}{memory_text}")
+        return RequestResult(ok=False, detail=f"{engine} does not serve: {why_not(answer)}{memory_text}")
     first_text = f", the first after {answer.first_token_s:.1f} s" if answer.first_token_s is not None else ""
     count_text = f"{answer.tokens} tokens" if answer.tokens is not None else "as many tokens as were asked for,"
     tokens_text = f"{count_text} in {answer.seconds:.1f} s{first_text}"
@@ -266,44 +336,62 @@ LEAST_TOKENS = 8
 """With fewer tokens after the first, no rate is given."""
 
 
-async def measure(
-    line: NodeLine, picture: Callable[[], FleetState], node: str, measurement: Measure, *, progress: Progress
-) -> RequestResult:
-    """Request a fixed number of tokens, and time them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure(Act):
+    """A short benchmark from the operator's side, after the first request succeeded."""
 
-    Raises:
-        LinkLost: the connection to the node ended.
-    """
-    engine = await seen_engine(picture, node, measurement.engine)
-    if engine is None or engine.endpoint is None:
-        return RequestResult(
-            ok=False, detail=f"no endpoint of {measurement.engine} is seen on {node}: nothing was measured"
-        )
-    nodes = nodes_of(picture(), node, measurement.engine)
-    watch = MemoryWatch(picture, nodes, measurement.floor_bytes)
+    engine: str
+    """The container's name."""
+    expected: Expected
+    floor_bytes: int
+    tokens: int = 256
+    api_key: str = field(default="", repr=False)
 
-    def tell(pieces: int) -> None:
-        ratio = min(1.0, pieces / max(1, measurement.tokens))
-        progress(f"{pieces} of {measurement.tokens} tokens; {watch.words}", ratio)
+    async def perform(self, hands: Hands) -> StepResult:
+        """Measure once; a failure says nothing about the engine, which has served."""
+        return await hands.ask(lambda line, progress: self.request(line, hands.picture, hands.node, progress))
 
-    answer = await watched_request(
-        line, engine.endpoint, watch, tell, prompt=PROMPT, max_tokens=measurement.tokens,
-        api_key=measurement.api_key, more={"ignore_eos": True},
-    )  # fmt: skip
-    if isinstance(answer, RequestResult):
-        return answer
-    views = [view for name in nodes if (view := picture().node(name)) is not None]
-    left_bytes = min((view.sample.memory.available_bytes for view in views if view.sample), default=None)
-    return judge_measurement(answer, measurement, left_bytes=left_bytes, lowest_bytes=watch.lowest_bytes)
+    def text(self) -> Iterator[str]:
+        yield f"POST /v1/chat/completions of {self.engine}: {self.tokens} tokens, timed from here"
+
+    def cause(self, node: str, picture: FleetState) -> Cause | None:
+        return failure_cause(((node, self.engine),), picture)
+
+    async def request(self, line: NodeLine, picture: Picture, node: str, progress: Progress) -> RequestResult:
+        """Request a fixed number of tokens, and time them.
+
+        Raises:
+            LinkLost: the connection to the node ended.
+        """
+        engine = await seen_engine(picture, node, self.engine)
+        if engine is None or engine.endpoint is None:
+            return RequestResult(
+                ok=False, detail=f"no endpoint of {self.engine} is seen on {node}: nothing was measured"
+            )
+        nodes = nodes_of(picture(), node, self.engine)
+        watch = MemoryWatch(picture, nodes, self.floor_bytes)
+
+        def tell(pieces: int) -> None:
+            ratio = min(1.0, pieces / max(1, self.tokens))
+            progress(f"{pieces} of {self.tokens} tokens; {watch.words}", ratio)
+
+        answer = await watched_request(
+            line, engine.endpoint, watch, tell, prompt=PROMPT, max_tokens=self.tokens,
+            api_key=self.api_key, more={"ignore_eos": True},
+        )  # fmt: skip
+        if isinstance(answer, RequestResult):
+            return answer
+        views = [view for name in nodes if (view := picture().node(name)) is not None]
+        left_bytes = min((view.sample.memory.available_bytes for view in views if view.sample), default=None)
+        return judge_measurement(answer, self.expected, left_bytes=left_bytes, lowest_bytes=watch.lowest_bytes)
 
 
 def judge_measurement(
-    answer: Completion, measurement: Measure, *, left_bytes: int | None, lowest_bytes: int | None
+    answer: Completion, expected: Expected, *, left_bytes: int | None, lowest_bytes: int | None
 ) -> RequestResult:
     """What was measured, next to what was expected."""
     if answer.state is not CompletionState.OK:
         return RequestResult(ok=False, detail=f"nothing was measured: {why_not(answer)}")
-    expected = measurement.expected
     speed = rate(answer)
     parts = []
     if answer.first_token_s is not None:

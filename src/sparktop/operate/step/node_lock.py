@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable
 
 from sparktop.errors import NoAnswer, TransportError
-from sparktop.operate.run.run_context import RunContext
-from sparktop.operate.run.wait import Abort
 from sparktop.operate.runner.api import NOBODY, LockHolder, NodeLine
+from sparktop.operate.step.run_context import RunContext
+from sparktop.operate.step.wait import Abort
 
 RETRY_S = 0.5
 OWN_LEASE_S = 60.0

@@ -11,9 +11,8 @@ from tests.table import over
 
 from sparktop.model.engine import Containers, EndpointState, EngineState, LogFacts
 from sparktop.model.fleet import NodeView
-from sparktop.model.plan import AwaitServing
-from sparktop.operate.waits.serving import judge_serving
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict
+from sparktop.operate.acts.serving import AwaitServing
+from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict
 from sparktop.transport.endpoint import Reply
 
 ACT = AwaitServing(name="vllm-qwen36")
@@ -31,7 +30,7 @@ def now(*engines, asked_s: float | None = made.NOW_S - 1, **more: object) -> Nod
 
 
 def judged(view: NodeView, *, act: AwaitServing = ACT, since: Since = SINCE, reply: Reply | None = OK) -> WaitStatus:
-    return judge_serving(act, made.picture(view), "spark1", since, reply)
+    return act.judge(made.picture(view), "spark1", since, reply)
 
 
 def boxed(state: EngineState = EngineState.READY, **box: object):

@@ -6,17 +6,19 @@ next scrape. So only what belongs to the new run counts: a container started sin
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.plan import Act, AwaitReady, AwaitServing, Measure, SmokeTest
-from sparktop.model.proof import Prove
-from sparktop.model.run import Cause
-from sparktop.operate.waits.wait_state import Since, WaitStatus, WaitVerdict, failed, met, waiting
+from sparktop.operate.step.act import Wait
+from sparktop.operate.step.hands import Hands
+from sparktop.operate.step.step_result import Cause, StepResult, StepState
+from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict, failed, met, waiting
 from sparktop.text.units import span
 
 FAILED_SILENT_S = 15.0
@@ -34,19 +36,50 @@ UP = (EngineState.READY, EngineState.SERVING)
 _OVER = ("exited", "dead", "removing")
 
 
-def judge_ready(act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus:
-    """Met when the engine of this container answers in its new run; failed when that run has ended or says that it
-    failed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitReady(Wait):
+    """Wait until this container's engine answers; reports its phases and counts."""
 
-    While waiting, `late` says from its log whether it is slow or stuck, and which option gives it longer.
-    """
-    status = _status(act, picture, node, since)
-    if status.verdict is not WaitVerdict.WAITING:
-        return status
-    view = picture.node(node)
-    engine = engine_of(act.name, view) if view is not None else None
-    late = "; ".join(filter(None, (_pace_text(engine, view), act.longer)))
-    return replace(status, late=late)
+    name: str
+    """The container's name; its id changes with a relaunch."""
+    container_id: str = ""
+    """For one specific container of that name: its full id, or the "{NAME}" under which an earlier step saved it."""
+    is_worker: bool = False
+    """A worker rank serves no HTTP: it is ready when it runs and its log says so, or when its head is ready."""
+    any_run: bool = False
+    """A container run from before the wait counts too (the rollback of a run that stopped nothing)."""
+    together: tuple[tuple[str, str], ...] = ()
+    """(node, container) of its other ranks: if one exits, all have failed."""
+    longer: str = ""
+    """How to allow more time, as the end of a sentence: reported when time is up."""
+
+    @property
+    def is_kept(self) -> bool:
+        return True
+
+    async def perform(self, hands: Hands) -> StepResult:
+        result = await Wait.perform(self, hands)
+        return replace(result, ready=self.name) if result.state is StepState.DONE else result
+
+    def text(self) -> Iterator[str]:
+        yield f"until {self.name} {'runs and its head answers' if self.is_worker else 'answers'}"
+
+    def cause(self, node: str, picture: FleetState) -> Cause | None:
+        return failure_cause(((node, self.name), *self.together), picture)
+
+    def judge(self, picture: FleetState, node: str, since: Since) -> WaitStatus:
+        """Met when the engine of this container answers in its new run; failed when that run has ended or says that it
+        failed.
+
+        While waiting, `late` says from its log whether it is slow or stuck, and which option gives it longer.
+        """
+        status = _status(self, picture, node, since)
+        if status.verdict is not WaitVerdict.WAITING:
+            return status
+        view = picture.node(node)
+        engine = engine_of(self.name, view) if view is not None else None
+        late = "; ".join(filter(None, (_pace_text(engine, view), self.longer)))
+        return replace(status, late=late)
 
 
 def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> WaitStatus:
@@ -222,18 +255,9 @@ def with_reason(ending: str, log: LogFacts | None) -> str:
     return "; ".join(parts)
 
 
-def failure_cause(act: Act, node: str, picture: FleetState) -> Cause | None:
-    """What the log of the engine that a failed step was about says of its end; else the log of another rank of it."""
-    match act:
-        case AwaitReady():
-            names = ((node, act.name), *act.together)
-        case AwaitServing():
-            names = ((node, act.name),)
-        case SmokeTest() | Measure() | Prove():
-            names = ((node, act.engine),)
-        case _:
-            return None
-    for rank_node, name in names:
+def failure_cause(ranks: Iterable[tuple[str, str]], picture: FleetState) -> Cause | None:
+    """What the log of an engine says of its end: of the first of its ranks, (node, name), that says it."""
+    for rank_node, name in ranks:
         view = picture.node(rank_node)
         engine = engine_of(name, view) if view is not None else None
         log = log_of_this_run(engine, container_of(name, view) or (engine.container if engine else None))

@@ -1,4 +1,4 @@
-"""The planner of collect-evidence, and its questions to a node. Pure.
+"""The questions to a node whose evidence is collected. Pure.
 
 Root is used only where sudo asks for no password (`sudo -n`): collecting evidence comes before steps that can't wait
 for one.
@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel.findings import GPU_GONE, rule_of
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Engine
-from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.plan import CollectEvidence, Plan, Request, Risk, Step
-from sparktop.model.survey import Ask, DockerGet, DockerLog, FileText, Output, Privileges, Survey
+from sparktop.model.fleet import NodeView
+from sparktop.model.survey import Ask, DockerGet, DockerLog, FileText, Output, Privileges
 from sparktop.model.telemetry import CollectorState
 from sparktop.operate.evidence.archive import file_name
-from sparktop.operate.plan.common_steps import EVIDENCE_LIMIT_S
-from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import RootAccess, program, root_access
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
@@ -204,47 +200,3 @@ def whole_lines(ask: Ask, text: str) -> str:
     if isinstance(ask, DockerLog) or (isinstance(ask, Output) and ask.is_tail):
         return "[the beginning is left out]\n" + text.partition("\n")[2]
     return text.rpartition("\n")[0] + "\n[the end is left out]\n"
-
-
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return ()
-
-
-def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
-    """One step for all nodes: what they did at the same moment belongs together."""
-    views = [(name, picture.node(name)) for name in request.nodes]
-    unknown = [name for name, view in views if view is None]
-    if unknown or not views:
-        raise Refused(
-            f"{unknown[0]} is not one of the nodes watched here" if unknown else "no node is named",
-            tuple(f"there is {node.name}" for node in picture.nodes),
-        )
-    if request.target and not any(
-        engine.name == request.target for _, view in views if view is not None for engine in view.engines
-    ):
-        raise Refused(
-            f"no engine named {sanitise.name(request.target)} is known there",
-            tuple(f"there is {engine.name} on {view.name}" for _, view in views if view for engine in view.engines),
-        )
-    silent = [name for name, view in views if view is not None and view.link.state is not LinkState.LIVE]
-    where = " and ".join(request.nodes)
-    return Plan(
-        request=request,
-        title=f"Collect evidence of {where}",
-        risk=Risk.SAFE,
-        steps=(
-            Step(
-                id="evidence",
-                title=f"Collect evidence of {where}",
-                node=request.nodes[0],
-                act=CollectEvidence(nodes=tuple(request.nodes), engines=(request.target,) if request.target else ()),
-                limit_s=EVIDENCE_LIMIT_S,
-                verifies="the archive is written, and says what is missing",
-            ),
-        ),
-        effect="One .tar.gz on this machine, readable by you alone: the engines' logs and metrics, the kernel's log of "
-        "this boot and the one before, `docker inspect`, tables of memory, processes and network, and the findings. "
-        "Secrets are removed before anything is written, and a report counts them.",
-        warnings=tuple(f"{name} does not answer: the archive has only what was last seen." for name in silent),
-        seen_monotonic_s=picture.monotonic_s,
-    )

@@ -1,0 +1,1 @@
+"""The acts: each a class with its data, how it is performed, and its words."""

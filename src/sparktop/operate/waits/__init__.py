@@ -1,1 +1,0 @@
-"""Judges of waits: whether what a step waits for has come."""
