@@ -20,7 +20,7 @@ from sparktop.errors import LinkLost
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Answer
+from sparktop.model.survey import Answer, NoteRun
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.readiness import AwaitReady
@@ -70,6 +70,7 @@ class Node:
         self.gate: asyncio.Event | None = None
         """Steps wait for it, where there is one."""
         self.at: Callable[[str], None] = lambda step_id: None
+        self.notes: list[NoteRun] = []
         self.does: Callable[[Remote], Outcome] | None = None
         """What a step does to the node, where that is more than to be noted."""
 
@@ -96,6 +97,7 @@ class FakeLine:
 
     async def ask(self, asks: Sequence[Any]) -> Mapping[Any, Answer]:
         self._alive()
+        self._truth.notes += [ask for ask in asks if isinstance(ask, NoteRun)]
         return {ask: Answer(value=f"answer of {self.node}") for ask in asks}
 
     async def lock(self, who: str, what: str) -> LockHolder | None:

@@ -19,19 +19,19 @@ LINES = {
     "headless": (2498, "headless"),
     "sim": (6845, "sim"),
     "documents": (3640, "documents"),
-    "bringup": (3780, "bringup"),
+    "bringup": (3727, "bringup"),
     "observe": (3500, "observe"),
-    "operate without launches": (19695, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (19923, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
     "checks": (2310, "checks"),
-    "engines": (1340, "engines"),
+    "engines": (1320, "engines"),
     "transport": (4842, "transport"),
-    "probe": (7183, "probe"),
+    "probe": (7352, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (998, "text"),
-    "model, wire and config": (3273, "model", "wire", "config.py"),
+    "model, wire and config": (3302, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
@@ -40,9 +40,9 @@ LINES = {
     "everything": (106900, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 525
+MODULES = 528
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89660, 15200
+TESTS, CASES = 89789, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +100,19 @@ def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> N
         assert (one.root / KEPT).exists()
         assert "192.168.100." in one.run("ip", "-brief", "address")
         assert not one.run("systemctl", "list-timers", "--all", "--no-legend", "sparktop-netplan-return.timer").strip()
+
+
+def test_a_console_on_another_machine_leads_back_what_one_left(
+    spark: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has an audit of its own: what the node has noted is all that it knows."""
+    before = started(spark)
+    with acting("act", "safe-restart", "spark1") as process:
+        spark.until(lambda: not containers(spark)[NAME]["State"]["Running"], what="the stop", within_s=240)
+        left_by(process, signal.SIGKILL)
+    with monkeypatch.context() as there:
+        there.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        act("restore", "spark1")
+        assert_as_before(spark, before)
+        assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr
+    assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr

@@ -116,7 +116,36 @@ class OperatorKeys:
     node: str
 
 
-Ask = DockerGet | DockerLog | Output | FileText | AskPrivileges | ModelsOnDisk | HubModel | OperatorKeys
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNotes:
+    """What consoles have noted on the node of their runs there: [{"run", "held": it is under way, "entries": [text]}],
+    newest first."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRun:
+    """Note an entry of a run on the node, for `RunNotes`; of a node it changes nothing else."""
+
+    node: str
+    run_id: str
+    entry: str
+    """A line of the audit, masked."""
+
+
+Ask = (
+    DockerGet
+    | DockerLog
+    | Output
+    | FileText
+    | AskPrivileges
+    | ModelsOnDisk
+    | HubModel
+    | OperatorKeys
+    | RunNotes
+    | NoteRun
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,21 +75,25 @@ class Audit:
     def path(self) -> Path:
         return self._path
 
-    async def keep(self, kind: str, entry: Mapping[str, Any]) -> None:
-        """Add an entry, and return when it is on disk.
+    async def keep(self, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add an entry, and return it when it is on disk.
 
         Raises:
             AuditError: it could not be written.
         """
-        await in_thread(self._write, self._line(kind, entry), is_synced=True)
+        whole = self._whole(kind, entry)
+        await in_thread(self._write, whole, is_synced=True)
+        return whole
 
-    def note(self, kind: str, entry: Mapping[str, Any]) -> None:
-        """Add an entry, without waiting for the disk.
+    def note(self, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add an entry, without waiting for the disk; returns it.
 
         Raises:
             AuditError: it couldn't be added.
         """
-        self._write(self._line(kind, entry), is_synced=False)
+        whole = self._whole(kind, entry)
+        self._write(whole, is_synced=False)
+        return whole
 
     def hold(self, run_id: str) -> None:
         """Mark a run as under way while this process lives: its lock ends with the process."""
@@ -110,10 +114,12 @@ class Audit:
                 (self._path.parent / UNDER_WAY / run_id).unlink()
             os.close(handle)
 
-    def _line(self, kind: str, entry: Mapping[str, Any]) -> bytes:
+    def _whole(self, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
         wall_s = self._clock.wall()
         at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
-        fields = {"v": VERSION, "kind": kind, "at": at, "wall_s": round(wall_s, 3), "who": self.who, **entry}
+        return {"v": VERSION, "kind": kind, "at": at, "wall_s": round(wall_s, 3), "who": self.who, **entry}
+
+    def _line(self, fields: Mapping[str, Any]) -> bytes:
         text = json.dumps(fields, ensure_ascii=True, default=str)  # ASCII: nothing in it can talk to a terminal
         if len(text) > MAX_ENTRY_CHARS:
             short = {
@@ -124,7 +130,8 @@ class Audit:
             text = json.dumps({**short, "left_out": f"an entry of {len(text)} characters"})
         return text.encode() + b"\n"
 
-    def _write(self, line: bytes, *, is_synced: bool) -> None:
+    def _write(self, fields: Mapping[str, Any], *, is_synced: bool) -> None:
+        line = self._line(fields)
         try:
             private_folder(self._path.parent)
             is_new = not self._path.exists()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -21,7 +22,7 @@ from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.bringup import Changed
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
@@ -30,8 +31,10 @@ from sparktop.model.survey import (
     DockerLog,
     HubModel,
     ModelsOnDisk,
+    NoteRun,
     OperatorKeys,
     Output,
+    RunNotes,
     Survey,
 )
 from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
@@ -55,6 +58,8 @@ if TYPE_CHECKING:  # the executor and the audit's readers are imported with the 
     from sparktop.operate.run.executor import PlanExecution
 
 LINE_LIMIT_S = 10.0
+NOTING_S = 2.0
+"""How long a console that closes waits until its nodes have noted that a run was read."""
 """How long a survey waits for a node's runner."""
 ROUND_LIMIT_S = 20.0
 """How long one round of questions may take, beyond the limits of its own commands."""
@@ -107,6 +112,11 @@ class Operations:
         self._planner_of = planner_of
         self._executions: list[PlanExecution] = []
         self._recalls = recalls
+        self._notes: dict[str, object] = {}
+        """By node, its newest answer to `RunNotes`."""
+        self._noting: asyncio.Future[Any] | None = None
+        self._elsewhere: frozenset[str] = frozenset()
+        """Runs by other consoles that are under way."""
         self._guard_log = GuardAuditLog(self._context.audit)
 
     @property
@@ -122,6 +132,8 @@ class Operations:
     async def aclose(self) -> None:
         """Leave every run: no further step starts, and each run notes in the audit where it was left."""
         await asyncio.gather(*(execution.leave() for execution in self._executions))
+        if self._noting is not None:
+            await asyncio.wait({self._noting}, timeout=NOTING_S)
 
     # planning
 
@@ -158,6 +170,8 @@ class Operations:
 
     async def _survey(self, planner: Planner, request: Request, picture: FleetState) -> Survey:
         """The answers to the planner's questions, asked round by round until it asks nothing new."""
+        if self._recalls:
+            await self._read_notes(request.nodes)
         survey = await in_thread(self._read_owed, picture) if self._recalls else Survey()
         for _ in range(ROUNDS_AT_MOST):
             asks = [ask for ask in planner.asks(request, picture, survey) if ask not in survey.answers]
@@ -240,8 +254,21 @@ class Operations:
     # what an earlier console has left
 
     async def interrupted_runs(self) -> tuple[InterruptedRun, ...]:
-        """Runs of this machine whose console was killed halfway; empty where the audit can't be read."""
-        return await in_thread(self._read_cut_off) if self._recalls else ()
+        """Runs whose console was killed halfway, by this machine's audit and by what the nodes have noted."""
+        if not self._recalls:
+            return ()
+        await self._read_notes([view.name for view in self._context.picture().nodes])
+        return await in_thread(self._read_cut_off)
+
+    async def _read_notes(self, nodes: Sequence[str]) -> None:
+        """Read what these nodes have noted of runs by other consoles."""
+        if self._is_read_only:
+            return
+        picture = self._context.picture()
+        live = [name for name in nodes if (view := picture.node(name)) and view.link.state is LinkState.LIVE]
+        for ask, answer in (await self.ask([RunNotes(node=name) for name in live])).items():
+            if isinstance(ask, RunNotes) and answer.value is not None:
+                self._notes[ask.node] = answer.value
 
     async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
         """What ended runs of this machine changed on these nodes, oldest first; empty where the audit can't be read."""
@@ -250,14 +277,20 @@ class Operations:
         return changes_on(nodes, await in_thread(self._recalled))
 
     def _recalled(self) -> Sequence[Mapping[str, Any]]:
-        """What the audit has of late; empty where it can't be read."""
-        try:
-            return entries(self._context.audit.path, limit_bytes=RECALLED_BYTES)[0]
-        except SparktopError:
-            return ()
+        """What the audit has of late, and of runs by other consoles what the nodes have noted."""
+        own: list[dict[str, Any]] = []
+        with contextlib.suppress(SparktopError):
+            own = entries(self._context.audit.path, limit_bytes=RECALLED_BYTES)[0]
+        if not self._notes:
+            return own
+        from sparktop.operate.audit.elsewhere import runs_elsewhere
+
+        elsewhere = runs_elsewhere(self._notes, {str(entry.get("run")) for entry in own if entry["kind"] == "intent"})
+        self._elsewhere = elsewhere.under_way
+        return sorted((*elsewhere.entries, *own), key=lambda entry: float(entry["wall_s"]))
 
     def _is_under_way(self, run_id: str) -> bool:
-        return is_under_way(run_id, self._context.audit.path)
+        return run_id in self._elsewhere or is_under_way(run_id, self._context.audit.path)
 
     def _read_cut_off(self) -> tuple[InterruptedRun, ...]:
         if not (audit_entries := self._recalled()):
@@ -265,7 +298,9 @@ class Operations:
         from sparktop.operate.audit.interrupted_runs import interrupted_runs
 
         now_s = self._context.clock.wall()
-        return interrupted_runs(audit_entries, is_under_way=self._is_under_way, now_wall_s=now_s)
+        return interrupted_runs(
+            audit_entries, is_under_way=self._is_under_way, now_wall_s=now_s, own=self._context.audit.who
+        )
 
     def _read_owed(self, picture: FleetState) -> Survey:
         """A survey without answers, with what earlier runs of this machine owe."""
@@ -280,7 +315,10 @@ class Operations:
         from sparktop.operate.audit.interrupted_runs import READ
 
         with contextlib.suppress(SparktopError):
-            self._context.audit.note("note", {"run": run_id, "text": "how it was left has been read", READ: True})
+            words = {"run": run_id, "text": "how it was left has been read", READ: True}
+            entry = json.dumps(self._context.audit.note("note", words))
+            asks = [NoteRun(node=node, run_id=run_id, entry=entry) for node in self._notes]
+            self._noting = asyncio.ensure_future(self.ask(asks))
 
     def way_back(self, run: Run) -> Plan | None:
         if not run.can_go_back or not run.state.is_over or not run.plan.way_back:

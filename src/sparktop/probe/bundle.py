@@ -41,7 +41,20 @@ PROBE_LATER = (
 """Parts of the probe that are compiled where they are needed (`probe.remote.children.LATER_PARTS`)."""
 RUNNER_START = ("start",)
 RUNNER_LATER = (
-    *("main", "journal", "program", "docker", "step", "pull", "fetch", "weights", "models", "hub", "questions"),
+    *(
+        "main",
+        "journal",
+        "program",
+        "docker",
+        "step",
+        "pull",
+        "fetch",
+        "weights",
+        "models",
+        "hub",
+        "notes",
+        "questions",
+    ),
     "masking",
 )
 

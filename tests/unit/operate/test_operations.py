@@ -15,7 +15,7 @@ from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, Survey
+from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, RunNotes, Survey
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome, OutcomeState
@@ -82,7 +82,7 @@ async def test_questions_are_asked_in_rounds_of_each_node_and_each_once(tmp_path
     planner = Planner(first, second)
     made = await operations(stage, planner).plan(REQUEST)
     assert isinstance(made, Plan)
-    assert asked == [[first[0]], [second[0]]]
+    assert asked == [[RunNotes(node="spark1")], [first[0]], [second[0]]]
     survey = planner.surveys[-1]
     assert survey.value(first[1]) == "answer of spark2"
     assert survey.value(second[0]) == "answer of spark1"

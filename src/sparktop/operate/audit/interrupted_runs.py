@@ -68,6 +68,8 @@ class InterruptedRun:
     """Time of its last entry, operator's clock."""
     was_closed: bool
     """Its console had time to write that entry."""
+    who: str
+    """user@machine of its console."""
     at: str
     """The step that was running; empty where none was."""
     number: int
@@ -83,9 +85,12 @@ class InterruptedRun:
 
 
 def interrupted_runs(
-    entries: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_wall_s: float
+    entries: Sequence[Entry], *, is_under_way: Callable[[str], bool], now_wall_s: float, own: str = ""
 ) -> tuple[InterruptedRun, ...]:
-    """Runs that have begun, never ended or ended halfway, don't run now and weren't read; oldest first."""
+    """Runs that have begun, never ended or ended halfway, don't run now and weren't read; oldest first.
+
+    `own`: this machine's operator, who isn't named.
+    """
     runs: dict[str, list[Entry]] = {}
     for entry in entries:
         if isinstance(run_id := entry.get("run"), str):
@@ -112,7 +117,7 @@ def interrupted_runs(
             and (run := _interrupted_run(name, intent, run_entries, named)) is not None
             and not (run.undone_by and subject in again)
         ):
-            out.append(run)
+            out.append(run if run.who != own else replace(run, who=""))
             if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
                 named |= {*run.stopped, *run.policies, *(created.container_id for created in run.made)}
     return tuple(reversed(out))
@@ -163,6 +168,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
         run=run,
         last_wall_s=entries[-1]["wall_s"],
         was_closed=any(entry["kind"] == "end" for entry in entries),
+        who=_text(intent.get("who")),
         at=current.step.title if current is not None else "",
         number=begun_index + 1,
         stopped=tuple(stopped),
@@ -367,12 +373,13 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
     where = (
         f", at step {interrupted.number} of {len(interrupted.run.steps)}: {interrupted.at}" if interrupted.at else ""
     )
+    whose = f" ({interrupted.who})" if interrupted.who else ""
     if interrupted.run.state in _HALFWAY:
         how = f"{_HALFWAY[interrupted.run.state][1]} {when}"
     elif interrupted.was_closed:
-        how = f"Its console was closed at {when}"
+        how = f"Its console{whose} was closed at {when}"
     else:
-        how = f"Its console died after {when}"
+        how = f"Its console{whose} died after {when}"
     remains_text = "; ".join(leftover.text for leftover in remains)
     return replace(
         interrupted.run,

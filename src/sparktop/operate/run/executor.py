@@ -19,6 +19,7 @@ from sparktop.model.fleet import NodeView
 from sparktop.operate.audit_file import AuditError
 from sparktop.operate.refused import Refused
 from sparktop.operate.run import run_text
+from sparktop.operate.run.node_notes import NodeNotes
 from sparktop.operate.run.operating import OnChange
 from sparktop.operate.run.record import Record, new_run
 from sparktop.operate.run.run_text import armed_guards
@@ -52,7 +53,9 @@ class PlanExecution:
         self._has_left_question = False
         """The operator aborted at a password prompt."""
         self._abort = Abort()
+        changed_nodes = tuple(dict.fromkeys(step.node for step in plan.steps if step.act.changes))
         self._record = Record(new_run(run_id, plan), context=context, changed=changed)
+        self._notes = NodeNotes(run_id, changed_nodes, context.lines, self._record.noted)
         self._locks = NodeLocks(context, run_id, plan.title, self._abort)
         self._state = RunState.RUNNING
         """The run's state while no link is lost."""
@@ -115,9 +118,11 @@ class PlanExecution:
     # steps
 
     async def _execute(self) -> None:
-        renewing = asyncio.create_task(self._locks.keep())
+        keeping = [asyncio.create_task(self._locks.keep())]
         try:
             if await self._prepare():
+                await self._notes.send()
+                keeping.append(asyncio.create_task(self._notes.keep()))
                 await self._steps()
         except asyncio.CancelledError:
             self._close()
@@ -125,8 +130,11 @@ class PlanExecution:
             fault = faults.named(f"the run {self.run.id}", error)
             await self._finish(RunState.FAILED, f"The run was ended by {fault}")
         finally:
-            renewing.cancel()
+            for task in keeping:
+                task.cancel()
             self._passwords.clear()
+            if len(keeping) > 1:
+                await self._notes.send()
             await self._locks.release()
 
     async def _prepare(self) -> bool:

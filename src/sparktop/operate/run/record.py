@@ -30,6 +30,7 @@ class Record:
         self._run = run
         self._context = context
         self._audit: Audit = context.audit
+        self._noted: list[Mapping[str, Any]] = []
         self._changed = changed
         self._secrets: tuple[str, ...] = run.plan.secrets
         self._mask = Masker(self._secrets)
@@ -39,6 +40,11 @@ class Record:
     @property
     def run(self) -> Run:
         return self._run
+
+    @property
+    def noted(self) -> Sequence[Mapping[str, Any]]:
+        """The entries that the audit has of it."""
+        return self._noted
 
     def also_mask(self, secret: str) -> None:
         """Mask a password that was typed for this run, too."""
@@ -132,7 +138,7 @@ class Record:
         }
         self._audit.hold(self._run.id)
         try:
-            await self._audit.keep("intent", entry)
+            self._noted.append(await self._audit.keep("intent", entry))
         except AuditError:
             self._audit.let_go(self._run.id)
             raise
@@ -178,14 +184,14 @@ class Record:
         """Add an entry after the intent. A disk that fills up halfway must not leave an engine stopped: the intent
         already says what was going to be done, and the run reports what is missing."""
         try:
-            self._audit.note(kind, {"run": self._run.id, **entry})
+            self._noted.append(self._audit.note(kind, {"run": self._run.id, **entry}))
         except AuditError as error:
             self.audit_problem = self._mask.text(error.message)
 
     async def end(self) -> None:
         """Write the last entry, on disk."""
         try:
-            await self._audit.keep("end", self._end_entry())
+            self._noted.append(await self._audit.keep("end", self._end_entry()))
         except AuditError as error:
             self.audit_problem = self._mask.text(error.message)
         self._audit.let_go(self._run.id)

@@ -22,9 +22,11 @@ from sparktop.model.survey import (
     FileText,
     HubModel,
     ModelsOnDisk,
+    NoteRun,
     OperatorKeys,
     Output,
     Privileges,
+    RunNotes,
 )
 from sparktop.operate.runner.api import LockHolder, OperationResult, Operations, Outcome, OutcomeState, Progress
 
@@ -219,6 +221,10 @@ def ask_words(ask: Ask) -> Words:
             return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
         case ModelsOnDisk():
             return {"models": {"roots": list(ask.roots), "seconds": ask.limit_s}}
+        case RunNotes():
+            return {"notes": 1}
+        case NoteRun():
+            return {"note": {"run": ask.run_id, "entry": ask.entry}}
         case HubModel():
             hub = {"repo": ask.repo, "revision": ask.revision, "hub": ask.hub, "token": ask.token}
             return {"hub": {**hub, "seconds": ask.limit_s}}
@@ -242,7 +248,7 @@ def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
     code = whole_or_none(words.get("code"))
     if words.get("found") is not True:
         return Answer(problem=problem, code=code)
-    if isinstance(ask, DockerGet | ModelsOnDisk | HubModel):
+    if isinstance(ask, DockerGet | ModelsOnDisk | HubModel | RunNotes):
         source = "Docker" if isinstance(ask, DockerGet) else "the runner"
         if words.get("cut") is True:
             return Answer(problem=f"{source}'s answer is too long")

@@ -25,6 +25,8 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
     {"id", "file": {path, limit, from_end}}                              a file's text; from_end: its last bytes
     {"id", "models": {roots [...], seconds}}             the models on disk (`models`): a JSON text
     {"id", "hub": {repo, revision, hub, token, seconds}} what the hub says of a model (`hub`): a JSON text
+    {"id", "note": {run, entry}}       keep an entry of a run (`notes`); the answer's problem says why it wasn't
+    {"id", "notes": 1}                 the runs that were noted here (`notes`): a JSON text
     {"id", "drop": 1}                  end the question of this id with the program that answers it; its reply still
                                        comes, and says so
     {"id", "secret": "..." | null}     the password that the step of this id asked for; null: the operator has none
@@ -96,11 +98,12 @@ INPUT_BYTES = 8 << 20
 UNSENT_BYTES = 256 * 1024
 """While more than this waits for the console, children aren't read."""
 QUESTIONS_AT_MOST = 8
-QUESTION_PARTS = ("program", "docker", "weights", "models", "hub", "questions")
+QUESTION_PARTS = ("program", "docker", "weights", "models", "hub", "notes", "questions")
 STEP_PARTS = ("masking", "program", "docker", "step")
 FETCH_PARTS = ("pull", "fetch")
 """Parts that the children compile for a question, for a step, and besides for a step that fetches."""
 FETCHES = ("pull", "transfer")
+QUESTIONS = ("privileges", "get", "output", "file", "models", "hub", "note", "notes")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -225,7 +228,7 @@ class Requests:
                 self.drop(number)
             elif "secret" in request:
                 self.pass_on(number, request["secret"])
-            elif any(word in request for word in ("privileges", "get", "output", "file", "models", "hub")):
+            elif any(word in request for word in QUESTIONS):
                 self.ask(request)
             elif "bye" in request:
                 self.leave("asked to")
@@ -268,6 +271,8 @@ class Runner(Requests):
         except Unable as unable:
             self.problem, self.hint = str(unable), unable.hint
         self.lock = NodeLock(roots, self.journals)
+        self.roots = roots
+        self.notes = f"{roots[0]}/sparktop-runs" if "state" in settings else ""
         self.unsent = b""
         self.heard_at = time.monotonic()
         self.children: dict[int, Child] = {}
@@ -351,9 +356,14 @@ class Runner(Requests):
         load(*QUESTION_PARTS)
         tell = teller(data, request.get("id"), matters=True)
         try:
-            Question(tell, docker=self.docker, control=control).answer(request)
+            Question(tell, docker=self.docker, control=control, notes=self.noted_where).answer(request)
         except Exception as error:  # the console waits for an answer
             tell({"kind": "refused", "problem": f"the runner failed: {type(error).__name__}: {error}"})
+
+    @property
+    def noted_where(self) -> tuple[str, tuple[str, ...], list[str]]:
+        """The folder of notes where it isn't below the home directory, the locks' folders and the journals'."""
+        return self.notes, self.roots, [path for path, _ in self.journals.folders] if self.journals else []
 
     # steps
 

@@ -60,7 +60,7 @@ def seen(*boxes: Container, state: LinkState = LinkState.LIVE, available: bool =
 
 
 def found(audit: list[dict[str, Any]], *, alive: bool = False, later_s: float = 60.0) -> tuple[InterruptedRun, ...]:
-    return interrupted_runs(audit, is_under_way=lambda run: alive, now_wall_s=WALL_S + later_s)
+    return interrupted_runs(audit, is_under_way=lambda run: alive, now_wall_s=WALL_S + later_s, own="me@laptop")
 
 
 async def left(tmp_path: Path, at: str, *boxes: Container) -> Run | None:
