@@ -21,7 +21,7 @@ LINES = {
     "documents": (3640, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3500, "observe"),
-    "operate without launches": (19923, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (19996, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
@@ -40,9 +40,9 @@ LINES = {
     "everything": (106900, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 528
+MODULES = 529
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89789, 15200
+TESTS, CASES = 89789, 15235
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

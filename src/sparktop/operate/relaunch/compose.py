@@ -26,6 +26,7 @@ from sparktop.model.survey import Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NO_POLICY, update_policy
+from sparktop.operate.container.remote_file import RemoteFile
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch import manual_steps, relaunch_text
 from sparktop.operate.relaunch.compose_override import (
@@ -81,7 +82,7 @@ class ComposeRelaunch(RankRelaunch):
             act=Remote(
                 operations=(
                     lifecycle.same_run(self.container),
-                    self._expect_unchanged(),
+                    self._file.check(),
                     self._compose("config", "--quiet", override="{content}", content=self.text),
                 )
             ),
@@ -105,7 +106,7 @@ class ComposeRelaunch(RankRelaunch):
             otherwise=f"{self.name} was started by somebody else meanwhile, or removed",
         )
         undo: list[Operation] = [
-            *self._restore_file(),
+            self._file.restore(),
             self._up_before("-d" if container.was_running else "--no-start"),
             self._restore_name(),
         ]
@@ -118,8 +119,8 @@ class ComposeRelaunch(RankRelaunch):
             act=Remote(
                 operations=(
                     stopped,
-                    self._expect_unchanged(),
-                    self._write(self.text),
+                    self._file.check(),
+                    self._file.write(),
                     self._up("--no-start", override=project.override),
                     DockerCall(method="GET", path=f"{self._path}/json", accepts=(200,), saves="NEW"),
                     update_policy(NEW_PATH, NO_POLICY, is_checked=False),
@@ -152,7 +153,7 @@ class ComposeRelaunch(RankRelaunch):
         runs = self.container.was_running
         kept = Command(argv=("docker", "container", "inspect", self.container.container_id), limit_s=20.0)
         operations: list[Operation] = [
-            *self._restore_file(),
+            self._file.restore(),
             replace(self._up_before("--no-start"), done_when=kept),
             self._restore_name(),
             self._update_policy(NO_POLICY),
@@ -217,22 +218,9 @@ class ComposeRelaunch(RankRelaunch):
     def _up_before(self, flag: str) -> Command:
         return self._up(flag, override=self.project.override if self.project.uses_before else "", with_change=False)
 
-    def _expect_unchanged(self) -> Command:
-        """Check that the override file is still as it was when the plan was made."""
-        path, before = self.project.override, self.project.before
-        if before is None:
-            return Command(argv=("test", "!", "-e", path), limit_s=10.0)
-        return Command(argv=("cmp", "--", "{content}", path), content=before, limit_s=10.0)
-
-    def _write(self, text: str) -> Command:
-        argv = ("install", "-m", "0644", "-T", "--", "{content}", self.project.override)
-        return Command(argv=argv, content=text, limit_s=15.0)
-
-    def _restore_file(self) -> Iterator[Command]:
-        if self.project.before is None:
-            yield Command(argv=("rm", "-f", "--", self.project.override), limit_s=15.0)
-        else:
-            yield self._write(self.project.before)
+    @property
+    def _file(self) -> RemoteFile:
+        return RemoteFile(path=self.project.override, before=self.project.before, after=self.text)
 
     def _restore_name(self) -> DockerCall:
         """Give the old container its name back.
@@ -248,7 +236,7 @@ class ComposeRelaunch(RankRelaunch):
     # what the review says
 
     def file_differences(self) -> Iterator[Difference]:
-        yield from relaunch_text.file_lines(self.project.override, self.project.before, self.text)
+        yield from self._file.differences()
 
     def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
         return (

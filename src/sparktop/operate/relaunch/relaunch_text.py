@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Sequence
 
@@ -61,19 +60,6 @@ def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> 
             before=sanitise.line(rank_change.image_name, limit=200),
             after=sanitise.line(change.image, limit=200),
         )
-
-
-def file_lines(path: str, before: str | None, after: str) -> Iterator[Difference]:
-    """Removed and added lines of a file."""
-    name = sanitise.line(path, limit=200)
-    old, new = (before or "").splitlines(), after.splitlines()
-    # Not ndiff: to find out which line became which, it compares every two of them character by character.
-    for _, old_from, old_to, new_from, new_to in difflib.SequenceMatcher(None, old, new).get_opcodes():
-        if old[old_from:old_to] != new[new_from:new_to]:
-            for row in old[old_from:old_to]:
-                yield Difference(what="file", name=name, before=sanitise.line(row, limit=8000), after=None)
-            for row in new[new_from:new_to]:
-                yield Difference(what="file", name=name, before=None, after=sanitise.line(row, limit=8000))
 
 
 def shown(name: str, value: str | None) -> str | None:

@@ -16,24 +16,22 @@ from sparktop.cmdline.systemd import Unreadable
 from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
-from sparktop.model.operation import Command, Operation
+from sparktop.model.operation import Operation
 from sparktop.model.request import Request
 from sparktop.model.survey import Survey
 from sparktop.operate.acts.remote import Remote
+from sparktop.operate.container.remote_file import RemoteFile
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.plan.service import Service, service_of
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused
-from sparktop.operate.relaunch import manual_steps, relaunch_text, systemd_drop_in
+from sparktop.operate.relaunch import manual_steps, systemd_drop_in
 from sparktop.operate.relaunch.rank_change import RankChange, targets
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.relaunch.systemd_drop_in import DropIn, NoDropIn, drop_in_of
 from sparktop.operate.secrets.sudo import root_refusal
 from sparktop.operate.step.plan import Difference, Step
-
-_INSTALL, _REMOVE, _SAME = "/usr/bin/install", "/usr/bin/rm", "/usr/bin/cmp"
-
 
 RELOAD_LIMIT_S = 60.0
 
@@ -59,7 +57,7 @@ class DropInRelaunch(RankRelaunch):
             id=f"check{self.mark}",
             title=f"Check that {self.drop_in.path} is as it was read",
             node=self.node,
-            act=Remote(operations=(self._expect_unchanged(),)),
+            act=Remote(operations=(self._file.check(),)),
             limit_s=30.0,
             verifies="it has not changed since",
             undone_by="nothing was changed",
@@ -74,8 +72,8 @@ class DropInRelaunch(RankRelaunch):
             title=f"Write {self.drop_in.path} and have systemd read it",
             node=self.node,
             act=Remote(
-                operations=(self._expect_unchanged(), self._install(self.text), self.service.reload()),
-                undo=tuple(self._restore_file()),
+                operations=(self._file.check(), self._file.write(), self.service.reload()),
+                undo=self._restore_file(),
             ),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
             verifies="systemd has reloaded its files",
@@ -114,28 +112,18 @@ class DropInRelaunch(RankRelaunch):
 
     # operations
 
-    def _expect_unchanged(self) -> Command:
-        path, before = self.drop_in.path, self.drop_in.before
-        if before is None:
-            return Command(argv=("test", "!", "-e", path), limit_s=10.0)
-        return Command(argv=(_SAME, "--", "{content}", path), content=before, limit_s=10.0)
+    @property
+    def _file(self) -> RemoteFile:
+        drop_in, privilege = self.drop_in, self.service.privilege
+        return RemoteFile(path=drop_in.path, before=drop_in.before, after=self.text, privilege=privilege)
 
-    def _install(self, text: str) -> Command:
-        argv = (_INSTALL, "-m", "0644", "-D", "-T", "--", "{content}", self.drop_in.path)
-        return Command(argv=argv, privilege=self.service.privilege, content=text, limit_s=30.0)
-
-    def _restore_file(self) -> Iterator[Operation]:
-        if self.drop_in.before is None:
-            argv = (_REMOVE, "-f", "--", self.drop_in.path)
-            yield Command(argv=argv, privilege=self.service.privilege, limit_s=30.0)
-        else:
-            yield self._install(self.drop_in.before)
-        yield self.service.reload()
+    def _restore_file(self) -> tuple[Operation, ...]:
+        return (self._file.restore(), self.service.reload())
 
     # what the review says
 
     def file_differences(self) -> Iterator[Difference]:
-        yield from relaunch_text.file_lines(self.drop_in.path, self.drop_in.before, self.text)
+        yield from self._file.differences()
 
     def _until(self) -> str:
         return f"{self.service.unit} has reloaded it"

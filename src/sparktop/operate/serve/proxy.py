@@ -23,9 +23,9 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, AskPrivileges, FileText, Output, Survey
 from sparktop.operate.acts.checks import CheckExposed
 from sparktop.operate.acts.remote import Remote
+from sparktop.operate.container.remote_file import FOR_ALL, RemoteFile, remove
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused, refused_options
-from sparktop.operate.relaunch import relaunch_text
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.serve.proxy_config import (
     CERTBOT,
@@ -288,19 +288,27 @@ class Files:
     caddyfile: str | None = None
     """Where Caddy's own file lacks the import: as it is."""
 
+    @property
+    def site(self) -> RemoteFile:
+        return _file(self.layout.site, self.before, self.text)
+
+    @property
+    def _import(self) -> RemoteFile | None:
+        if self.caddyfile is None:
+            return None
+        return _file(_CADDYFILE, self.caddyfile, f"{self.caddyfile.rstrip()}\n\n{_IMPORT}\n".lstrip())
+
     def write(self) -> Step:
         """Write the key and the site, and have the proxy test them; taken back where it refuses."""
         layout = self.layout
-        same = ("test", "!", "-e", layout.site) if self.before is None else ("/usr/bin/cmp", "{content}", layout.site)
-        operations = [Command(argv=same, content=self.before or "", limit_s=10.0)]
+        operations = [self.site.check()]
         if self.had_key:
             operations.append(_root("/usr/bin/cp", "-fp", "--", layout.key, self._old_key))
-        operations.append(_install(layout.key, self.key, *layout.key_owner))
-        operations.append(_install(layout.site, self.text))
+        operations += [_file(layout.key, None, self.key, layout.key_owner).write(), self.site.write()]
         if layout.link:
             operations.append(_root("/usr/bin/ln", "-sfn", "--", layout.site, layout.link))
-        if self.caddyfile is not None:
-            operations.append(_install(_CADDYFILE, f"{self.caddyfile.rstrip()}\n\n{_IMPORT}\n".lstrip()))
+        if self._import is not None:
+            operations.append(self._import.write())
         operations.append(_root(*layout.test))
         return Step(
             id="write",
@@ -319,16 +327,15 @@ class Files:
     def restore(self) -> Iterator[Command]:
         """The files as they were."""
         layout = self.layout
-        if self.before is None:
-            yield _root("/usr/bin/rm", "-f", "--", layout.site, *filter(None, (layout.link,)))
-        else:
-            yield _install(layout.site, self.before)
+        yield self.site.restore()
+        if self.before is None and layout.link:
+            yield remove(layout.link, privilege=Privilege.ROOT)
         if self.had_key:
             yield _root("/usr/bin/mv", "-f", "--", self._old_key, layout.key)
         else:
-            yield _root("/usr/bin/rm", "-f", "--", layout.key)
-        if self.caddyfile is not None:
-            yield _install(_CADDYFILE, self.caddyfile)
+            yield remove(layout.key, privilege=Privilege.ROOT)
+        if self._import is not None:
+            yield self._import.restore()
 
     def load(self) -> Step:
         """Have the proxy load its files; requests under way are finished by the old ones."""
@@ -434,7 +441,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
 
 
 def _differences(files: Files) -> Iterator[Difference]:
-    yield from relaunch_text.file_lines(files.layout.site, files.before, files.text)
+    yield from files.site.differences()
     yield Difference(what="file", name=files.layout.key, before=None, after="the key")
     if files.caddyfile is not None:
         yield Difference(what="file", name=_CADDYFILE, before=None, after=_IMPORT)
@@ -472,7 +479,7 @@ def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -
     )
     undo = (
         _root("/usr/bin/mv", "-f", "--", kept, layout.key),
-        _install(layout.site, before),
+        _file(layout.site, before, "").restore(),
         *((_root("/usr/bin/ln", "-sfn", "--", layout.site, layout.link),) if layout.link else ()),
         _root(*layout.reload),
     )
@@ -522,6 +529,6 @@ def _root(*argv: str) -> Command:
     return Command(argv=argv, privilege=Privilege.ROOT, limit_s=60.0)
 
 
-def _install(path: str, text: str, *owner: str) -> Command:
-    argv = ("/usr/bin/install", *(owner or ("-m", "0644")), "-D", "-T", "--", "{content}", path)
-    return Command(argv=argv, privilege=Privilege.ROOT, content=text)
+def _file(path: str, before: str | None, after: str, owner: tuple[str, ...] = ()) -> RemoteFile:
+    mode = owner or FOR_ALL
+    return RemoteFile(path=path, before=before, after=after, privilege=Privilege.ROOT, mode=mode)

@@ -26,6 +26,7 @@ from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NewContainer
 from sparktop.operate.container.recreate import CannotRecreate, recreation
+from sparktop.operate.container.remote_file import RemoteFile, remove
 from sparktop.operate.plan.common_steps import evidence_step
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import in_order, lost_work, refuse_launched, refuse_status
@@ -69,14 +70,23 @@ class UnitFile:
     drop_in: str | None = None
     """What relaunches have changed, in a file of sparktop's that wins over the unit: it goes with what it changed."""
 
+    @property
+    def own(self) -> RemoteFile:
+        privilege = self.service.privilege
+        return RemoteFile(path=self.path, before=self.before, after=self.text, privilege=privilege)
+
+    @property
+    def _secret(self) -> RemoteFile:
+        text, mode = environment_text(self.secrets), ("-m", "0600")
+        return RemoteFile(path=self.secrets_path, after=text, privilege=self.service.privilege, mode=mode)
+
     def write(self) -> Step:
         """Write it, and its secrets to a file that only its owner reads; nothing is stopped yet."""
         service = self.service
-        has_same = ("test", "!", "-e", self.path) if self.before is None else ("/usr/bin/cmp", "{content}", self.path)
-        operations = [Command(argv=has_same, content=self.before or "", limit_s=10.0)]
+        operations = [self.own.check()]
         if self.secrets:
-            operations.append(self._install(self.secrets_path, environment_text(self.secrets), mode="0600"))
-        operations += [self._install(self.path, self.text), *self.drop_change(), service.reload()]
+            operations.append(self._secret.write())
+        operations += [self.own.write(), *self.drop_change(), service.reload()]
         return Step(
             id=f"write{service.mark}",
             title=f"Write {self.path}" + (f", and its secrets to {self.secrets_path}" if self.secrets else ""),
@@ -90,17 +100,16 @@ class UnitFile:
     def drop_change(self) -> Iterator[Command]:
         """Remove what relaunches have changed."""
         if self.drop_in is not None:
-            yield Command(argv=("/usr/bin/rm", "-f", "--", drop_in_path(self.path)), privilege=self.service.privilege)
+            yield remove(drop_in_path(self.path), privilege=self.service.privilege)
 
     def take_back(self) -> Iterator[Command]:
         """Restore or remove it; its secrets go where it was not there before."""
         if self.drop_in is not None:
-            yield self._install(drop_in_path(self.path), self.drop_in)
-        if self.before is not None:
-            yield self._install(self.path, self.before)
-        else:
-            paths = (self.path, *((self.secrets_path,) if self.secrets and not self.had_secrets else ()))
-            yield Command(argv=("/usr/bin/rm", "-f", "--", *paths), privilege=self.service.privilege)
+            before, privilege = self.drop_in, self.service.privilege
+            yield RemoteFile(path=drop_in_path(self.path), before=before, privilege=privilege).restore()
+        yield self.own.restore()
+        if self.before is None and self.secrets and not self.had_secrets:
+            yield self._secret.restore()
         yield self.service.reload()
 
     def enable(self) -> Step:
@@ -110,10 +119,6 @@ class UnitFile:
         assert isinstance(start.act, Remote)
         act = Remote(operations=(service.enable(), *start.act.operations), undo=(service.enable(now=False),))
         return replace(start, title=f"Enable and start {service.unit}", act=act, undoes=())
-
-    def _install(self, path: str, text: str, mode: str = "0644") -> Command:
-        argv = ("/usr/bin/install", "-m", mode, "-D", "-T", "--", "{content}", path)
-        return Command(argv=argv, privilege=self.service.privilege, content=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,7 +441,7 @@ def _warnings(
 
 
 def _difference(file: UnitFile) -> Iterator[Difference]:
-    yield from relaunch_text.file_lines(file.path, file.before, file.text)
+    yield from file.own.differences()
     yield from gone(drop_in_path(file.path), file.drop_in)
     for name in file.secrets:
         yield Difference(what="file", name=file.secrets_path, before=None, after=f"{name}=<masked>")

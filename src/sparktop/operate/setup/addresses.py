@@ -22,6 +22,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, FileText, Survey
 from sparktop.model.telemetry import Interface
 from sparktop.operate.acts.remote import Remote
+from sparktop.operate.container.remote_file import RemoteFile, remove
 from sparktop.operate.plan.common_steps import privilege_asks, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
@@ -239,7 +240,7 @@ def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str])
             id=step_id("write", node, nodes),
             title=f"Write {TRIED} on {node}, and let netplan check it",
             node=node,
-            act=Remote(operations=(_write(TRIED, text), generate), undo=(_remove(TRIED),)),
+            act=Remote(operations=(_file_at(TRIED, text).write(), generate), undo=(_remove(TRIED),)),
             limit_s=2 * LIMIT_S + 60.0,  # time to type a password
             verifies="netplan accepts it",
             undone_by=f"sudo rm {TRIED}",
@@ -260,7 +261,7 @@ def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str])
             act=Remote(
                 operations=(
                     *(is_still_tried, *map(_has_address, addresses), *_disarm()),
-                    *(is_still_tried, _write(FILE, text), _remove(TRIED), generate),
+                    *(is_still_tried, _file_at(FILE, text).write(), _remove(TRIED), generate),
                 ),
                 undo=(*_disarm(), _remove(FILE, TRIED), apply),
             ),
@@ -286,13 +287,13 @@ def _disarm() -> tuple[Command, ...]:
     )
 
 
-def _write(path: str, text: str) -> Command:
-    argv = (program("install"), "-D", "-m", "0600", "-o", "root", "-g", "root", "{content}", path)
-    return Command(argv=argv, content=text, privilege=Privilege.ROOT, limit_s=LIMIT_S)
+def _file_at(path: str, text: str) -> RemoteFile:
+    mode = ("-m", "0600", "-o", "root", "-g", "root")
+    return RemoteFile(path=path, after=text, privilege=Privilege.ROOT, mode=mode)
 
 
 def _remove(*paths: str) -> Command:
-    return _root(program("rm"), "-f", *paths)
+    return remove(*paths, privilege=Privilege.ROOT)
 
 
 def _root(*argv: str) -> Command:

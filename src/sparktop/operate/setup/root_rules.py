@@ -9,6 +9,7 @@ from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.acts.remote import Remote
+from sparktop.operate.container.remote_file import RemoteFile, remove
 from sparktop.operate.machine.reboot import REBOOT
 from sparktop.operate.plan.common_steps import privilege_asks, step_id
 from sparktop.operate.refused import Refused
@@ -75,15 +76,10 @@ def _lines(node: str, survey: Survey) -> str:
 
 def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
     check = Command(argv=(program("visudo"), "-cf", "{content}"), content=text, limit_s=LIMIT_S)
-    install = Command(
-        argv=(program("install"), "-m", "0440", "-o", "root", "-g", "root", "{content}", SUDOERS_FILE),
-        content=text,
-        privilege=Privilege.ROOT,
-        limit_s=LIMIT_S,
-    )
+    mode = ("-m", "0440", "-o", "root", "-g", "root")
+    install = RemoteFile(path=SUDOERS_FILE, after=text, privilege=Privilege.ROOT, mode=mode).write()
     # With its file named, visudo reads what that includes too, and leaves the owners and modes of others' files alone.
     whole = Command(argv=(program("visudo"), "-cf", "/etc/sudoers"), privilege=Privilege.ROOT, limit_s=LIMIT_S)
-    remove = Command(argv=(program("rm"), "-f", SUDOERS_FILE), privilege=Privilege.ROOT, limit_s=LIMIT_S)
     return (
         Step(
             id=step_id("check-rules", node, nodes),
@@ -98,7 +94,7 @@ def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
             id=step_id("permit-root", node, nodes),
             title=f"Install them as {SUDOERS_FILE} on {node}",
             node=node,
-            act=Remote(operations=(install, whole), undo=(remove,)),
+            act=Remote(operations=(install, whole), undo=(remove(SUDOERS_FILE, privilege=Privilege.ROOT),)),
             limit_s=2 * LIMIT_S + 60.0,  # time to type a password
             verifies="visudo accepts all of sudoers",
             undone_by=f"sudo rm {SUDOERS_FILE}",
@@ -107,12 +103,11 @@ def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
 
 
 def _remove_step(node: str, nodes: Sequence[str]) -> Step:
-    remove = Command(argv=(program("rm"), "-f", SUDOERS_FILE), privilege=Privilege.ROOT, limit_s=LIMIT_S)
     return Step(
         id=step_id("forbid-root", node, nodes),
         title=f"Remove {SUDOERS_FILE} on {node}",
         node=node,
-        act=Remote(operations=(remove,)),
+        act=Remote(operations=(remove(SUDOERS_FILE, privilege=Privilege.ROOT),)),
         limit_s=LIMIT_S + 60.0,
         verifies="the file is gone",
         undone_by="permit-root again",

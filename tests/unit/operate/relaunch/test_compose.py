@@ -86,7 +86,7 @@ def brought_up(plan: Plan | Refusal) -> Command:
 
 
 def override(plan: Plan | Refusal) -> str:
-    return next(one.content for one in commands(plan, "up") if one.argv[0] == "install")
+    return next(one.content for one in commands(plan, "up") if one.argv[0] == "/usr/bin/install")
 
 
 def service(plan: Plan | Refusal) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sparktop.operate.relaunch.relaunch_text import file_lines
+from sparktop.operate.container.remote_file import RemoteFile
 
 
 def test_files_that_changed_everywhere_are_compared_line_by_line() -> None:
     before = "\n".join(f"      - NCCL_IB_HCA_{number}=rocep1s0f0" for number in range(2000))
     after = before.replace("=rocep1s0f0", "=rocep1s0f1")
-    differences = list(file_lines("compose.yaml", before, after))
+    differences = list(RemoteFile(path="compose.yaml", before=before, after=after).differences())
     assert len(differences) == 4000
     assert [line.after for line in differences if line.before is None] == after.splitlines()
