@@ -53,7 +53,8 @@ DOORS = {
         ("bounds.py",), ("unit/test_bounds.py", "unit/wire/test_decode.py", "unit/operate/runner/test_codec.py")
     ),
     "lock": Door(
-        ("probe/runner/journal.py",), ("unit/probe/test_runner_lock.py", "unit/operate/runner/test_client.py")
+        ("probe/runner/journal.py",),
+        (*(f"unit/probe/test_runner_{name}.py" for name in ("lock", "fetch")), "unit/operate/runner/test_client.py"),
     ),
     "step": Door(
         ("probe/runner/step.py",),
@@ -79,6 +80,14 @@ DOORS = {
             *("unit/operate/plan/test_start_steps.py", "unit/operate/restart"),
             *("unit/operate/relaunch/test_relaunch.py", "unit/operate/launch/test_launch.py"),
         ),
+    ),
+    "file": Door(
+        ("operate/container/remote_file.py",),
+        ("unit/operate/relaunch", "unit/operate/serve", "unit/operate/setup"),
+    ),
+    "notes": Door(
+        ("probe/runner/notes.py", "operate/audit/elsewhere.py", "operate/run/node_notes.py"),
+        ("unit/operate/run/test_node_notes.py",),
     ),
     "loop": Door(("operate/restart/loop.py",), ("unit/operate/restart/test_loop.py",)),
     "interrupted": Door(
