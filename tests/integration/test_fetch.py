@@ -152,12 +152,8 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
         other.sshd.trust(homes[one.name])
         other.sshd.alias(ADDRESSES[other.name], homes[one.name])
     lines = Lines()
-    monitor = Monitor(
-        [spark.sshd.connector(spark.name) for spark in sparks],
-        publish=lambda _: None,
-        interval_s=0.5,
-        connections=lines,
-    )
+    monitor = Monitor([spark.sshd.connector(spark.name) for spark in sparks], publish=lambda _: None, interval_s=0.5,
+                      connections=lines)  # fmt: skip
     running = asyncio.create_task(monitor.run())
     seats = tuple(
         NodeContext(node=node, index=at, home=str(homes[node]), fabric_ip=ADDRESSES[node])
@@ -172,14 +168,8 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
 
 
 def wanted(hub: Hub, **more: Any) -> Order:
-    recipe = Recipe(
-        id="small",
-        path="small.yaml",
-        dialect=Dialect.SPARKRUN,
-        engine=EngineKind.VLLM,
-        model=MODEL,
-        container="acme/x:1",
-    )
+    recipe = Recipe(id="small", path="small.yaml", dialect=Dialect.SPARKRUN, engine=EngineKind.VLLM, model=MODEL,
+                    container="acme/x:1")  # fmt: skip
     return Order(recipe=recipe, hub=hub.url, **{"secrets": {"HF_TOKEN": TOKEN}, **more})
 
 
@@ -328,12 +318,8 @@ async def test_a_model_and_its_draft_each_once_from_the_hub_and_once_over_the_fa
     files = {"config.json": b'{"num_hidden_layers": 1}', "model.safetensors": safetensors({"d": 3 * MIB})}
     hub.model(DRAFT, files)
     told = wanted(hub)
-    recipe = replace(
-        told.recipe,
-        more_models=("acme/unset-draft",),
-        defaults={"draft": "acme/unset-draft"},
-        command="vllm serve {model} --speculative-draft-model-path {draft}",
-    )
+    recipe = replace(told.recipe, more_models=("acme/unset-draft",), defaults={"draft": "acme/unset-draft"},
+                     command="vllm serve {model} --speculative-draft-model-path {draft}")  # fmt: skip
     order = replace(told, recipe=recipe, values={"draft": DRAFT})
     found = await pair.fetch(order)
     assert found.problems == ()

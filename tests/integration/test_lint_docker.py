@@ -69,23 +69,11 @@ async def test_the_running_container_as_the_follower_sees_it(dockerd: Dockerd, f
         await docker.close()
         await transport.close()
     (container,) = [each for each in answer.containers if each.container_id == faulty]
-    one = replace(
-        engine(),
-        kind=EngineKind.VLLM,
-        name=container.name,
-        argv=(),
-        version="0.19.0",
-        container=container,
-        environment=container.environment,
-    )
+    one = replace(engine(), kind=EngineKind.VLLM, name=container.name, argv=(), version="0.19.0", container=container,
+                  environment=container.environment)  # fmt: skip
     findings = {each.rule: each for each in running().check(picture(replace(node("spark1"), engines=(one,))))}
-    assert {
-        "config.gpu-memory-utilization-high",
-        "config.enforce-eager",
-        "config.secret-in-argv",
-        "config.variable-without-effect",
-        "config.nvfp4-moe-backend",
-    } <= set(findings)
+    assert {"config.gpu-memory-utilization-high", "config.enforce-eager", "config.secret-in-argv",
+            "config.variable-without-effect", "config.nvfp4-moe-backend"} <= set(findings)  # fmt: skip
     assert Severity.CRITICAL not in {each.severity for each in findings.values()}
     assert findings["config.enforce-eager"].evidence[0].source == "argv of vllm-faulty @ spark1"
     assert CANARY not in repr(findings)

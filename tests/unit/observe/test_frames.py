@@ -53,11 +53,8 @@ def node(loop: Loop | None) -> tuple[NodeBook, list[bool], Contained]:
     changes: list[bool] = []
     contained = Contained(ManualClock())
     later = loop.later if loop else None
-    return (
-        NodeBook("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later),
-        changes,
-        contained,
-    )
+    return (NodeBook("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later), changes,
+            contained)  # fmt: skip
 
 
 def codes(book: NodeBook) -> list[int | None]:
