@@ -1,6 +1,6 @@
 """The whole of sparktop but its screens, on real parts: an sshd, a Docker Engine, a monitor, runners, the one gate.
 
-async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+async def test_x(at: Desk, engines: Engines) -> None:  # both fixtures, and sshd, imported
     engine = engines.start("vllm-a", port=...)
     await at.sees("vllm-a")
     run = await at.do("safe-restart", "vllm-a", target_gib="2")
@@ -197,3 +197,10 @@ async def desk(
         finally:
             await operations.aclose()
             await lines.aclose()
+
+
+@pytest.fixture
+async def at(sshd: Sshd, dockerd: Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    """The one console of a test."""
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as made:
+        yield made

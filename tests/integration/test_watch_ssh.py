@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
-from tests.support import poll, unavailable
+from tests.support import poll
 
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach
 from sparktop.observe.monitor import Monitor
@@ -153,22 +153,6 @@ async def test_without_python3_the_console_says_what_to_install(tmp_path: Path) 
             assert "python3" in node.link.hint
             monitor.retry_now("spark1")
             await until(monitor, lambda node: node.link.attempt == 2)
-
-
-async def test_an_xid_written_to_the_kernel_log_appears(sshd: Sshd) -> None:
-    if not os.access("/dev/kmsg", os.W_OK):
-        unavailable("the kernel log can't be written here")
-    async with watching(sshd) as monitor:
-        await until(monitor, lambda node: is_live(node) and bool(node.kernel_source))
-        pid = os.getpid()
-        Path("/dev/kmsg").write_text(
-            f"<3>NVRM: Xid (PCI:000f:01:00): 43, pid={pid}, name=[/{pid}], channel 0x00000002\n"
-        )
-        mine = f"[/{pid}]"  # other tests of this process write Xids too, and the kernel keeps them
-        node = await until(monitor, lambda node: any(event.process == mine for event in node.kernel_events))
-        event = next(event for event in node.kernel_events if event.process == mine)
-        assert (event.code, event.pid) == (43, pid)
-        assert event.advice
 
 
 async def test_a_clean_end_leaves_no_process(sshd: Sshd) -> None:
