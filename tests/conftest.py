@@ -116,7 +116,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.nice(10)
 
 
-LONGEST = ("test_incidents", "test_interrupted", "test_scenarios_verdict", "test_scenario_remedies", "test_app")
+LONGEST = (
+    *("test_incidents", "test_interrupted", "test_scenarios_verdict", "test_scenario_remedies", "test_app"),
+    *("test_guard_run", "test_runner_fetch", "test_launch_screen", "test_acting_keys", "test_cli"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
