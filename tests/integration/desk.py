@@ -24,6 +24,7 @@ from tests.integration.sshd import Sshd
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
+from sparktop.model.fleet import NodeView
 from sparktop.model.plan import AwaitMemory, Plan, Refusal, Request
 from sparktop.model.run import Run
 from sparktop.observe.monitor import Monitor
@@ -32,6 +33,7 @@ from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.connections import Lines
 from sparktop.probe import bundle
+from sparktop.transport.base import Connector
 from sparktop.transport.docker import engine
 
 NODE = "spark1"
@@ -163,6 +165,28 @@ async def while_running(monitor: Monitor) -> AsyncIterator[Monitor]:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def watching(*connectors: Connector, **more: Any) -> AsyncIterator[Monitor]:
+    """A monitor of these, four times a second."""
+    monitor = Monitor([*connectors], publish=lambda _: None, interval_s=0.25, **more)
+    async with while_running(monitor):
+        yield monitor
+
+
+async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
+    """Wait until the first node's picture fits."""
+    deadline = time.monotonic() + within_s
+    while True:
+        node = monitor.state.nodes[0]
+        if condition(node):
+            return node
+        if time.monotonic() > deadline:
+            pytest.fail(
+                f"not within {within_s} s; guard {node.guard}, link {node.link} after {node.link_history}"
+            )
+        await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
