@@ -87,7 +87,7 @@ PAIRS = (
 """What has Ray's own ports; and, so that the rows are of one length, some of what only acts on containers or sshd."""
 LAUNCHES = (
     *("test_launch", "test_fetch", "test_demo", "test_first_contact"),
-    *("test_restart", "test_operate_relaunch", "test_runner_docker"),
+    *("test_restart", "test_operate_relaunch", "test_runner_docker", "test_evidence", "test_findings_docker"),
 )
 """What downloads, and looks at every command line meanwhile; first contacts, for the same reason; and as above."""
 

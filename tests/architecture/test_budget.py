@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 518
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 87627, 15200
+TESTS, CASES = 87243, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

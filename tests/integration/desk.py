@@ -183,9 +183,7 @@ async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, wi
         if condition(node):
             return node
         if time.monotonic() > deadline:
-            pytest.fail(
-                f"not within {within_s} s; guard {node.guard}, link {node.link} after {node.link_history}"
-            )
+            pytest.fail(f"not within {within_s} s; guard {node.guard}, link {node.link} after {node.link_history}")
         await asyncio.sleep(0.02)
 
 
