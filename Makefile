@@ -26,7 +26,7 @@ demo: $(VENV)/.made
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 
-# Some five minutes on two processors: sshd and Docker are real, few inputs are tried, and of what is slow the most telling.
+# Some six minutes on two processors: sshd and Docker are real, few inputs are tried, and of what is slow the most telling.
 test: $(VENV)/.made
 	$(PYTEST) --hypothesis-profile=fast -m "not real and (not slow or fast)" $(ARGS)
 
