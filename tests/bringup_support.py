@@ -111,9 +111,12 @@ IMAGES = [{"Id": "sha256:3f1c9a04d2be77", "RepoTags": ["vllm/vllm-openai:v0.21.0
 INFO = {"ServerVersion": "29.6.2", "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}]}
 
 
-OWN_KEY = PublicKey(algorithm="ssh-ed25519",
-                    blob="AAAAC3NzaC1lZDI1NTE5AAAAIDKmcx4QSFUIrJxsLkIX5RrKZ0n7vAFlm2l3UWAxBBIr", comment="me@laptop",
-                    place="/home/me/.ssh/id_ed25519.pub")  # fmt: skip
+OWN_KEY = PublicKey(
+    algorithm="ssh-ed25519",
+    blob="AAAAC3NzaC1lZDI1NTE5AAAAIDKmcx4QSFUIrJxsLkIX5RrKZ0n7vAFlm2l3UWAxBBIr",
+    comment="me@laptop",
+    place="/home/me/.ssh/id_ed25519.pub",
+)
 HOST_KEYS = {
     "spark1": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwvpxCK01pTk4Tb9ZMDkUUXRBkN6n2NmLbL4lTnOeVK",
     "spark2": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJc2r3f6oG6Wn7cO8l7TLsoTlHfd8iy5VkJWqzZWcH0M",
@@ -123,8 +126,13 @@ HOST_KEYS = {
 def contact(name: str = "spark1", **more: Any) -> Contact:
     """As met where all is well: by its mDNS name, over the 10 GbE port, with a key."""
     address = f"192.168.20.2{name[-1]}"
-    made = Contact(host=f"{name}-host.local", addresses=(address, "fe80::4ebb:47ff:fe2c:11"), answered=address,
-                   login=LoginMethod.KEY, host_key=HOST_KEYS.get(name, ""))  # fmt: skip
+    made = Contact(
+        host=f"{name}-host.local",
+        addresses=(address, "fe80::4ebb:47ff:fe2c:11"),
+        answered=address,
+        login=LoginMethod.KEY,
+        host_key=HOST_KEYS.get(name, ""),
+    )
     return replace(made, **more)
 
 

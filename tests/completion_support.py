@@ -49,8 +49,12 @@ def figures(running: int = 0, waiting: int = 0, *, family: str = "vllm") -> byte
 
 
 MODELS = reply({"object": "list", "data": [{"id": "Qwen/Qwen3.6-35B-A3B-FP8", "max_model_len": 32768}]})
-SAID = events(delta(role="assistant", content=""), delta(content="rea"), delta("stop", content="dy"),
-              {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 2}})  # fmt: skip
+SAID = events(
+    delta(role="assistant", content=""),
+    delta(content="rea"),
+    delta("stop", content="dy"),
+    {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 2}},
+)
 
 
 class EngineStage:

@@ -19,8 +19,13 @@ FUZZ_EXAMPLES = int(os.environ.get("SPARKTOP_FUZZ", "0"))
 
 # How fast inputs are made says something of the machine, not of the code. Continuous integration tries the same inputs
 # each time; elsewhere they are new ones. `make test` tries the fast profile's number.
-settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200,
-                          derandomize=bool(os.environ.get("CI")))  # fmt: skip
+settings.register_profile(
+    "full",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=200,
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.register_profile("fast", settings.get_profile("full"), max_examples=25)
 settings.register_profile(
     "fuzz", settings.get_profile("full"), max_examples=FUZZ_EXAMPLES or 200, derandomize=False, print_blob=True

@@ -83,9 +83,12 @@ def _difference(text: Sequence[str], base: Sequence[str]) -> list[str]:
     def run(at: int, kind: str, start: int) -> int:
         source, limit = (base, len(base)) if kind == "=" else (text, at)
         return sum(
-            1 for _ in takewhile(lambda step: at + step < len(text) and start + step < limit and text[at + step] ==
-                                     source[start + step], count())
-        )  # fmt: skip
+            1
+            for _ in takewhile(
+                lambda step: at + step < len(text) and start + step < limit and text[at + step] == source[start + step],
+                count(),
+            )
+        )
 
     lines, at = [], 0
     while at < len(text):

@@ -15,8 +15,14 @@ REQUEST = 'INFO:     172.17.0.1:40404 - "GET /'
 """How a client gets its words into an engine's log."""
 _PLAIN = ("x", " ", "1", "/", "-", "A", ":", "_", ".", '"', "|", "\t", "=", ",", "[", "(", "é")
 _REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
-_CATEGORIES = {op.CATEGORY_DIGIT: r"\d", op.CATEGORY_NOT_DIGIT: r"\D", op.CATEGORY_SPACE: r"\s",
-               op.CATEGORY_NOT_SPACE: r"\S", op.CATEGORY_WORD: r"\w", op.CATEGORY_NOT_WORD: r"\W"}  # fmt: skip
+_CATEGORIES = {
+    op.CATEGORY_DIGIT: r"\d",
+    op.CATEGORY_NOT_DIGIT: r"\D",
+    op.CATEGORY_SPACE: r"\s",
+    op.CATEGORY_NOT_SPACE: r"\S",
+    op.CATEGORY_WORD: r"\w",
+    op.CATEGORY_NOT_WORD: r"\W",
+}
 
 
 def hostile(source: str, length: int, words: Sequence[str] = ()) -> list[str]:

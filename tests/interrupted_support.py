@@ -241,11 +241,14 @@ class LaunchStage(Stage):
             assert view.gpu is not None
             assert view.processes is not None
             boot_s = view.sample.boot_s
-            views.append(replace(
-                view, containers=Containers(containers=self.containers(view.name), available=True),
-                gpu=replace(view.gpu, boot_s=boot_s, gpus=()),
-                processes=replace(view.processes, boot_s=boot_s, processes=())
-            ))  # fmt: skip
+            views.append(
+                replace(
+                    view,
+                    containers=Containers(containers=self.containers(view.name), available=True),
+                    gpu=replace(view.gpu, boot_s=boot_s, gpus=()),
+                    processes=replace(view.processes, boot_s=boot_s, processes=()),
+                )
+            )
         return replace(seen, nodes=tuple(views))
 
     def containers(self, node: str) -> tuple[Container, ...]:

@@ -42,35 +42,49 @@ class Door:
 
 DOORS = {
     "masking": Door(("masking.py",), ("unit/probe/test_masking.py",)),
-    "secrets": Door(("operate/secrets/masking.py", "operate/secrets/redaction.py"),
-                    ("unit/operate/test_masking.py", "unit/operate/test_redaction.py")),
-    "sudo": Door(("operate/secrets/sudo.py",),
-                 ("unit/operate/test_sudo.py", "unit/operate/machine", "unit/operate/restart")),
-    "bounds": Door(("bounds.py",),
-                   ("unit/test_bounds.py", "unit/wire/test_decode.py", "unit/operate/runner/test_codec.py")),
-    "lock": Door(("probe/runner/journal.py",),
-                 ("unit/probe/test_runner_lock.py", "unit/operate/runner/test_client.py")),
-    "step": Door(("probe/runner/step.py",),
-                 (
-                     *("unit/probe/test_runner_docker.py", "unit/operate/runner/test_client.py"),
-                     *("unit/probe/test_runner_sudo.py", "unit/probe/test_runner_fetch.py"),
-                 )),
-    "ssh": Door(("transport/ssh/config.py", "transport/ssh/connector.py", "transport/ssh/login.py"),
-                (
-                    *(f"unit/transport/test_ssh_{name}.py" for name in ("config", "doors", "login", "stages")),
-                    *("integration/test_ssh_passwords.py", "integration/test_ssh_connect.py"),
-                )),
-    "host-keys": Door(("transport/ssh/host_keys.py", "transport/ssh/host_identity.py"),
-                      tuple(f"unit/transport/test_ssh_{name}.py" for name in ("host_keys", "host_identity", "doors"))),
-    "plan": Door(("operate/plan/start_steps.py", "operate/plan/stop_steps.py", "operate/plan/sequence.py"),
-                 (
-                     *("unit/operate/plan/test_start_steps.py", "unit/operate/restart"),
-                     *("unit/operate/relaunch/test_relaunch.py", "unit/operate/launch/test_launch.py"),
-                 )),
+    "secrets": Door(
+        ("operate/secrets/masking.py", "operate/secrets/redaction.py"),
+        ("unit/operate/test_masking.py", "unit/operate/test_redaction.py"),
+    ),
+    "sudo": Door(
+        ("operate/secrets/sudo.py",), ("unit/operate/test_sudo.py", "unit/operate/machine", "unit/operate/restart")
+    ),
+    "bounds": Door(
+        ("bounds.py",), ("unit/test_bounds.py", "unit/wire/test_decode.py", "unit/operate/runner/test_codec.py")
+    ),
+    "lock": Door(
+        ("probe/runner/journal.py",), ("unit/probe/test_runner_lock.py", "unit/operate/runner/test_client.py")
+    ),
+    "step": Door(
+        ("probe/runner/step.py",),
+        (
+            *("unit/probe/test_runner_docker.py", "unit/operate/runner/test_client.py"),
+            *("unit/probe/test_runner_sudo.py", "unit/probe/test_runner_fetch.py"),
+        ),
+    ),
+    "ssh": Door(
+        ("transport/ssh/config.py", "transport/ssh/connector.py", "transport/ssh/login.py"),
+        (
+            *(f"unit/transport/test_ssh_{name}.py" for name in ("config", "doors", "login", "stages")),
+            *("integration/test_ssh_passwords.py", "integration/test_ssh_connect.py"),
+        ),
+    ),
+    "host-keys": Door(
+        ("transport/ssh/host_keys.py", "transport/ssh/host_identity.py"),
+        tuple(f"unit/transport/test_ssh_{name}.py" for name in ("host_keys", "host_identity", "doors")),
+    ),
+    "plan": Door(
+        ("operate/plan/start_steps.py", "operate/plan/stop_steps.py", "operate/plan/sequence.py"),
+        (
+            *("unit/operate/plan/test_start_steps.py", "unit/operate/restart"),
+            *("unit/operate/relaunch/test_relaunch.py", "unit/operate/launch/test_launch.py"),
+        ),
+    ),
     "loop": Door(("operate/restart/loop.py",), ("unit/operate/restart/test_loop.py",)),
-    "interrupted": Door(("operate/audit/interrupted_runs.py", "operate/audit/request_codec.py"),
-                        ("unit/operate/audit",)),
-}  # fmt: skip
+    "interrupted": Door(
+        ("operate/audit/interrupted_runs.py", "operate/audit/request_codec.py"), ("unit/operate/audit",)
+    ),
+}
 _KINDS = re.compile(
     "core/(?:AddNot|Replace(?:TrueWithFalse|FalseWithTrue|AndWithOr|OrWithAnd|BreakWithContinue|ContinueWithBreak)"
     "|NumberReplacer|ExceptionReplacer|ZeroIterationForLoop|ReplaceUnaryOperator_\\w+"

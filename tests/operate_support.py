@@ -118,14 +118,17 @@ class FakeLine:
             return truth.journal[run_id, step_id]
         truth.begun.append(step_id)
         did = truth.does(act) if truth.does is not None and step_id not in truth.fails else None
-        outcome = (truth.fails.get(step_id) or did or Outcome(
-            state=OutcomeState.DONE,
-            results=tuple(
-                OperationResult(index=index, code=0, output=truth.output, seconds=0.5) for index in range(
-                    len(act.operations)
-                )
+        outcome = (
+            truth.fails.get(step_id)
+            or did
+            or Outcome(
+                state=OutcomeState.DONE,
+                results=tuple(
+                    OperationResult(index=index, code=0, output=truth.output, seconds=0.5)
+                    for index in range(len(act.operations))
+                ),
             )
-        ))  # fmt: skip
+        )
         truth.journal[run_id, step_id] = outcome
         for answer in truth.asks_secret.get(step_id, []):
             assert await secret(self.node, 0) == answer
@@ -272,11 +275,16 @@ class Stage:
         self.at_state: Callable[[Run], None] = lambda run: None
         self.at_pause: Callable[[], None] = lambda: None
         self.means = RunContext(
-            picture=self.picture, lines=self.lines, audit=Audit(self.audit_path, clock=self.clock, who="me@laptop"),
-            clock=self.clock, pause=self.pause, tell=self.tell, performers=self.performers,
+            picture=self.picture,
+            lines=self.lines,
+            audit=Audit(self.audit_path, clock=self.clock, who="me@laptop"),
+            clock=self.clock,
+            pause=self.pause,
+            tell=self.tell,
+            performers=self.performers,
             evidence_folder=tmp_path / "evidence",
-            **{"link_patience_s": 5.0, "first_line_s": 0.2, "abort_grace_s": 0.05, **means}
-        )  # fmt: skip
+            **{"link_patience_s": 5.0, "first_line_s": 0.2, "abort_grace_s": 0.05, **means},
+        )
 
     async def pause(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -338,10 +346,13 @@ def plan(*steps: Step, back: Sequence[Step] = (), action: str = "safe-restart", 
 
 
 ROLL_BACK, GO_ON = OnFailure.ROLL_BACK, OnFailure.GO_ON
-ENDED = Outcome(state=OutcomeState.FAILED,
-                results=(OperationResult(
-                    index=0, ok=False, was_ended=True, problem="it was ended, and the part that arrived stays"
-                ),), problem="it was ended, and the part that arrived stays")  # fmt: skip
+ENDED = Outcome(
+    state=OutcomeState.FAILED,
+    results=(
+        OperationResult(index=0, ok=False, was_ended=True, problem="it was ended, and the part that arrived stays"),
+    ),
+    problem="it was ended, and the part that arrived stays",
+)
 FAILED = Outcome(
     state=OutcomeState.FAILED,
     results=(OperationResult(index=0, ok=False, code=1, problem="it would not"),),

@@ -103,19 +103,38 @@ def _series(figure: Figure, seconds: float, step_s: float, scale: float) -> Seri
 
 def memory(available_gib: float = 27.0, *, cache_gib: float = 9.2, swap_gib: float = 0.0, **more: Any) -> Memory:
     """/proc/meminfo with so much available; what is free is what the cache leaves of it."""
-    made = Memory(total_bytes=TOTAL_BYTES, available_bytes=gib(available_gib),
-                  free_bytes=gib(max(0.2, available_gib - 0.95 * cache_gib)), cached_bytes=gib(cache_gib + 0.9),
-                  shared_bytes=gib(0.9), slab_reclaimable_bytes=gib(0.5), slab_unreclaimable_bytes=gib(0.8),
-                  anonymous_bytes=gib(7.0), page_tables_bytes=gib(0.1), swap_total_bytes=gib(16),
-                  swap_free_bytes=gib(16 - swap_gib))  # fmt: skip
+    made = Memory(
+        total_bytes=TOTAL_BYTES,
+        available_bytes=gib(available_gib),
+        free_bytes=gib(max(0.2, available_gib - 0.95 * cache_gib)),
+        cached_bytes=gib(cache_gib + 0.9),
+        shared_bytes=gib(0.9),
+        slab_reclaimable_bytes=gib(0.5),
+        slab_unreclaimable_bytes=gib(0.8),
+        anonymous_bytes=gib(7.0),
+        page_tables_bytes=gib(0.1),
+        swap_total_bytes=gib(16),
+        swap_free_bytes=gib(16 - swap_gib),
+    )
     return replace(made, **more)
 
 
 def facts(name: str = "spark1", **more: Any) -> HostFacts:
-    made = HostFacts(hostname=f"{name}-host", boot_id=f"boot-of-{name}", machine_id_digest=f"machine-{name}",
-                     kernel="6.17.0-1026-nvidia", architecture="aarch64", os_name="Ubuntu 24.04.3 LTS",
-                     dgx_release="7.6.0", product="DGX Spark", driver_version="580.142", cpu_count=20,
-                     python_version="3.12.3", user="spark", user_id=1000)  # fmt: skip
+    made = HostFacts(
+        hostname=f"{name}-host",
+        boot_id=f"boot-of-{name}",
+        machine_id_digest=f"machine-{name}",
+        kernel="6.17.0-1026-nvidia",
+        architecture="aarch64",
+        os_name="Ubuntu 24.04.3 LTS",
+        dgx_release="7.6.0",
+        product="DGX Spark",
+        driver_version="580.142",
+        cpu_count=20,
+        python_version="3.12.3",
+        user="spark",
+        user_id=1000,
+    )
     return replace(made, **more)
 
 
@@ -129,24 +148,47 @@ def gpu(
     **more: Any,
 ) -> Gpu:
     """A GB10 as NVML shows it: no memory figures, no bandwidth counter."""
-    made = Gpu(name="NVIDIA GB10", driver_version="580.142", utilisation_percent=util, power_w=power_w,
-               sm_clock_mhz=round(sm_mhz), sm_clock_max_mhz=3003, temperature_c=temp_c, performance_state="P0",
-               throttle_reasons=(), processes=processes,
-               gaps={"bandwidth_percent": GapReason.NOT_SUPPORTED})  # fmt: skip
+    made = Gpu(
+        name="NVIDIA GB10",
+        driver_version="580.142",
+        utilisation_percent=util,
+        power_w=power_w,
+        sm_clock_mhz=round(sm_mhz),
+        sm_clock_max_mhz=3003,
+        temperature_c=temp_c,
+        performance_state="P0",
+        throttle_reasons=(),
+        processes=processes,
+        gaps={"bandwidth_percent": GapReason.NOT_SUPPORTED},
+    )
     return replace(made, **more)
 
 
 def process(pid: int, command: str, resident_gib: float = 0.5, **more: Any) -> Process:
-    made = Process(pid=pid, parent_pid=1, command=command, state="S", resident_bytes=gib(resident_gib),
-                   started_boot_s=BOOT_S - 7200)  # fmt: skip
+    made = Process(
+        pid=pid,
+        parent_pid=1,
+        command=command,
+        state="S",
+        resident_bytes=gib(resident_gib),
+        started_boot_s=BOOT_S - 7200,
+    )
     return replace(made, **more)
 
 
 def container(name: str = "vllm-qwen36", **more: Any) -> Container:
-    made = Container(container_id=name.encode().hex().ljust(64, "0")[:64], name=name,
-                     image="nvcr.io/nvidia/vllm:26.05.post1-py3", image_id="sha256:" + "5a" * 32, status="running",
-                     started_wall_s=WALL_S - 7200, restart_policy="unless-stopped", network_mode="host", pid=76811,
-                     argv=ARGV)  # fmt: skip
+    made = Container(
+        container_id=name.encode().hex().ljust(64, "0")[:64],
+        name=name,
+        image="nvcr.io/nvidia/vllm:26.05.post1-py3",
+        image_id="sha256:" + "5a" * 32,
+        status="running",
+        started_wall_s=WALL_S - 7200,
+        restart_policy="unless-stopped",
+        network_mode="host",
+        pid=76811,
+        argv=ARGV,
+    )
     return replace(made, **more)
 
 
@@ -183,20 +225,31 @@ def engine(
         pids=(76811, 77352),
         argv=ARGV,
         container=box,
-        endpoint=Endpoint(host="127.0.0.1", port=8000,
-                          state=EndpointState.OK if has_metrics else EndpointState.NO_METRICS),
+        endpoint=Endpoint(
+            host="127.0.0.1", port=8000, state=EndpointState.OK if has_metrics else EndpointState.NO_METRICS
+        ),
         metrics=EngineMetrics(
-            wall_s=WALL_S - 1, running=running, waiting=waiting, prompt_tokens=901_224.0, generation_tokens=411_908.0,
-            kv_cache_ratio=0.2
-        ) if has_metrics else None,
-        rates=EngineRates(prompt_tokens_per_s=0.0, generation_tokens_per_s=speed if running else 0.0,
-                          progress_age_s=stuck_s) if has_metrics else None,
+            wall_s=WALL_S - 1,
+            running=running,
+            waiting=waiting,
+            prompt_tokens=901_224.0,
+            generation_tokens=411_908.0,
+            kv_cache_ratio=0.2,
+        )
+        if has_metrics
+        else None,
+        rates=EngineRates(
+            prompt_tokens_per_s=0.0, generation_tokens_per_s=speed if running else 0.0, progress_age_s=stuck_s
+        )
+        if has_metrics
+        else None,
         started_boot_s=BOOT_S - 7200,
         uptime_s=7200.0,
         gpu_bytes=gib(84.1),
-        log=LogFacts(last_line_wall_s=WALL_S - max(silent_s, stuck_s), moved_wall_s=WALL_S - 7000,
-                     ready_wall_s=WALL_S - 7000),
-    )  # fmt: skip
+        log=LogFacts(
+            last_line_wall_s=WALL_S - max(silent_s, stuck_s), moved_wall_s=WALL_S - 7000, ready_wall_s=WALL_S - 7000
+        ),
+    )
     return replace(made, **more)
 
 
@@ -217,11 +270,16 @@ def network(mtu: int = 9000, **more: Any) -> NetworkReading:
             Interface(name="enp1s0f0np0", is_up=True, mtu=mtu, speed_mbps=200_000, addresses=("10.0.0.1/24",)),
             Interface(name="enP7s7", is_up=True, mtu=1500, speed_mbps=10_000, addresses=("192.168.0.50/24",)),
         ),
-        rdma_ports=(RdmaPort(
-            device="rocep1s0f0", interface="enp1s0f0np0", state="ACTIVE", rate_gbps=200.0,
-            roce_v2_gids=((3, "10.0.0.1"),)
-        ),)
-    )  # fmt: skip
+        rdma_ports=(
+            RdmaPort(
+                device="rocep1s0f0",
+                interface="enp1s0f0np0",
+                state="ACTIVE",
+                rate_gbps=200.0,
+                roce_v2_gids=((3, "10.0.0.1"),),
+            ),
+        ),
+    )
     return replace(made, **more)
 
 
@@ -265,12 +323,25 @@ def node(
     mem = more.pop("memory", memory(value_at(available_gib), cache_gib=cache_gib, swap_gib=swap_gib))
     reading = GpuReading(
         boot_s=BOOT_S,
-        gpus=(gpu(value_at(util or 0.0), value_at(power_w or 0.0), value_at(sm_mhz or 0.0), processes=users,
-                  throttle_reasons=throttle),) if util is not None else ()
-    )  # fmt: skip
+        gpus=(
+            gpu(
+                value_at(util or 0.0),
+                value_at(power_w or 0.0),
+                value_at(sm_mhz or 0.0),
+                processes=users,
+                throttle_reasons=throttle,
+            ),
+        )
+        if util is not None
+        else (),
+    )
     scan = ProcessTable(boot_s=BOOT_S, processes=table, total_count=412)
-    psi = Pressure(some_avg10=psi_full / 0.7 if psi_some is None else psi_some, some_avg60=0.0, full_avg10=psi_full,
-                   full_avg60=psi_full / 3)  # fmt: skip
+    psi = Pressure(
+        some_avg10=psi_full / 0.7 if psi_some is None else psi_some,
+        some_avg60=0.0,
+        full_avg10=psi_full,
+        full_avg60=psi_full / 3,
+    )
     available = series(available_gib, scale=GIB, step_s=step_s)
     recent = [
         (time_s, value)
@@ -281,8 +352,17 @@ def node(
         name=name,
         link=link(),
         facts=facts(name),
-        sample=Sample(sequence=3600, boot_s=BOOT_S, wall_s=WALL_S, interval_s=step_s, memory=mem, memory_pressure=psi,
-                      load_1m=1.6, swap_in_pages=0, swap_out_pages=0),
+        sample=Sample(
+            sequence=3600,
+            boot_s=BOOT_S,
+            wall_s=WALL_S,
+            interval_s=step_s,
+            memory=mem,
+            memory_pressure=psi,
+            load_1m=1.6,
+            swap_in_pages=0,
+            swap_out_pages=0,
+        ),
         sample_at_s=NOW_S - age_s,
         gpu=reading,
         processes=scan,
@@ -301,17 +381,22 @@ def node(
         clock_history=series(sm_mhz, step_s=step_s),
         network=network(),
         kernel_source="journal",
-    )  # fmt: skip
+    )
     return replace(made, **more)
 
 
 def idle_node(name: str = "spark1", **more: Any) -> NodeView:
     """A Spark with no engine and nothing to do: 4.4 W, 116 GiB available."""
     options: dict[str, Any] = {
-        "available_gib": 116.0, "util": 0.0, "power_w": 4.4, "sm_mhz": 2405.0, "engines": (),
+        "available_gib": 116.0,
+        "util": 0.0,
+        "power_w": 4.4,
+        "sm_mhz": 2405.0,
+        "engines": (),
         "processes": (process(3849, "gnome-shell", 0.4, user_id=1000), process(2411, "dockerd", 0.1)),
-        "memory": memory(value_at(more.get("available_gib", 116.0)), anonymous_bytes=gib(1.4)), **more
-    }  # fmt: skip
+        "memory": memory(value_at(more.get("available_gib", 116.0)), anonymous_bytes=gib(1.4)),
+        **more,
+    }
     return node(name, **options)
 
 

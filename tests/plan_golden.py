@@ -38,13 +38,25 @@ WIDTH = 120
 WORD_CHARACTERS, WORD_BLANKS = 60, 5
 """A value up to so long is a word: a mapping's words stand first, side by side."""
 OPERATIONS = get_args(Operation)
-ACTS = {plans.Remote: "remote", plans.CollectEvidence: "collect evidence", plans.AwaitGone: "wait until gone",
-        plans.AwaitMemory: "wait for memory", plans.AwaitReady: "wait until ready",
-        plans.AwaitServing: "check that it serves", plans.AwaitResolved: "wait until resolved",
-        plans.AwaitBack: "wait until back", plans.SmokeTest: "smoke test", plans.Measure: "measure",
-        plans.CheckExposed: "check what is exposed", plans.CheckLogin: "check the login",
-        plans.MeasureLink: "measure the link", plans.MeasureCollective: "measure the collective", Prove: "prove",
-        plans.MeasurePower: "measure the power", plans.GuardOrder: "guard"}  # fmt: skip
+ACTS = {
+    plans.Remote: "remote",
+    plans.CollectEvidence: "collect evidence",
+    plans.AwaitGone: "wait until gone",
+    plans.AwaitMemory: "wait for memory",
+    plans.AwaitReady: "wait until ready",
+    plans.AwaitServing: "check that it serves",
+    plans.AwaitResolved: "wait until resolved",
+    plans.AwaitBack: "wait until back",
+    plans.SmokeTest: "smoke test",
+    plans.Measure: "measure",
+    plans.CheckExposed: "check what is exposed",
+    plans.CheckLogin: "check the login",
+    plans.MeasureLink: "measure the link",
+    plans.MeasureCollective: "measure the collective",
+    Prove: "prove",
+    plans.MeasurePower: "measure the power",
+    plans.GuardOrder: "guard",
+}
 assert set(ACTS) == set(get_args(plans.Act)), "an act has no word here"
 
 

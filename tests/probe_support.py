@@ -54,10 +54,15 @@ class RunningProbe:
         self._splitter = Splitter()
         self._beat_at = 0.0
         self.process = subprocess.Popen(
-            launch.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=None if env is None else {**os.environ, **env}, user=user,
-            extra_groups=[] if user is not None else None, cwd="/"
-        )  # fmt: skip
+            launch.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else {**os.environ, **env},
+            user=user,
+            extra_groups=[] if user is not None else None,
+            cwd="/",
+        )
         self.send(launch.payload if payload is None else payload)
 
     @property

@@ -143,8 +143,12 @@ def program(kind: Proxy) -> str:
 def proxy(kind: Proxy, root: Path, *upstreams: int) -> Iterator[Running]:
     """A real one before engines on these ports, with sparktop's files; it answers when this yields."""
     path, port = program(kind), free_port()
-    site = Site(name=NAME, upstreams=tuple(Upstream(address="127.0.0.1", port=number) for number in upstreams),
-                port=port, has_ipv6=False)  # fmt: skip
+    site = Site(
+        name=NAME,
+        upstreams=tuple(Upstream(address="127.0.0.1", port=number) for number in upstreams),
+        port=port,
+        has_ipv6=False,
+    )
     (root / "sites-enabled").mkdir()
     (root / f"{NAME}.key").write_text(key_text(site, kind, KEY))
     (root / "sites-enabled" / NAME).write_text(site_text(site, kind, str(root)))

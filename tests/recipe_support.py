@@ -26,10 +26,15 @@ def shipped(name: str) -> Recipe:
 def recipe(**more: Any) -> Recipe:
     """A small one for vLLM."""
     said: dict[str, Any] = {
-        "id": "small", "path": "small.yaml", "dialect": Dialect.SPARKRUN, "engine": EngineKind.VLLM,
-        "model": "org/model", "container": "vllm/vllm-openai:v0.19.0", "command": COMMAND,
-        "defaults": {"port": 8000, "gpu_memory_utilization": 0.7}
-    }  # fmt: skip
+        "id": "small",
+        "path": "small.yaml",
+        "dialect": Dialect.SPARKRUN,
+        "engine": EngineKind.VLLM,
+        "model": "org/model",
+        "container": "vllm/vllm-openai:v0.19.0",
+        "command": COMMAND,
+        "defaults": {"port": 8000, "gpu_memory_utilization": 0.7},
+    }
     return Recipe(**{**said, **more})
 
 
@@ -41,10 +46,15 @@ def order(values: dict[str, str] | None = None, secrets: dict[str, str] | None =
 def seat(index: int = 0, **more: Any) -> NodeContext:
     """A node with its own names for the link: nothing of it is the other's."""
     said: dict[str, Any] = {
-        "node": f"spark{index + 1}", "index": index, "home": "/home/me", "cache": "/home/me/.cache/huggingface",
-        "fabric_ip": f"192.168.100.{10 + index}", "fabric_interface": f"enp1s0f{index}np{index}",
-        "hcas": (f"rocep1s0f{index}", f"roceP2p1s0f{index}"), "gid_index": 3
-    }  # fmt: skip
+        "node": f"spark{index + 1}",
+        "index": index,
+        "home": "/home/me",
+        "cache": "/home/me/.cache/huggingface",
+        "fabric_ip": f"192.168.100.{10 + index}",
+        "fabric_interface": f"enp1s0f{index}np{index}",
+        "hcas": (f"rocep1s0f{index}", f"roceP2p1s0f{index}"),
+        "gid_index": 3,
+    }
     return NodeContext(**{**said, **more})
 
 

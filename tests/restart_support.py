@@ -30,12 +30,21 @@ def inspect(box: Container, **state: Any) -> dict[str, Any]:
         "RestartCount": box.restart_count or 0,
         "Name": f"/{box.name}",
         "Args": arguments,
-        "State": {"Status": box.status, "Running": box.status in ("running", "restarting"),
-                  "Restarting": box.status == "restarting", "StartedAt": STARTED_AT, "Pid": box.pid, **state},
-        "HostConfig": {"RestartPolicy": {"Name": policy, "MaximumRetryCount": 0}, "AutoRemove": box.auto_remove,
-                       "IpcMode": box.ipc_mode},
+        "State": {
+            "Status": box.status,
+            "Running": box.status in ("running", "restarting"),
+            "Restarting": box.status == "restarting",
+            "StartedAt": STARTED_AT,
+            "Pid": box.pid,
+            **state,
+        },
+        "HostConfig": {
+            "RestartPolicy": {"Name": policy, "MaximumRetryCount": 0},
+            "AutoRemove": box.auto_remove,
+            "IpcMode": box.ipc_mode,
+        },
         "Config": {"Env": environment, "Labels": dict(box.labels or {})},
-    }  # fmt: skip
+    }
 
 
 def spark(name: str = "spark1", *, baseline_gib: float | None = 116.0, **more: Any) -> NodeView:
@@ -47,8 +56,16 @@ def spark(name: str = "spark1", *, baseline_gib: float | None = 116.0, **more: A
 def worker(name: str = "vllm-worker", **more: Any) -> Engine:
     """The second rank of a headless vLLM: no endpoint, no figures."""
     argv = (*made.ARGV, "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--headless")
-    return made.engine(name, argv=argv, container=made.container(name, argv=argv), endpoint=None, metrics=None,
-                       rates=None, state=EngineState.UNKNOWN, **more)  # fmt: skip
+    return made.engine(
+        name,
+        argv=argv,
+        container=made.container(name, argv=argv),
+        endpoint=None,
+        metrics=None,
+        rates=None,
+        state=EngineState.UNKNOWN,
+        **more,
+    )
 
 
 def head(name: str = "vllm-head", **more: Any) -> Engine:
@@ -112,9 +129,19 @@ def ended(engine: Engine, **more: Any) -> Engine:
     """The same engine after its end."""
     box = engine.container
     assert box is not None
-    return replace(engine, state=EngineState.EXITED, pids=(), endpoint=None, metrics=None, rates=None, gpu_bytes=None,
-                   uptime_s=None, container=replace(box, status="exited", exit_code=1, pid=None),
-                   exited_wall_s=made.WALL_S - 60, **more)  # fmt: skip
+    return replace(
+        engine,
+        state=EngineState.EXITED,
+        pids=(),
+        endpoint=None,
+        metrics=None,
+        rates=None,
+        gpu_bytes=None,
+        uptime_s=None,
+        container=replace(box, status="exited", exit_code=1, pid=None),
+        exited_wall_s=made.WALL_S - 60,
+        **more,
+    )
 
 
 def golden(name: str, plan: Plan | Refusal, shown: Callable[[Plan | Refusal], str] | None = None) -> None:
@@ -126,7 +153,17 @@ def golden(name: str, plan: Plan | Refusal, shown: Callable[[Plan | Refusal], st
 def whole(plan: Plan | Refusal) -> str:
     """All of a plan that its reader sees."""
     assert isinstance(plan, Plan), plan
-    parts = [f"{plan.title}  [{plan.risk.value}]", plan.effect, *(f"! {warning}" for warning in plan.warnings), "",
-             told(plan), "", "way back:", told(plan, back=True), "", "the same as commands:",
-             *plan.equivalent]  # fmt: skip
+    parts = [
+        f"{plan.title}  [{plan.risk.value}]",
+        plan.effect,
+        *(f"! {warning}" for warning in plan.warnings),
+        "",
+        told(plan),
+        "",
+        "way back:",
+        told(plan, back=True),
+        "",
+        "the same as commands:",
+        *plan.equivalent,
+    ]
     return "\n".join(parts)

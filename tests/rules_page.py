@@ -19,7 +19,10 @@ FOLDER = DOCS / "rules"
 SEEN_IN = {
     RuleKind.LIVE: ("While watching", "By the console and `sparktop status`, in every sample of one or two nodes."),
     RuleKind.LOG: ("In logs", "In the logs of running engines, and by `sparktop explain` in any text."),
-    RuleKind.KERNEL: ("In the kernel log", "On every node whose kernel log can be read, and by `sparktop explain`."),
+    RuleKind.KERNEL: (
+        "In the kernel log",
+        "On every node whose kernel log can be read, and by `sparktop explain`.",
+    ),
     RuleKind.DOCUMENT: (
         "In documents",
         "By `sparktop explain` in what docker, nvidia-smi and an engine's API print; exit codes also live.",
@@ -28,7 +31,7 @@ SEEN_IN = {
         "In launch configurations",
         "By `sparktop lint` in files; a rule that can be certain also checks running engines.",
     ),
-}  # fmt: skip
+}
 _WORST_FIRST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
@@ -46,11 +49,14 @@ def grouped(rules: Sequence[Rule]) -> dict[Symptom, list[Rule]]:
 def _index(shown: Mapping[Symptom, Sequence[Rule]]) -> str:
     total = sum(map(len, shown.values()))
     lines = [
-        "# What sparktop knows", "",
+        "# What sparktop knows",
+        "",
         f"{total} rules, by what you see. `sparktop rules show ID` prints one in full: signals, examples, remedies.",
-        "The rules themselves make these pages (`make readme`).", "", "| what you see | rules | critical | |",
-        "| --- | ---: | ---: | --- |"
-    ]  # fmt: skip
+        "The rules themselves make these pages (`make readme`).",
+        "",
+        "| what you see | rules | critical | |",
+        "| --- | ---: | ---: | --- |",
+    ]
     for symptom, rules in shown.items():
         critical = sum(card.severity is Severity.CRITICAL for card in rules)
         link = f"[{symptom.title}]({FOLDER.name}/{symptom.slug}.md)"

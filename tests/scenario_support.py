@@ -52,8 +52,12 @@ EVERY_S = {"containers": 3.0, "engines": 1.0, "metrics": 2.0, "log": 0.5}
 """As the followers have it."""
 STALE_AFTER_S = 3.0
 REACH_TAKES_S = 3.0
-REACHES = {FaultKind.NO_ROUTE: Reach.NO_HOST, FaultKind.STARVED: Reach.SSH_SILENT, FaultKind.REFUSED: Reach.NO_SSHD,
-           FaultKind.RESET: Reach.ANSWERS}  # fmt: skip
+REACHES = {
+    FaultKind.NO_ROUTE: Reach.NO_HOST,
+    FaultKind.STARVED: Reach.SSH_SILENT,
+    FaultKind.REFUSED: Reach.NO_SSHD,
+    FaultKind.RESET: Reach.ANSWERS,
+}
 
 
 _loaded = cache(load)
@@ -166,9 +170,13 @@ class Stage:
     def _publish(self) -> FleetState:
         views = tuple(node.book.view() for node in self.nodes)
         picture = FleetState(
-            nodes=views, wall_s=self.clock.wall(), monotonic_s=self.clock.monotonic(), notices=notices(views),
-            findings=self.picture.findings, interventions=self.interventions()
-        )  # fmt: skip
+            nodes=views,
+            wall_s=self.clock.wall(),
+            monotonic_s=self.clock.monotonic(),
+            notices=notices(views),
+            findings=self.picture.findings,
+            interventions=self.interventions(),
+        )
         findings = self.diagnosis.update(picture)
         for one in findings:
             mark = (*one.key, one.severity, one.confidence, one.phase)

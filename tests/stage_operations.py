@@ -286,11 +286,16 @@ class Acting:
         self.clock = StageClock(stage)
         self.lines = StageLines(self.clock)
         self.operations = Operations(
-            picture=lambda: stage.picture, lines=self.lines, audit=Audit(folder / "audit.jsonl", clock=stage.clock),
-            clock=stage.clock, pause=self.clock.rest, tell=self._tell,
-            performers=StagePerformers(self.clock, self.lines), evidence_folder=folder / "evidence",
-            connectors=[StageConnector(stage, node) for node in self.lines.names]
-        )  # fmt: skip
+            picture=lambda: stage.picture,
+            lines=self.lines,
+            audit=Audit(folder / "audit.jsonl", clock=stage.clock),
+            clock=stage.clock,
+            pause=self.clock.rest,
+            tell=self._tell,
+            performers=StagePerformers(self.clock, self.lines),
+            evidence_folder=folder / "evidence",
+            connectors=[StageConnector(stage, node) for node in self.lines.names],
+        )
         stage.interventions = Interventions(folder / "audit.jsonl", monotonic=stage.clock.monotonic)
         self.told: list[Run] = []
 

@@ -19,14 +19,14 @@ LINES = {
     "headless": (2493, "headless"),
     "sim": (6845, "sim"),
     "documents": (3880, "documents"),
-    "bringup": (3780, "bringup"),
+    "bringup": (3729, "bringup"),
     "observe": (3500, "observe"),
     "operate without launches": (18947, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
     "checks": (2310, "checks"),
-    "engines": (1340, "engines"),
+    "engines": (1320, "engines"),
     "transport": (4842, "transport"),
     "probe": (7183, "probe"),
     "cmdline": (3365, "cmdline"),
@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 518
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 87243, 15200
+TESTS, CASES = 89107, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

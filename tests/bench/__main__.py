@@ -18,9 +18,15 @@ from tests.bench.lab import HOSTS, Lab, end_by_signals, enter_own_network, machi
 from tests.bench.table import Row, markdown, plain
 
 PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
-    "start": start.rows, "cost": cost.rows, "screen": screen.rows, "links": links.rows, "explain": explain.rows,
-    "reading": reading.rows, "diagnosis": diagnosis.rows, "leftovers": leftovers.rows
-}  # fmt: skip
+    "start": start.rows,
+    "cost": cost.rows,
+    "screen": screen.rows,
+    "links": links.rows,
+    "explain": explain.rows,
+    "reading": reading.rows,
+    "diagnosis": diagnosis.rows,
+    "leftovers": leftovers.rows,
+}
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 

@@ -72,13 +72,26 @@ def rows(lab: Lab) -> Iterator[Row]:
     how_node = HOW_NODE.format(window=window)
     how = HOW_CONSOLE.format(settle=settle, window=window)
     yield Row(
-        measure="CPU on the node at 1 Hz, base probe, % of a core", result=spread(main_cpu, "{:.3f}"), goal="0.1",
-        met=median(main_cpu) <= 0.1, how=how_node
-    )  # fmt: skip
-    yield Row(measure=f"CPU on the node at 1 Hz, all {median(counts):.0f} of its processes",
-              result=spread(all_cpu, "{:.3f}"), goal="0.3", met=median(all_cpu) <= 0.3, how=how_node)  # fmt: skip
-    yield Row(measure="forks per sample", result=f"{forks / samples:.3f} ({forks} in {samples:.0f} samples)", goal="0",
-              met=forks == 0, how=how_node)  # fmt: skip
+        measure="CPU on the node at 1 Hz, base probe, % of a core",
+        result=spread(main_cpu, "{:.3f}"),
+        goal="0.1",
+        met=median(main_cpu) <= 0.1,
+        how=how_node,
+    )
+    yield Row(
+        measure=f"CPU on the node at 1 Hz, all {median(counts):.0f} of its processes",
+        result=spread(all_cpu, "{:.3f}"),
+        goal="0.3",
+        met=median(all_cpu) <= 0.3,
+        how=how_node,
+    )
+    yield Row(
+        measure="forks per sample",
+        result=f"{forks / samples:.3f} ({forks} in {samples:.0f} samples)",
+        goal="0",
+        met=forks == 0,
+        how=how_node,
+    )
     yield Row(
         measure="memory on the node, base probe, MB",
         result=spread(main_rss, "{:.1f}"),

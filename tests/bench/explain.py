@@ -69,8 +69,13 @@ def rows(lab: Lab) -> Iterator[Row]:
         met=median(speed) >= GOAL_MB_PER_S,
         how=HOW,
     )
-    yield Row(measure=f"explain: memory on {megabytes} MB, MB", result=spread(peaks, "{:.1f}"), goal=f"{GOAL_MB:.0f}",
-              met=median(peaks) <= GOAL_MB, how=HOW)  # fmt: skip
+    yield Row(
+        measure=f"explain: memory on {megabytes} MB, MB",
+        result=spread(peaks, "{:.1f}"),
+        goal=f"{GOAL_MB:.0f}",
+        met=median(peaks) <= GOAL_MB,
+        how=HOW,
+    )
     yield _hostile(lab)
 
 

@@ -108,8 +108,13 @@ class Lab:
     @property
     def env(self) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "VIRTUAL_ENV") if key in os.environ}
-        return kept | {"HOME": str(self.folder / "home"), "TERM": "xterm-256color", "COLORTERM": "truecolor",
-                       "LANG": "C.UTF-8", "BENCH_NOTES": str(self.notes)}  # fmt: skip
+        return kept | {
+            "HOME": str(self.folder / "home"),
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            "LANG": "C.UTF-8",
+            "BENCH_NOTES": str(self.notes),
+        }
 
     def sparktop(self, *options: str) -> Program:
         """The command as a user starts it."""

@@ -66,8 +66,13 @@ def stop_client(console: Program, node: Node) -> None:
     os.kill(console.pid, signal.SIGSTOP)
 
 
-ENDS = {"q": quit_cleanly, "kill -9 of the client": kill_client, "kill -9 of the sshd session": kill_session,
-        "SIGSTOP of the sshd session": stop_session, "SIGSTOP of the client": stop_client}  # fmt: skip
+ENDS = {
+    "q": quit_cleanly,
+    "kill -9 of the client": kill_client,
+    "kill -9 of the sshd session": kill_session,
+    "SIGSTOP of the sshd session": stop_session,
+    "SIGSTOP of the client": stop_client,
+}
 CUT = "network cut"
 
 
@@ -99,8 +104,12 @@ def rows(lab: Lab) -> Iterator[Row]:
         for case in cases:
             left = case.left()
             when = "" if case.gone_after_s is None else f"; the last was gone after {case.gone_after_s:.1f} s"
-            yield Row(measure=f"leftovers {AFTER_S:g} s after: {case.name}",
-                      result=f"{len(left)} of {len(case.before)} processes{when}", goal="0", met=not left,
-                      how=HOW.format(after=AFTER_S))  # fmt: skip
+            yield Row(
+                measure=f"leftovers {AFTER_S:g} s after: {case.name}",
+                result=f"{len(left)} of {len(case.before)} processes{when}",
+                goal="0",
+                met=not left,
+                how=HOW.format(after=AFTER_S),
+            )
     if not can_cut():
         yield Row(measure=f"leftovers {AFTER_S:g} s after: {CUT}", result="not measured: needs root and iptables")

@@ -83,7 +83,12 @@ def rows(lab: Lab) -> Iterator[Row]:
                 times.append(recovery_s(console, lab.nodes[half], half, fault))
         finally:
             console.quit()
-        yield Row(measure=f"link restored to fresh sample: {name}, s", result=f"{spread(times)} (of {len(times)})",
-                  goal="median 1, max 3", met=median(times) <= 1 and max(times) <= 3, how=HOW)  # fmt: skip
+        yield Row(
+            measure=f"link restored to fresh sample: {name}, s",
+            result=f"{spread(times)} (of {len(times)})",
+            goal="median 1, max 3",
+            met=median(times) <= 1 and max(times) <= 3,
+            how=HOW,
+        )
     if not can_cut():
         yield Row(measure="link restored to fresh sample: network cut", result="not measured: needs root and iptables")

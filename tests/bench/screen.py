@@ -157,17 +157,24 @@ def rows(lab: Lab) -> Iterator[Row]:
     yield _latency("sample to screen, idle, p50 / p99, ms", ring.idle_ms, 30.0, how, bare)
     for kind, floods, told in (("all kept", ring, HOW_RING), ("offered", pump, HOW_PUMP)):
         yield _latency(
-            f"the same with 100,000 log lines/s {kind}", floods.flood_ms, 50.0, f"{how} {told}",
-            note=f"{len(floods.flood_ms) / floods.due:.0%} of samples drawn; {median(floods.rates):,.0f} lines/s kept"
-        )  # fmt: skip
+            f"the same with 100,000 log lines/s {kind}",
+            floods.flood_ms,
+            50.0,
+            f"{how} {told}",
+            note=f"{len(floods.flood_ms) / floods.due:.0%} of samples drawn; {median(floods.rates):,.0f} lines/s kept",
+        )
     yield _latency("key to paint, help, idle, p50 / p99, ms", ring.idle_help_ms, None, HOW_KEY)
     for kind, floods in (("all kept", ring), ("offered", pump)):
         yield _latency(f"key to paint, help, under that flood ({kind})", floods.help_ms, 50.0, HOW_KEY)
         yield _latency(f"key to paint, pause, under that flood ({kind})", floods.pause_ms, 50.0, HOW_KEY)
     for kind, floods in (("all kept", ring), ("offered", pump)):
-        yield Row(measure=f"memory after 10^6 lines ({kind}), MB", result=spread(floods.grown_mb, "{:+.1f}"),
-                  goal="+40", met=median(floods.grown_mb) <= 40 if floods.grown_mb else None,
-                  how=HOW_MEMORY)  # fmt: skip
+        yield Row(
+            measure=f"memory after 10^6 lines ({kind}), MB",
+            result=spread(floods.grown_mb, "{:+.1f}"),
+            goal="+40",
+            met=median(floods.grown_mb) <= 40 if floods.grown_mb else None,
+            how=HOW_MEMORY,
+        )
 
 
 def _latency(
@@ -177,6 +184,11 @@ def _latency(
     if bare:
         base = percentile(bare, 0.99)
         note = f"bare Textual {percentile(bare, 0.5):.1f} / {base:.1f}, {ratio(p99, base)}"
-    return Row(measure=measure, result=f"{p50:.1f} / {p99:.1f} (of {len(values)})", baseline=note,
-               goal="" if goal_ms is None else f"p99 {goal_ms:g}",
-               met=None if goal_ms is None or not values else p99 <= goal_ms, how=how)  # fmt: skip
+    return Row(
+        measure=measure,
+        result=f"{p50:.1f} / {p99:.1f} (of {len(values)})",
+        baseline=note,
+        goal="" if goal_ms is None else f"p99 {goal_ms:g}",
+        met=None if goal_ms is None or not values else p99 <= goal_ms,
+        how=how,
+    )

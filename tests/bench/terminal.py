@@ -22,9 +22,13 @@ from rich.cells import cell_len
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS, ROWS = 120, 40
-_PIECES = re.compile(r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
-                     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]|(?P<control>[\x00-\x1a\x1c-\x1f\x7f])"
-                     r"|(?P<text>[^\x00-\x1f\x7f]+)")  # fmt: skip
+_PIECES = re.compile(
+    r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
+    r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f])"
+    r"|(?P<text>[^\x00-\x1f\x7f]+)"
+)
 _width = lru_cache(4096)(cell_len)
 
 

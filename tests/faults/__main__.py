@@ -43,10 +43,14 @@ def main() -> int:
     os.environ.update(other_docker())
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     trials = [
-        drawn(seed + number, actions=(options.action,) if options.action else ACTIONS,
-              faults=(options.fault,) if options.fault else (*FAULTS, *(LONG_FAULTS if options.long else ())),
-              nodes=(options.nodes,) if options.nodes else (1, 2)) for number in range(options.trials)
-    ]  # fmt: skip
+        drawn(
+            seed + number,
+            actions=(options.action,) if options.action else ACTIONS,
+            faults=(options.fault,) if options.fault else (*FAULTS, *(LONG_FAULTS if options.long else ())),
+            nodes=(options.nodes,) if options.nodes else (1, 2),
+        )
+        for number in range(options.trials)
+    ]
     good = 0
     waiting = list(enumerate(trials, 1))
     with tempfile.TemporaryDirectory(prefix="spk-faults-") as name:

@@ -52,5 +52,13 @@ def drawn(seed: int, *, actions: tuple[str, ...], faults: tuple[str, ...], nodes
     action, fault, count = combinations[seed % len(combinations)]
     chance = random.Random(seed)
     share, delay_s, for_s = chance.random(), chance.random() ** 2 * 1.5, 3.0 + 5.0 * chance.random()
-    return Trial(seed=seed, action=action, fault=fault, nodes=count, share=share, delay_s=delay_s, for_s=for_s,
-                 victim=chance.randrange(2) % count)  # fmt: skip
+    return Trial(
+        seed=seed,
+        action=action,
+        fault=fault,
+        nodes=count,
+        share=share,
+        delay_s=delay_s,
+        for_s=for_s,
+        victim=chance.randrange(2) % count,
+    )

@@ -162,9 +162,13 @@ def _told(state: Path, code: int | None, written: str, *, earlier: int = 0) -> T
     after_the_plan = written[begun.start() :] if begun else written
     said = " ".join((after_the_plan, str(end.get("message", "")), str(end.get("hint", ""))))
     is_nothing = not runs and code is not None and code > 0
-    return Told(code=code, state="nothing" if is_nothing else str(end.get("state", "")),
-                at_wall_s=float(end.get("wall_s", time.time())), said=said,
-                checked_wall_s=steps[-1]["wall_s"] - (steps[-1].get("seconds") or 0.0) if steps else 0.0)  # fmt: skip
+    return Told(
+        code=code,
+        state="nothing" if is_nothing else str(end.get("state", "")),
+        at_wall_s=float(end.get("wall_s", time.time())),
+        said=said,
+        checked_wall_s=steps[-1]["wall_s"] - (steps[-1].get("seconds") or 0.0) if steps else 0.0,
+    )
 
 
 def _with_next(told: Told, made: Scene) -> Told:
@@ -193,11 +197,21 @@ def _facts(trial: Trial, made: Scene, before: tuple, told: tuple[Told, ...], hit
     while not answers and time.monotonic() < deadline:
         time.sleep(0.2)
         answers = made.answers(last)
-    return Facts(names=made.names, nodes=made.nodes, promise=made.promise,
-                 policy="always" if made.promise is Promise.BROKEN else POLICY, before=before, after=made.boxes(),
-                 answers=answers, told=told, fault_wall_s=hit.hurt_wall_s, removed=frozenset(hit.removed),
-                 secrets=tuple(_with_secrets(told, folder)), controls=tuple(_with_controls(told, folder)),
-                 is_code_of_run=trial.action != "way-back")  # fmt: skip
+    return Facts(
+        names=made.names,
+        nodes=made.nodes,
+        promise=made.promise,
+        policy="always" if made.promise is Promise.BROKEN else POLICY,
+        before=before,
+        after=made.boxes(),
+        answers=answers,
+        told=told,
+        fault_wall_s=hit.hurt_wall_s,
+        removed=frozenset(hit.removed),
+        secrets=tuple(_with_secrets(told, folder)),
+        controls=tuple(_with_controls(told, folder)),
+        is_code_of_run=trial.action != "way-back",
+    )
 
 
 def quiet(made: Scene) -> None:

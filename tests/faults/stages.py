@@ -58,9 +58,14 @@ class Scene:
                 seen = spark.dockerd.api.inspect_container(row["Id"])
                 policy = seen["HostConfig"]["RestartPolicy"]["Name"] or "no"
                 found.append(
-                    Box(node=spark.name, container_id=seen["Id"], name=seen["Name"].lstrip("/"),
-                        status=seen["State"]["Status"], policy=policy)
-                )  # fmt: skip
+                    Box(
+                        node=spark.name,
+                        container_id=seen["Id"],
+                        name=seen["Name"].lstrip("/"),
+                        status=seen["State"]["Status"],
+                        policy=policy,
+                    )
+                )
         return tuple(sorted(found, key=lambda box: (box.node, box.name)))
 
     def answers(self, state: str) -> bool:
@@ -96,9 +101,16 @@ def _launch(there: tuple[Spark, ...], sparks: tuple[Spark, Spark], folder: Path)
         secret.write_text("".join(f"{name}={value}\n" for name, value in SECRETS.items()))
         stops = [word for _, name in made.order().stops for word in ("--stop", name)]
         words = ("launch", "tiny", *made.nodes, *stops, "--grace", "3", "--env-file", str(secret), "--yes")
-        yield Scene(sparks=there, words=words, retry_words=words, names=(NAME,) * len(there), promise=Promise.SERVES,
-                    old=made.old, new=EngineLike(there[0].dockerd, "", NAME, made.port),
-                    environment={"HF_ENDPOINT": made.hub.url})  # fmt: skip
+        yield Scene(
+            sparks=there,
+            words=words,
+            retry_words=words,
+            names=(NAME,) * len(there),
+            promise=Promise.SERVES,
+            old=made.old,
+            new=EngineLike(there[0].dockerd, "", NAME, made.port),
+            environment={"HF_ENDPOINT": made.hub.url},
+        )
 
 
 def _engines(trial: Trial, there: tuple[Spark, ...]) -> Scene:
@@ -108,9 +120,14 @@ def _engines(trial: Trial, there: tuple[Spark, ...]) -> Scene:
     what = (*(spark.name for spark in there), "--engine", names[0])
     action = "safe-restart" if trial.action == "way-back" else trial.action
     retry_words = ("act", action, *what, *_MORE[action], "--yes")
-    return Scene(sparks=there, words=("act", action, *what, *RESTART) if trial.action == "way-back" else retry_words,
-                 retry_words=retry_words, names=names, promise=_PROMISES.get(trial.action, Promise.SERVES),
-                 old=None if trial.action == "break-restart-loop" else head)  # fmt: skip
+    return Scene(
+        sparks=there,
+        words=("act", action, *what, *RESTART) if trial.action == "way-back" else retry_words,
+        retry_words=retry_words,
+        names=names,
+        promise=_PROMISES.get(trial.action, Promise.SERVES),
+        old=None if trial.action == "break-restart-loop" else head,
+    )
 
 
 def _team(there: tuple[Spark, ...], names: Sequence[str], special: Mapping[str, str]) -> EngineLike:
@@ -123,9 +140,13 @@ def _team(there: tuple[Spark, ...], names: Sequence[str], special: Mapping[str, 
     for rank, (spark, name) in enumerate(zip(there, names, strict=True)):
         flags = (*pair, "--node-rank", str(rank), *(("--headless",) if rank else ())) if pair else ()
         engine = spark.engines.start(
-            name, *flags, env={**env, **({} if rank else special)}, port=port, ready=not rank and not loops,
-            restart_policy={"Name": "always" if loops else POLICY}
-        )  # fmt: skip
+            name,
+            *flags,
+            env={**env, **({} if rank else special)},
+            port=port,
+            ready=not rank and not loops,
+            restart_policy={"Name": "always" if loops else POLICY},
+        )
         head = head or engine
     assert head is not None
     if loops:

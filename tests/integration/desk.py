@@ -91,8 +91,14 @@ class Desk:
         finding: Finding | None = None,
         **options: str,
     ) -> Plan | Refusal:
-        request = Request(action=action, nodes=(NODE,), target=target, change=change or Change(), options=options,
-                          finding=finding)  # fmt: skip
+        request = Request(
+            action=action,
+            nodes=(NODE,),
+            target=target,
+            change=change or Change(),
+            options=options,
+            finding=finding,
+        )
         return await self.operations.plan(request)
 
     def begin(
@@ -208,11 +214,19 @@ async def desk(
     lines = make(dockerd.socket_path, str(state))
     home = tmp_path / name
     operations = Operations(
-        picture=lambda: monitor.state, lines=lines, protected=protected, audit=Audit(home / "audit.jsonl"),
-        tell=lambda node, words: monitor.tell(node, words), evidence_folder=home / "evidence"
-    )  # fmt: skip
-    monitor = Monitor([sshd.connector(NODE)], publish=lambda picture: operations.see(picture), interval_s=0.25,
-                      connections=lines)  # fmt: skip
+        picture=lambda: monitor.state,
+        lines=lines,
+        protected=protected,
+        audit=Audit(home / "audit.jsonl"),
+        tell=lambda node, words: monitor.tell(node, words),
+        evidence_folder=home / "evidence",
+    )
+    monitor = Monitor(
+        [sshd.connector(NODE)],
+        publish=lambda picture: operations.see(picture),
+        interval_s=0.25,
+        connections=lines,
+    )
     async with while_running(monitor):
         try:
             yield Desk(monitor, lines, operations, home / "audit.jsonl", home / "evidence")

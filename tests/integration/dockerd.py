@@ -55,10 +55,15 @@ class Dockerd:
     ) -> str:
         """Create and start; the container's id. `name` gets no prefix: tests choose names of their own."""
         made = self.api.create_container(
-            IMAGE, list(argv), name=name, environment=dict(env or {}), tty=tty, labels=dict(labels or {}),
+            IMAGE,
+            list(argv),
+            name=name,
+            environment=dict(env or {}),
+            tty=tty,
+            labels=dict(labels or {}),
             volumes=[bind.split(":")[1] for bind in binds],
-            host_config=self.api.create_host_config(network_mode=network_mode, binds=list(binds))
-        )  # fmt: skip
+            host_config=self.api.create_host_config(network_mode=network_mode, binds=list(binds)),
+        )
         self.made.append(made["Id"])
         self.api.start(made["Id"])
         return str(made["Id"])
@@ -171,8 +176,12 @@ def _spawn(root: Path) -> subprocess.Popen[bytes]:
                 *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", storage_driver(root)),
                 *("--host", f"unix://{root}/docker.sock", "--pidfile", f"{root}/docker.pid"),
                 *("--data-root", f"{root}/data", "--exec-root", f"{root}/exec"),
-            ], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-        )  # fmt: skip
+            ],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + 60
     while not _answers(root / "docker.sock"):
         if process.poll() is not None or time.monotonic() > deadline:

@@ -134,9 +134,13 @@ class Engines:
         share = () if SHARE in flags else (SHARE, "0.2")  # of this machine, whose memory other tests take meanwhile
         command = list(argv or ("vllm", "serve", "tiny", *share, "--port", str(port), *flags))
         made = api.create_container(
-            IMAGE, command, name=name, environment=dict(env or {}), labels=dict(labels or {}),
-            host_config=api.create_host_config(network_mode="host", **host)
-        )  # fmt: skip
+            IMAGE,
+            command,
+            name=name,
+            environment=dict(env or {}),
+            labels=dict(labels or {}),
+            host_config=api.create_host_config(network_mode="host", **host),
+        )
         self.names.append(name)
         self.docker.made.append(made["Id"])
         api.start(made["Id"])
@@ -161,8 +165,11 @@ class Engines:
 def engine_image(dockerd: Dockerd) -> str:
     """The image, imported once."""
     repository, _, tag = IMAGE.partition(":")
-    changes = ["ENV PATH=/usr/local/bin:/usr/bin:/bin", "ENV PYTHONDONTWRITEBYTECODE=1",
-               'CMD ["vllm", "serve", "tiny"]']  # fmt: skip
+    changes = [
+        "ENV PATH=/usr/local/bin:/usr/bin:/bin",
+        "ENV PYTHONDONTWRITEBYTECODE=1",
+        'CMD ["vllm", "serve", "tiny"]',
+    ]
     dockerd.api.import_image_from_data(_engine_tree(), repository=repository, tag=tag, changes=changes)
     return IMAGE
 

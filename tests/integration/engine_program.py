@@ -289,20 +289,24 @@ class Endpoint(BaseHTTPRequestHandler):
 
 def metrics():
     label = f'{{engine="0",model_name="{NAME}"}}'
-    rows = ({
-        "sglang:num_running_reqs gauge": COUNTS["running"],
-        "sglang:num_queue_reqs gauge": 0,
-        "sglang:token_usage gauge": 0.01,
-        "sglang:prompt_tokens_total counter": COUNTS["prompt"],
-        "sglang:generation_tokens_total counter": COUNTS["generated"],
-    } if IS_SGLANG else {
-        "vllm:num_requests_running gauge": COUNTS["running"],
-        "vllm:num_requests_waiting gauge": 0,
-        "vllm:kv_cache_usage_perc gauge": 0.01,
-        "vllm:prompt_tokens_total counter": COUNTS["prompt"],
-        "vllm:generation_tokens_total counter": COUNTS["generated"],
-        "vllm:request_success_total counter": COUNTS["requests"],
-    })  # fmt: skip
+    rows = (
+        {
+            "sglang:num_running_reqs gauge": COUNTS["running"],
+            "sglang:num_queue_reqs gauge": 0,
+            "sglang:token_usage gauge": 0.01,
+            "sglang:prompt_tokens_total counter": COUNTS["prompt"],
+            "sglang:generation_tokens_total counter": COUNTS["generated"],
+        }
+        if IS_SGLANG
+        else {
+            "vllm:num_requests_running gauge": COUNTS["running"],
+            "vllm:num_requests_waiting gauge": 0,
+            "vllm:kv_cache_usage_perc gauge": 0.01,
+            "vllm:prompt_tokens_total counter": COUNTS["prompt"],
+            "vllm:generation_tokens_total counter": COUNTS["generated"],
+            "vllm:request_success_total counter": COUNTS["requests"],
+        }
+    )
     out = []
     for key, value in rows.items():
         name, kind = key.split()

@@ -108,8 +108,13 @@ class Stage:
     @property
     def text(self) -> str:
         """The recipe's."""
-        return text_of(self.port, nodes=self.count, more=NO_RDMA if self.count > 1 else "",
-                       options="  restart_policy: unless-stopped", env={"ENGINE_LOAD_S": "0.3"})  # fmt: skip
+        return text_of(
+            self.port,
+            nodes=self.count,
+            more=NO_RDMA if self.count > 1 else "",
+            options="  restart_policy: unless-stopped",
+            env={"ENGINE_LOAD_S": "0.3"},
+        )
 
     def order(self, *also: tuple[str, str]) -> Order:
         """It, with what is stopped for it besides."""
@@ -224,9 +229,12 @@ def killed(launch: Stage, is_there: Callable[[str], bool]) -> None:
     stops = [word for _, name in launch.order().stops for word in ("--stop", name)]
     process = subprocess.Popen(
         [*hurried_program(), "launch", "tiny", *launch.nodes, *stops, "--yes", "--grace", "3"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "HF_ENDPOINT": launch.hub.url}
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "HF_ENDPOINT": launch.hub.url},
+    )
     assert process.stdout is not None
     said = []
     try:

@@ -16,9 +16,16 @@ from sparktop.recipe.read.recipe_file import read
 
 MODEL = "tests/tiny-1b"
 COMMIT = "ab" * 20
-CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
-          "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 256,
-          "max_position_embeddings": 8192}  # fmt: skip
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "hidden_size": 256,
+    "max_position_embeddings": 8192,
+}
 RECIPE = """\
 recipe_version: "2"
 model: {model}

@@ -84,8 +84,11 @@ class NewSpark:
             home.chmod(0o750)
             (root / "etc/hostname").write_text(f"{name}-host\n")
             inside = ("nsenter", "--target", str(_child(init)), "--mount", "--pid")
-            own = {"PasswordAuthentication": "yes", "StrictModes": "yes",
-                   "AuthorizedKeysFile": ".ssh/authorized_keys"}  # fmt: skip
+            own = {
+                "PasswordAuthentication": "yes",
+                "StrictModes": "yes",
+                "AuthorizedKeysFile": ".ssh/authorized_keys",
+            }
             sshd = stack.enter_context(
                 Sshd.start(root / "sshd", host=host, port=port, options=own | options, prefix=(*inside, "--no-fork"))
             )

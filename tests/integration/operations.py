@@ -78,9 +78,12 @@ class Hands:
             until = time.monotonic() + (one.again_s or 0.0)
             while True:
                 answer = api.request(
-                    one.method, f"{api.base_url}/v{api._version}{self._said(one.path)}", params=dict(one.query),
-                    json=body if one.body is not None else None, timeout=one.limit_s + 5
-                )  # fmt: skip
+                    one.method,
+                    f"{api.base_url}/v{api._version}{self._said(one.path)}",
+                    params=dict(one.query),
+                    json=body if one.body is not None else None,
+                    timeout=one.limit_s + 5,
+                )
                 if answer.status_code != 500 or time.monotonic() >= until:
                     break
                 time.sleep(0.05)

@@ -43,14 +43,24 @@ class Registry:
         ).encode()
         self.layer = _digest(layer)
         self.blobs = {self.layer: layer, _digest(config): config}
-        self.manifest = json.dumps({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": {"mediaType": "application/vnd.docker.container.image.v1+json", "size": len(config),
-                       "digest": _digest(config)},
-            "layers": [{"mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip", "size": len(layer),
-                        "digest": self.layer}],
-        }).encode()  # fmt: skip
+        self.manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": {
+                    "mediaType": "application/vnd.docker.container.image.v1+json",
+                    "size": len(config),
+                    "digest": _digest(config),
+                },
+                "layers": [
+                    {
+                        "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip",
+                        "size": len(layer),
+                        "digest": self.layer,
+                    }
+                ],
+            }
+        ).encode()
         self.port = 0
 
     @property

@@ -169,8 +169,12 @@ def _spawn_dockerd(root: Path, inside: tuple[str, ...]) -> subprocess.Popen[byte
                 *("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", storage_driver(root)),
                 *("--host", "unix:///run/docker.sock", "--host", f"unix://{root}/docker.sock"),
                 *("--pidfile", f"{root}/docker.pid", "--data-root", f"{root}/data", "--exec-root", f"{root}/exec"),
-            ], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-        )  # fmt: skip
+            ],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def is_up() -> bool:
         if process.poll() is not None:

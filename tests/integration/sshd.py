@@ -92,10 +92,19 @@ class Sshd:
 
     def run(self) -> None:
         """Start it on its port; returns once it says its banner."""
-        lines = {"Port": str(self.port), "ListenAddress": self.host, "HostKey": str(self.host_key),
-                 "PidFile": str(self.folder / "pid"), "AuthorizedKeysFile": str(self.folder / "authorized_keys"),
-                 "StrictModes": "no", "UsePAM": "no", "PasswordAuthentication": "no", "PermitRootLogin": "yes",
-                 "MaxStartups": "100", "PrintMotd": "no"} | self.options  # fmt: skip
+        lines = {
+            "Port": str(self.port),
+            "ListenAddress": self.host,
+            "HostKey": str(self.host_key),
+            "PidFile": str(self.folder / "pid"),
+            "AuthorizedKeysFile": str(self.folder / "authorized_keys"),
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PasswordAuthentication": "no",
+            "PermitRootLogin": "yes",
+            "MaxStartups": "100",
+            "PrintMotd": "no",
+        } | self.options
         if docker := other_docker():  # sshd gives its sessions a PATH of its own
             own = lines.get("SetEnv", "").split()
             lines["SetEnv"] = " ".join((*own, *(f"{name}={value}" for name, value in docker.items())))
@@ -205,8 +214,12 @@ class Sshd:
     def alias(self, name: str, home: Path | None = None, **options: str) -> Path:
         """Write a `Host` block to the ~/.ssh/config of a home ($HOME unless given); options override or add lines."""
         path = _ssh_folder(home) / "config"
-        lines = {"HostName": self.host, "Port": str(self.port), "User": self.user,
-                 "IdentityFile": str(self.client_key)} | options  # fmt: skip
+        lines = {
+            "HostName": self.host,
+            "Port": str(self.port),
+            "User": self.user,
+            "IdentityFile": str(self.client_key),
+        } | options
         with path.open("a") as file:
             file.write(f"Host {name}\n" + "".join(f"    {key} {value}\n" for key, value in lines.items()))
         return path

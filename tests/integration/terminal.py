@@ -45,9 +45,15 @@ def sparktop(
     *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None, is_hurried: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run it without a terminal, to its end."""
-    return subprocess.run([*(_HURRIED if is_hurried else SPARKTOP), *words], capture_output=True, text=True,
-                          timeout=within_s, stdin=subprocess.DEVNULL, check=False,
-                          env={**os.environ, **(environment or {})})  # fmt: skip
+    return subprocess.run(
+        [*(_HURRIED if is_hurried else SPARKTOP), *words],
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 @dataclass

@@ -77,15 +77,18 @@ async def test_no_canary_is_in_the_archive(
     loud = dockerd.run_container(
         "loud", ["sh", "-c", script], env={"HF_TOKEN": BY_NAME}, labels={"com.example.api-key": BY_LABEL}
     )
-    view = node("spark1",
-                engines=(
-                    engine(
-                        "vllm-served", container=container("vllm-served", container_id=served.container_id),
-                        pids=(dockerd.pid_of(served.container_id),),
-                        endpoint=Endpoint(host="127.0.0.1", port=served.port, state=EndpointState.OK)
-                    ),
-                    engine("loud", container=container("loud", container_id=loud), endpoint=None, pids=()),
-                ))  # fmt: skip
+    view = node(
+        "spark1",
+        engines=(
+            engine(
+                "vllm-served",
+                container=container("vllm-served", container_id=served.container_id),
+                pids=(dockerd.pid_of(served.container_id),),
+                endpoint=Endpoint(host="127.0.0.1", port=served.port, state=EndpointState.OK),
+            ),
+            engine("loud", container=container("loud", container_id=loud), endpoint=None, pids=()),
+        ),
+    )
     found = await collect(("spark1",), OneLine(line), picture(view), folder=tmp_path / "evidence", secrets=(KNOWN,))
     with tarfile.open(found.path) as tar:
         files = {

@@ -152,8 +152,12 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
         other.sshd.trust(homes[one.name])
         other.sshd.alias(ADDRESSES[other.name], homes[one.name])
     lines = Lines()
-    monitor = Monitor([spark.sshd.connector(spark.name) for spark in sparks], publish=lambda _: None, interval_s=0.5,
-                      connections=lines)  # fmt: skip
+    monitor = Monitor(
+        [spark.sshd.connector(spark.name) for spark in sparks],
+        publish=lambda _: None,
+        interval_s=0.5,
+        connections=lines,
+    )
     running = asyncio.create_task(monitor.run())
     seats = tuple(
         NodeContext(node=node, index=at, home=str(homes[node]), fabric_ip=ADDRESSES[node])
@@ -168,8 +172,14 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
 
 
 def wanted(hub: Hub, **more: Any) -> Order:
-    recipe = Recipe(id="small", path="small.yaml", dialect=Dialect.SPARKRUN, engine=EngineKind.VLLM, model=MODEL,
-                    container="acme/x:1")  # fmt: skip
+    recipe = Recipe(
+        id="small",
+        path="small.yaml",
+        dialect=Dialect.SPARKRUN,
+        engine=EngineKind.VLLM,
+        model=MODEL,
+        container="acme/x:1",
+    )
     return Order(recipe=recipe, hub=hub.url, **{"secrets": {"HF_TOKEN": TOKEN}, **more})
 
 
@@ -318,8 +328,12 @@ async def test_a_model_and_its_draft_each_once_from_the_hub_and_once_over_the_fa
     files = {"config.json": b'{"num_hidden_layers": 1}', "model.safetensors": safetensors({"d": 3 * MIB})}
     hub.model(DRAFT, files)
     told = wanted(hub)
-    recipe = replace(told.recipe, more_models=("acme/unset-draft",), defaults={"draft": "acme/unset-draft"},
-                     command="vllm serve {model} --speculative-draft-model-path {draft}")  # fmt: skip
+    recipe = replace(
+        told.recipe,
+        more_models=("acme/unset-draft",),
+        defaults={"draft": "acme/unset-draft"},
+        command="vllm serve {model} --speculative-draft-model-path {draft}",
+    )
     order = replace(told, recipe=recipe, values={"draft": DRAFT})
     found = await pair.fetch(order)
     assert found.problems == ()

@@ -70,8 +70,13 @@ def launch(at: Desk, *operations: Operation) -> Plan:
         Step(id="model", title="Download x", node=NODE, act=Remote(operations=operations), limit_s=120.0),
         Step(id="start", title="Start x", node=NODE, act=Remote(operations=(Command(argv=("true",)),))),
     )
-    return Plan(request=Request(action="safe-restart", nodes=(NODE,)), title="Launch x", risk=Risk.SAFE, steps=steps,
-                seen_monotonic_s=at.monitor.state.monotonic_s)  # fmt: skip
+    return Plan(
+        request=Request(action="safe-restart", nodes=(NODE,)),
+        title="Launch x",
+        risk=Risk.SAFE,
+        steps=steps,
+        seen_monotonic_s=at.monitor.state.monotonic_s,
+    )
 
 
 async def ready(at: Desk) -> RunnerLine:

@@ -124,8 +124,11 @@ async def test_what_runs_is_linted_and_its_log_read_without_showing_a_secret(
         "vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--port", "18766", "--enforce_eager",
         "--api-key", "sk-0123456789abcdef0123456789abcdef",
     ]  # fmt: skip
-    env = {"SGLANG_DISABLE_CUDA_GRAPH": "1", "VLLM_MXFP4_BACKEND": "marlin",
-           "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"}  # fmt: skip
+    env = {
+        "SGLANG_DISABLE_CUDA_GRAPH": "1",
+        "VLLM_MXFP4_BACKEND": "marlin",
+        "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz",
+    }
     async with watching(sshd, dockerd, monkeypatch) as monitor:
         dockerd.run_container("vllm-risky", argv, env=env, binds=[script(tmp_path, SERVES)])
         wanted = {"vllm.env-moe-removed", "config.secret-in-argv", "config.enforce-eager"}

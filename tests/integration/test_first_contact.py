@@ -149,13 +149,16 @@ def read_only(spark: NewSpark) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
-    few([
-        (lambda spark: None, "you have 2 keys: say which"),
-        (lambda spark: spark.ssh_folder.symlink_to("/tmp"), ".ssh on spark1 is a link"),
-        (lambda spark: spark.ssh_folder.mkdir(0o700), ".ssh on spark1 is not owner's (user id 0)"),
-        (read_only, "read-only"),
-    ], lambda row: row[0] is read_only),
-)  # fmt: skip
+    few(
+        [
+            (lambda spark: None, "you have 2 keys: say which"),
+            (lambda spark: spark.ssh_folder.symlink_to("/tmp"), ".ssh on spark1 is a link"),
+            (lambda spark: spark.ssh_folder.mkdir(0o700), ".ssh on spark1 is not owner's (user id 0)"),
+            (read_only, "read-only"),
+        ],
+        lambda row: row[0] is read_only,
+    ),
+)
 def test_it_is_refused_where_it_can_not_be_done(spark: NewSpark, spoil: Callable[[NewSpark], None], said: str) -> None:
     own_key()
     if "several" in said or "2 keys" in said:

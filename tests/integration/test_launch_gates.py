@@ -77,8 +77,12 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.
         )
     lines = Lines()
     operations = Operations(picture=lambda: monitor.state, lines=lines, audit=Audit(tmp_path / "audit.jsonl"))
-    monitor = Monitor([spark.sshd.connector(spark.name) for spark in sparks], publish=lambda _: None, interval_s=0.25,
-                      connections=lines)  # fmt: skip
+    monitor = Monitor(
+        [spark.sshd.connector(spark.name) for spark in sparks],
+        publish=lambda _: None,
+        interval_s=0.25,
+        connections=lines,
+    )
     running = asyncio.create_task(monitor.run())
     try:
         yield Pair(sparks, operations, lines, monitor, homes)

@@ -92,8 +92,12 @@ async def no_password(node: str, wrong: int) -> str | None:
 async def console(cable: Cable, folder: Path) -> AsyncIterator[Console]:
     lines = Lines()
     operations = Operations(picture=lambda: with_gpus(monitor.state), lines=lines, audit=Audit(folder / "audit.jsonl"))
-    monitor = Monitor([machine.sshd.connector(name) for name, machine in cable.machines.items()],
-                      publish=lambda picture: None, interval_s=0.25, connections=lines)  # fmt: skip
+    monitor = Monitor(
+        [machine.sshd.connector(name) for name, machine in cable.machines.items()],
+        publish=lambda picture: None,
+        interval_s=0.25,
+        connections=lines,
+    )
     async with while_running(monitor):
         try:
             at = Console(monitor, operations, lines)

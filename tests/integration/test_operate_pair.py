@@ -89,11 +89,18 @@ async def console(sparks: tuple[Spark, ...], folder: Path) -> AsyncIterator[Pair
     """On the usual places of both machines: nothing stands in for anything."""
     lines = Lines()
     operations = Operations(
-        picture=lambda: monitor.state, lines=lines, audit=Audit(folder / "audit.jsonl"), tell=lambda node,
-        words: monitor.tell(node, words), evidence_folder=folder / "evidence"
-    )  # fmt: skip
-    monitor = Monitor([spark.sshd.connector(spark.name) for spark in sparks],
-                      publish=lambda picture: operations.see(picture), interval_s=0.25, connections=lines)  # fmt: skip
+        picture=lambda: monitor.state,
+        lines=lines,
+        audit=Audit(folder / "audit.jsonl"),
+        tell=lambda node, words: monitor.tell(node, words),
+        evidence_folder=folder / "evidence",
+    )
+    monitor = Monitor(
+        [spark.sshd.connector(spark.name) for spark in sparks],
+        publish=lambda picture: operations.see(picture),
+        interval_s=0.25,
+        connections=lines,
+    )
     async with while_running(monitor):
         try:
             yield PairDesk(monitor, lines, operations, folder / "audit.jsonl", folder / "evidence")

@@ -133,8 +133,16 @@ def image_with(dockerd: Dockerd, made: list[str], tag: str, *changes: str) -> st
     return f"{tag}:test"
 
 
-SETTINGS = ('ENTRYPOINT ["/bin/busybox", "env"]', 'CMD ["sleep", "50"]', "ENV FROM_IMAGE=1 PATH=/bin",
-            "LABEL own=image", "WORKDIR /tmp", "USER 1000", "VOLUME /declared", "EXPOSE 8000")  # fmt: skip
+SETTINGS = (
+    'ENTRYPOINT ["/bin/busybox", "env"]',
+    'CMD ["sleep", "50"]',
+    "ENV FROM_IMAGE=1 PATH=/bin",
+    "LABEL own=image",
+    "WORKDIR /tmp",
+    "USER 1000",
+    "VOLUME /declared",
+    "EXPOSE 8000",
+)
 
 
 OVER_THEM = ("", "--entrypoint ''", "--entrypoint sh", "-e FROM_IMAGE=2 --label own=mine --user 0 --no-healthcheck")
@@ -182,13 +190,25 @@ def test_the_same_anonymous_volume_is_used(dockerd: Dockerd, made: list[str]) ->
 
 def test_another_image_brings_its_own_settings(dockerd: Dockerd, made: list[str]) -> None:
     old = image_with(dockerd, made, "old", *SETTINGS)
-    new = image_with(dockerd, made, "new", 'ENTRYPOINT ["/bin/sh", "-c"]', "ENV FROM_NEW=1 PATH=/bin", "WORKDIR /etc",
-                     "LABEL own=new")  # fmt: skip
+    new = image_with(
+        dockerd,
+        made,
+        "new",
+        'ENTRYPOINT ["/bin/sh", "-c"]',
+        "ENV FROM_NEW=1 PATH=/bin",
+        "WORKDIR /etc",
+        "LABEL own=new",
+    )
     cli(dockerd, "create", "--name", "moved", "-e", "OWN=1", "--label", "mine=1", old, "sleep", "60")
     made.append("moved")
     before = dockerd.api.inspect_container("moved")
-    wanted = recreation(before, dockerd.api.inspect_image(old), image_name=new,
-                        new_image=dockerd.api.inspect_image(new), command=["sleep", "61"])  # fmt: skip
+    wanted = recreation(
+        before,
+        dockerd.api.inspect_image(old),
+        image_name=new,
+        new_image=dockerd.api.inspect_image(new),
+        command=["sleep", "61"],
+    )
     answer = dockerd.api._post_json(
         dockerd.api._url("/containers/create"), data=dict(wanted.body), params={"name": "moved-new"}
     )

@@ -75,10 +75,13 @@ async def test_a_name_that_is_taken_is_undone(engine: Dockerd, stage: Bench) -> 
     old = engine.run_container("vllm", SLEEPS)
     engine.run_container("taken", SLEEPS)
     outcome = await stage.perform(
-        await stage.line(), call("POST", f"/containers/{old}/stop", query={"t": "10"}, limit_s=25.0),
-        call("POST", "/containers/create", query={"name": "taken"}, body={"Image": IMAGE, "Cmd": ["true"]},
-             saves="new"), undo=(call("DELETE", "/containers/{new}"), call("POST", f"/containers/{old}/start"))
-    )  # fmt: skip
+        await stage.line(),
+        call("POST", f"/containers/{old}/stop", query={"t": "10"}, limit_s=25.0),
+        call(
+            "POST", "/containers/create", query={"name": "taken"}, body={"Image": IMAGE, "Cmd": ["true"]}, saves="new"
+        ),
+        undo=(call("DELETE", "/containers/{new}"), call("POST", f"/containers/{old}/start")),
+    )
     assert outcome.state is OutcomeState.FAILED
     assert "taken" in outcome.problem
     assert "already in use" in outcome.problem

@@ -345,13 +345,17 @@ async def test_a_stopped_sshd_gives_no_banner_and_the_same_attempt_succeeds_when
 def _relay(folder: Path) -> Path:
     """A program that carries bytes to a host and a port, as nc does."""
     script = folder / "relay.py"
-    script.write_text("import os, select, socket, sys\n"
-                      "line = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
-                      "os.write(2, b'some words that are not SSH\\n')\nwhile True:\n"
-                      "    ready, _, _ = select.select([0, line], [], [])\n    for source in ready:\n"
-                      "        data = os.read(0, 65536) if source == 0 else line.recv(65536)\n"
-                      "        if not data: sys.exit()\n"
-                      "        line.sendall(data) if source == 0 else os.write(1, data)\n")  # fmt: skip
+    script.write_text(
+        "import os, select, socket, sys\n"
+        "line = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "os.write(2, b'some words that are not SSH\\n')\n"
+        "while True:\n"
+        "    ready, _, _ = select.select([0, line], [], [])\n"
+        "    for source in ready:\n"
+        "        data = os.read(0, 65536) if source == 0 else line.recv(65536)\n"
+        "        if not data: sys.exit()\n"
+        "        line.sendall(data) if source == 0 else os.write(1, data)\n"
+    )
     return script
 
 

@@ -32,10 +32,22 @@ from sparktop.bounds import (
 
 @over(
     "text",
-    ["9" * 400, "9" * 5000, "-" + "9" * 41, "1e999", "1e41", "NaN", "-Infinity", '{"a": [1, NaN]}',
-     "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "[" * 100_000,
-     '{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1), "", "nonsense"],
-)  # fmt: skip
+    [
+        "9" * 400,
+        "9" * 5000,
+        "-" + "9" * 41,
+        "1e999",
+        "1e41",
+        "NaN",
+        "-Infinity",
+        '{"a": [1, NaN]}',
+        "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1),
+        "[" * 100_000,
+        '{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1),
+        "",
+        "nonsense",
+    ],
+)
 def test_what_is_out_of_bounds_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason, a reader handles it as one
         json_of(text)

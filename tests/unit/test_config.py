@@ -135,9 +135,14 @@ def test_a_docker_engine_may_listen_elsewhere_on_a_host(tmp_path: Path) -> None:
 
 @over(
     "text",
-    ["interval_s = " + "9" * 400, "interval_s = " + "9" * 5000, "interval_s = nan", "hosts = " + "[" * 5000,
-     "a = 1e999"],
-)  # fmt: skip
+    [
+        "interval_s = " + "9" * 400,
+        "interval_s = " + "9" * 5000,
+        "interval_s = nan",
+        "hosts = " + "[" * 5000,
+        "a = 1e999",
+    ],
+)
 def test_figures_and_nesting_out_of_bounds_are_told(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         config.load(write(text, tmp_path / "config.toml"))

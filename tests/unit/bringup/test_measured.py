@@ -35,9 +35,18 @@ def judge(run: Run, nodes: Nodes) -> Outcome | None:
     return passed(f"{rate:g} tok/s") if rate >= 10 else failed(f"{rate:g} tok/s", SLOW)
 
 
-CARD = Card(id="endpoint.rate", title="Rate", looks_at="a stream", why="A slow engine serves nobody.",
-            sources=("a test",), look=not_measured("time-it", "Time it"), measured_by="time-it", judge=judge,
-            scope=Scope.ENGINE, basis=(Basis.BOOT, Basis.ENGINE))  # fmt: skip
+CARD = Card(
+    id="endpoint.rate",
+    title="Rate",
+    looks_at="a stream",
+    why="A slow engine serves nobody.",
+    sources=("a test",),
+    look=not_measured("time-it", "Time it"),
+    measured_by="time-it",
+    judge=judge,
+    scope=Scope.ENGINE,
+    basis=(Basis.BOOT, Basis.ENGINE),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -44,12 +44,21 @@ from sparktop.operate.launch.inputs.gate_inputs import disk_ask
 
 PASSED, NOTE, WARNING, FAILED, UNKNOWN = State
 SEVERITIES = {Severity.CRITICAL: FAILED, Severity.WARNING: WARNING, Severity.INFO: State.NOTE}
-GATE_STATES = {GateState.PASSED: PASSED, GateState.WARNED: WARNING, GateState.FAILED: FAILED,
-               GateState.UNKNOWN: UNKNOWN}  # fmt: skip
+GATE_STATES = {
+    GateState.PASSED: PASSED,
+    GateState.WARNED: WARNING,
+    GateState.FAILED: FAILED,
+    GateState.UNKNOWN: UNKNOWN,
+}
 
 
-BRING_UP_STATES = {CheckState.PASSED: PASSED, CheckState.WARNING: WARNING, CheckState.FAILED: FAILED,
-                   CheckState.UNKNOWN: UNKNOWN, CheckState.SKIPPED: None}  # fmt: skip
+BRING_UP_STATES = {
+    CheckState.PASSED: PASSED,
+    CheckState.WARNING: WARNING,
+    CheckState.FAILED: FAILED,
+    CheckState.UNKNOWN: UNKNOWN,
+    CheckState.SKIPPED: None,
+}
 
 
 class Facts:
@@ -233,8 +242,11 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
     (images.judge_ray_package, PASSED, on_ngc("26.04")),
     (images.judge_ray_package, FAILED, on_ngc("26.05")),
     (images.judge_ray_package, FAILED, on_ngc("26.06")),
-    (images.judge_fastsafetensors, PASSED,
-     run("vllm/vllm-openai:v0.33.0", "--load-format fastsafetensors", loader=True)),
+    (
+        images.judge_fastsafetensors,
+        PASSED,
+        run("vllm/vllm-openai:v0.33.0", "--load-format fastsafetensors", loader=True),
+    ),
     (images.judge_fastsafetensors, FAILED, fast_on_ngc("26.03")),
     (images.judge_tag, PASSED, run("vllm/vllm-openai:v0.33.0")),
     (images.judge_tag, WARNING, run("vllm/vllm-openai:nightly")),
@@ -311,7 +323,7 @@ CASES: list[tuple[Check[Any], State, Facts]] = [
     (host.judge_linger, UNKNOWN, lingering(is_lingering=None)),
     (host.judge_linger, WARNING, lingering()),
     (host.judge_linger, WARNING, lingering(removes_ipc=None)),
-]  # fmt: skip
+]
 
 
 @over("check, state, given", CASES, ids=[f"{row[0].id}-{row[1]}-{index}" for index, row in enumerate(CASES)])
@@ -353,10 +365,17 @@ def test_every_check_is_listed_once_and_has_its_views_and_cases() -> None:
 
 
 VIEWS: dict[ModuleType, set[str]] = {
-    system: {"MANY_ZOMBIES"}, container_access: set(), two_nodes: set(),
-    pair_link: {"TOKENS_PER_S", "FLAT_BYTES_PER_TOKEN", "IP_HEADER_BYTES"}, pair_nccl: set(), node_parity: set(),
-    downloads: set(), gates_docker: {"_NAME_CHARS"}, gates_link: {"USUAL_MTU", "PING_LARGEST"}, node: set()
-}  # fmt: skip
+    system: {"MANY_ZOMBIES"},
+    container_access: set(),
+    two_nodes: set(),
+    pair_link: {"TOKENS_PER_S", "FLAT_BYTES_PER_TOKEN", "IP_HEADER_BYTES"},
+    pair_nccl: set(),
+    node_parity: set(),
+    downloads: set(),
+    gates_docker: {"_NAME_CHARS"},
+    gates_link: {"USUAL_MTU", "PING_LARGEST"},
+    node: set(),
+}
 """Modules of views, with the thresholds of their own: of what no check judges."""
 
 
@@ -364,9 +383,12 @@ def test_a_view_has_no_threshold_of_its_own() -> None:
     for module, own in VIEWS.items():
         tree = ast.parse(inspect.getsource(module))
         values = {
-            target.id: assignment.value for assignment in tree.body if isinstance(assignment, ast.Assign) for target in
-                assignment.targets if isinstance(target, ast.Name)
-        }  # fmt: skip
+            target.id: assignment.value
+            for assignment in tree.body
+            if isinstance(assignment, ast.Assign)
+            for target in assignment.targets
+            if isinstance(target, ast.Name)
+        }
         numbers = {
             name
             for name, value in values.items()

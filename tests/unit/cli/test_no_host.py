@@ -29,8 +29,14 @@ def test_aliases_announced_hosts_and_the_demo_are_offered_as_command_lines(
     typed = [line[2] for line in lines[2:]]
     assert lines[0][0] == "sparktop: no host is given, and `hosts` is not set in ~/.config/sparktop/config.toml"
     assert typed[:3] == ["sparktop spark1", "sparktop github.com", "sparktop lab0"]
-    assert typed[5:] == ["sparktop lab3", "sparktop ...", "sparktop spark-1a2b.local", "sparktop nas.local",
-                         "sparktop local", "sparktop demo"]  # fmt: skip
+    assert typed[5:] == [
+        "sparktop lab3",
+        "sparktop ...",
+        "sparktop spark-1a2b.local",
+        "sparktop nas.local",
+        "sparktop local",
+        "sparktop demo",
+    ]
     assert lines[8][-1].strip() == "ssh alias, 3 more"
 
 

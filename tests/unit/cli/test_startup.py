@@ -56,8 +56,13 @@ def test_httpx_s_first_request_imports_nothing_on_the_event_loop() -> None:
 
 NEEDS_ENGINE = ("httpx", "yaml", "re2", "sparktop.diagnose.lint", "sparktop.diagnose.outputs")
 NEEDS_DOCKER = ("docker", "requests", "http.cookiejar")
-NEEDS_ACTION = ("sparktop.operate.run.executor", "sparktop.operate.audit.interrupted_runs",
-                "sparktop.operate.audit.obligations", "sparktop.recipe", "sparktop.model.prospect")  # fmt: skip
+NEEDS_ACTION = (
+    "sparktop.operate.run.executor",
+    "sparktop.operate.audit.interrupted_runs",
+    "sparktop.operate.audit.obligations",
+    "sparktop.recipe",
+    "sparktop.model.prospect",
+)
 UNUSED = ("cryptography.x509", "email.utils", "importlib.resources", "zipfile", "statistics")
 
 

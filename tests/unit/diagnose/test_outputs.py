@@ -30,11 +30,17 @@ def inspect(
         "Id": "4f" * 32,
         "Name": "/vllm-qwen",
         "RestartCount": restarts,
-        "State": {"Status": status, "ExitCode": code, "OOMKilled": oom, "Error": error, "StartedAt": started,
-                  "FinishedAt": finished},
+        "State": {
+            "Status": status,
+            "ExitCode": code,
+            "OOMKilled": oom,
+            "Error": error,
+            "StartedAt": started,
+            "FinishedAt": finished,
+        },
         "Config": {"Image": "vllm/vllm-openai:v0.22.1", "Env": ["HF_TOKEN=hf_abcdefghijklmnopqrstuv"]},
         "HostConfig": {"RestartPolicy": {"Name": "unless-stopped"}},
-    }  # fmt: skip
+    }
     return json.dumps([container], indent=4)
 
 
@@ -247,8 +253,10 @@ def test_a_containers_state_alone_is_told_like_the_whole() -> None:
 BAR = "Capturing batches (bs={bs} avail_mem=9.00 GB):  40%|████      | {done}/36 [00:05<00:09,  3.1it/s]"
 
 
-@over("counts, expected", [((14, 14), [UNFINISHED.id]), ((13, 14), []), ((36, 36), []), ((0,),
-                                                                                         [UNFINISHED.id])])  # fmt: skip
+@over(
+    "counts, expected",
+    [((14, 14), [UNFINISHED.id]), ((13, 14), []), ((36, 36), []), ((0,), [UNFINISHED.id])],
+)
 def test_a_capture_that_still_moved_was_only_cut_off(counts: tuple[int, ...], expected: list[str]) -> None:
     text = "\n".join(BAR.format(bs=256 - at, done=done) for at, done in enumerate(counts))
     assert [finding.rule for finding in outputs.read(text, "test") or ()] == expected

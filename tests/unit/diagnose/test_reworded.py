@@ -55,10 +55,21 @@ PROSE = frozenset(
         *("title", "detail", "text", "meaning", "remedy", "source", "explanation", "distinction", "settles"),
         *("steps", "cost", "brief", "references", "scope"),
         *("verifies", "undone_by", "message", "hint", "brief_hint", "remains", "effect", "outcome", "warnings"),
-        *("reason", "remedies", "why", "advice", "sentence", "share_source", "unknowns", "label", "note", "words",
-          "risks"),
+        *(
+            "reason",
+            "remedies",
+            "why",
+            "advice",
+            "sentence",
+            "share_source",
+            "unknowns",
+            "label",
+            "note",
+            "words",
+            "risks",
+        ),
     )
-)  # fmt: skip
+)
 """Names of the fields that hold sentences; what is left holds ids, figures, names and commands."""
 OTHER = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:;!?-–─✖▲",
@@ -97,10 +108,14 @@ KERNEL_LINES = [
 def asked(findings: Iterable[Finding]) -> list[tuple[Any, ...]]:
     """What findings are, and what their remedies do; those without an action are only read."""
     return [
-        (finding.key, finding.severity, finding.caused_by,
-         [(remedy.action, remedy.pid, remedy.change) for remedy in finding.remedies if remedy.action]) for finding in
-         findings
-    ]  # fmt: skip
+        (
+            finding.key,
+            finding.severity,
+            finding.caused_by,
+            [(remedy.action, remedy.pid, remedy.change) for remedy in finding.remedies if remedy.action],
+        )
+        for finding in findings
+    ]
 
 
 @over("text", KERNEL_LINES, ids=lambda text: text[:50])
@@ -216,9 +231,14 @@ def test_a_prospect_in_other_words_has_the_same_rows_and_colours(number: int) ->
     fleet, draft = pictures.decode(clock_of_pictures()), drafts()[number]
     answer = launches.answer(draft.request(fleet, {}))
     assert answer.prospect is not None
-    port = Gate(name="port", node="spark1", state=GateState.FAILED, detail="port 8000 is held",
-                remedy="--stop old, or --set port=8001",
-                levers=(Lever(stops=("old",)), Lever(values={"port": "8001"})))  # fmt: skip
+    port = Gate(
+        name="port",
+        node="spark1",
+        state=GateState.FAILED,
+        detail="port 8000 is held",
+        remedy="--stop old, or --set port=8001",
+        levers=(Lever(stops=("old",)), Lever(values={"port": "8001"})),
+    )
     answer = replace(answer, prospect=replace(answer.prospect, gates=(*answer.prospect.gates, port)))
     states = [
         LaunchState(draft=draft, fleet=fleet, answer=each, is_planning=False, secrets={})
@@ -255,11 +275,17 @@ STOPPED = Run(
 def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> None:
     remote = Remote(operations=())
     steps = (
-        Step(id="look", title="See that it is as it was", node="spark1", act=remote, undone_by="nothing",
-             has_no_undo=True),
+        Step(
+            id="look",
+            title="See that it is as it was",
+            node="spark1",
+            act=remote,
+            undone_by="nothing",
+            has_no_undo=True,
+        ),
         Step(id="stop", title="Stop vllm", node="spark1", act=remote, undone_by="docker start vllm", stops="vllm"),
         Step(id="drop", title="Nothing", node="spark1", act=remote, undone_by="nothing: it is read again"),
-    )  # fmt: skip
+    )
     run = replace(
         STOPPED, steps=tuple(StepRun(step=step, state=StepState.DONE, detail="3 s", brief="") for step in steps)
     )

@@ -12,29 +12,45 @@ def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None
     def flag(name: str, before: str | None, after: str | None, node: str = "") -> Difference:
         return Difference(what="flag", name=name, before=before, after=after, node=node)
 
-    plan = Plan(request=Request(action="relaunch", nodes=("spark1", "spark2")), title="x", risk=Risk.DISRUPTIVE,
-                steps=(),
-                differences=(
-                    flag("--kv-cache-dtype", "fp8", None),
-                    flag("--gpu-memory-utilization", "0.80", "0.70", "spark1"),
-                    flag("--gpu-memory-utilization", None, "0.70", "spark2"),
-                ))  # fmt: skip
+    plan = Plan(
+        request=Request(action="relaunch", nodes=("spark1", "spark2")),
+        title="x",
+        risk=Risk.DISRUPTIVE,
+        steps=(),
+        differences=(
+            flag("--kv-cache-dtype", "fp8", None),
+            flag("--gpu-memory-utilization", "0.80", "0.70", "spark1"),
+            flag("--gpu-memory-utilization", None, "0.70", "spark2"),
+        ),
+    )
     lines = [line.plain.strip() for line in plan_lines(plan, 80)]
     begin = lines.index("What changes")
     assert lines[begin + 1 : begin + 7] == [
-        "- --kv-cache-dtype=fp8", "on spark1 alone", "- --gpu-memory-utilization=0.80",
-        "+ --gpu-memory-utilization=0.70", "on spark2 alone", "+ --gpu-memory-utilization=0.70"
-    ]  # fmt: skip
+        "- --kv-cache-dtype=fp8",
+        "on spark1 alone",
+        "- --gpu-memory-utilization=0.80",
+        "+ --gpu-memory-utilization=0.70",
+        "on spark2 alone",
+        "+ --gpu-memory-utilization=0.70",
+    ]
 
 
 @over(
     "on_failure, heading",
-    [(OnFailure.STOP, "Rollback, offered if a step fails"), (OnFailure.ROLL_BACK, "Rollback, if it fails")],
-)  # fmt: skip
+    [
+        (OnFailure.STOP, "Rollback, offered if a step fails"),
+        (OnFailure.ROLL_BACK, "Rollback, if it fails"),
+    ],
+)
 def test_a_rollback_says_whether_it_starts_by_itself(on_failure: OnFailure, heading: str) -> None:
     def step(name: str, then: OnFailure = OnFailure.STOP) -> Step:
         return Step(id=name, title=name, node="spark1", act=Remote(operations=()), limit_s=1.0, on_failure=then)
 
-    plan = Plan(request=Request(action="stop-engine", nodes=("spark1",)), title="x", risk=Risk.DISRUPTIVE,
-                steps=(step("stop"), step("start", on_failure)), way_back=(step("start again"),))  # fmt: skip
+    plan = Plan(
+        request=Request(action="stop-engine", nodes=("spark1",)),
+        title="x",
+        risk=Risk.DISRUPTIVE,
+        steps=(step("stop"), step("start", on_failure)),
+        way_back=(step("start again"),),
+    )
     assert heading in [line.plain for line in plan_lines(plan, 80)]

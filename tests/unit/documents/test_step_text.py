@@ -188,8 +188,14 @@ def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_
     fetch = Step(id="get", title="Pull", node="spark1", act=Remote(operations=(ImagePull(image="vllm:1"),)))
     make = Step(id="make", title="Make it", node="spark1", act=Remote(operations=(Command(argv=("a",)),)))
     wait = Step(id="ready", title="Wait", node="spark1", act=AwaitMemory(target_bytes=1))
-    plan = Plan(request=Request(action="x", nodes=("spark1",)), title="x", risk=Risk.SAFE, steps=(fetch, make, wait),
-                way_back=(make,), is_all_or_nothing=True)  # fmt: skip
+    plan = Plan(
+        request=Request(action="x", nodes=("spark1",)),
+        title="x",
+        risk=Risk.SAFE,
+        steps=(fetch, make, wait),
+        way_back=(make,),
+        is_all_or_nothing=True,
+    )
 
     def means(*states: StepState) -> str:
         steps = tuple(StepRun(step=step, state=state) for step, state in zip(plan.steps, states, strict=True))

@@ -86,9 +86,12 @@ def test_more_than_what_is_there() -> None:
 
 def test_a_change_of_several_layers_is_one() -> None:
     devices = [{"PathInContainer": path} for path in ("/dev/a", "/dev/b")]
-    change = Change(options={"Devices": devices[:1], "IpcMode": "host"}, flags={"--x": "1"},
-                    by_engine={"vllm": Change(flags={"--x": "2"}), "sglang": Change(flags={"--y": "3"})},
-                    by_node={"spark2": Change(options={"Devices": devices[1:], "IpcMode": "private"})})  # fmt: skip
+    change = Change(
+        options={"Devices": devices[:1], "IpcMode": "host"},
+        flags={"--x": "1"},
+        by_engine={"vllm": Change(flags={"--x": "2"}), "sglang": Change(flags={"--y": "3"})},
+        by_node={"spark2": Change(options={"Devices": devices[1:], "IpcMode": "private"})},
+    )
     assert change.for_engine("vllm", "spark1") == Change(
         options={"Devices": devices[:1], "IpcMode": "host"}, flags={"--x": "2"}
     )

@@ -17,9 +17,15 @@ DONE = Told(code=0, state="done", at_wall_s=1000.0, said="✓ Restart policy of 
 def facts(after: Box | None = VLLM, told: Told = DONE, *extra: Box, **more: Any) -> Facts:
     """A restart of one engine; `after`: what became of its container."""
     given: dict[str, Any] = {
-        "names": ("vllm",), "nodes": ("spark1",), "promise": Promise.SERVES, "policy": "always", "before": (VLLM,),
-        "after": (*(() if after is None else (after,)), *extra), "answers": True, "told": (told,)
-    }  # fmt: skip
+        "names": ("vllm",),
+        "nodes": ("spark1",),
+        "promise": Promise.SERVES,
+        "policy": "always",
+        "before": (VLLM,),
+        "after": (*(() if after is None else (after,)), *extra),
+        "answers": True,
+        "told": (told,),
+    }
     return Facts(**given | more)
 
 

@@ -30,9 +30,12 @@ GIB = 1024**3
 
 def view(name: str = "spark1", state: LinkState = LinkState.LIVE, **changes: object) -> NodeView:
     memory = Memory(total_bytes=122 * GIB, available_bytes=50 * GIB, free_bytes=40 * GIB, cached_bytes=8 * GIB)
-    gpu = Gpu(name="NVIDIA GB10", utilisation_percent=96, power_w=31.5,
-              gaps={"memory_total_bytes": GapReason.NOT_SUPPORTED,
-                    "sm_clock_mhz": GapReason.NO_PERMISSION})  # fmt: skip
+    gpu = Gpu(
+        name="NVIDIA GB10",
+        utilisation_percent=96,
+        power_w=31.5,
+        gaps={"memory_total_bytes": GapReason.NOT_SUPPORTED, "sm_clock_mhz": GapReason.NO_PERMISSION},
+    )
     values: dict[str, object] = {
         "name": name,
         "link": Link(state=state, reason="samples come"),
@@ -135,11 +138,17 @@ def test_everything_in_the_picture_can_be_written() -> None:
 
 
 FINDING = Finding(
-    rule="gpu.spin-deadlock", severity=Severity.CRITICAL, title="Spin deadlock", explanation="Both wait.",
+    rule="gpu.spin-deadlock",
+    severity=Severity.CRITICAL,
+    title="Spin deadlock",
+    explanation="Both wait.",
     evidence=tuple(Evidence(source="spark1 nvml", text=f"sample {n}") for n in range(4)),
-    remedies=(Remedy(title="Restart both"), Remedy(title="Pray")), references=("field report 003",), nodes=("spark1",),
-    brief="96 % SM at 15 W", since_wall_s=100.0
-)  # fmt: skip
+    remedies=(Remedy(title="Restart both"), Remedy(title="Pray")),
+    references=("field report 003",),
+    nodes=("spark1",),
+    brief="96 % SM at 15 W",
+    since_wall_s=100.0,
+)
 
 
 def test_findings_come_first_and_in_short() -> None:

@@ -40,9 +40,13 @@ def later(view: NodeView, second: float) -> NodeView:
         for one in view.engines
     )
     reading = view.gpu or GpuReading(boot_s=0.0)
-    return replace(view, sample=replace(view.sample, wall_s=view.sample.wall_s + second),
-                   sample_at_s=view.sample_at_s + second, gpu=replace(reading, boot_s=reading.boot_s + second),
-                   engines=engines)  # fmt: skip
+    return replace(
+        view,
+        sample=replace(view.sample, wall_s=view.sample.wall_s + second),
+        sample_at_s=view.sample_at_s + second,
+        gpu=replace(reading, boot_s=reading.boot_s + second),
+        engines=engines,
+    )
 
 
 def test_memory_after_boot_is_the_most_that_was_there_without_an_engine() -> None:
@@ -208,11 +212,22 @@ def test_a_node_that_says_it_is_another_machine_all_the_time_pushes_none_out(tmp
 
 @over(
     "text",
-    ["", "{", "[]", "null", '{"version": 99, "machines": {"a": {"idle_w": 1.0}}}', '{"version": 1, "machines": []}',
-     '{"version": 1, "machines": {"a": {"idle_w": "hot"}}}', '{"version": 1, "machines": {"a": {"idle_w": -4}}}',
-     '{"version": 1, "machines": {"a": {"idle_w": NaN}}}', '{"version": 1, "machines": {"a": {"idle_w": true}}}',
-     '{"version": 1, "machines": {"a": {"boot_id": 7}}}', '{"version": 1, "machines": {"a": 7}}', "[" * 100_000],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"version": 99, "machines": {"a": {"idle_w": 1.0}}}',
+        '{"version": 1, "machines": []}',
+        '{"version": 1, "machines": {"a": {"idle_w": "hot"}}}',
+        '{"version": 1, "machines": {"a": {"idle_w": -4}}}',
+        '{"version": 1, "machines": {"a": {"idle_w": NaN}}}',
+        '{"version": 1, "machines": {"a": {"idle_w": true}}}',
+        '{"version": 1, "machines": {"a": {"boot_id": 7}}}',
+        '{"version": 1, "machines": {"a": 7}}',
+        "[" * 100_000,
+    ],
+)
 def test_a_damaged_file_is_no_knowledge_and_is_written_anew(tmp_path: Path, text: str) -> None:
     path = tmp_path / "baselines.json"
     path.write_text(text)

@@ -101,9 +101,17 @@ def test_engines_under_ever_new_names_leave_only_so_many_logs(monkeypatch: pytes
 
 def processes(count: int, command: str, *argv: str, chained: bool = False) -> ProcessTable:
     rows = tuple(
-        Process(pid=1000 + number, parent_pid=999 + number if chained else 1, command=command, state="S",
-                resident_bytes=1, argv=argv, started_boot_s=float(number)) for number in range(count)
-    )  # fmt: skip
+        Process(
+            pid=1000 + number,
+            parent_pid=999 + number if chained else 1,
+            command=command,
+            state="S",
+            resident_bytes=1,
+            argv=argv,
+            started_boot_s=float(number),
+        )
+        for number in range(count)
+    )
     return ProcessTable(boot_s=1e4, processes=rows, total_count=count)
 
 

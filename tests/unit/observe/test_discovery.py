@@ -27,17 +27,31 @@ from sparktop.observe.engine_log import log_source
 
 CID = "ab" * 32
 NOW = 1_780_000_000.0
-BOX = Container(container_id=CID, name="vllm-qwen", image="vllm/vllm-openai:v0.19.0", status="running",
-                network_mode="host", started_wall_s=NOW - 700, argv=("vllm", "serve", "org/M", "--port",
-                                                                     "8123"))  # fmt: skip
+BOX = Container(
+    container_id=CID,
+    name="vllm-qwen",
+    image="vllm/vllm-openai:v0.19.0",
+    status="running",
+    network_mode="host",
+    started_wall_s=NOW - 700,
+    argv=("vllm", "serve", "org/M", "--port", "8123"),
+)
 SLEEPER = replace(BOX, name="vllm_node", argv=("sleep", "infinity"), image="vllm-node:latest")
 
 
 def process(
     pid: int, parent: int, *argv: str, comm: str = "python3", cid: str | None = CID, start: float = 100.0
 ) -> Process:
-    return Process(pid=pid, parent_pid=parent, command=comm, state="S", resident_bytes=1, container_id=cid, argv=argv,
-                   started_boot_s=start)  # fmt: skip
+    return Process(
+        pid=pid,
+        parent_pid=parent,
+        command=comm,
+        state="S",
+        resident_bytes=1,
+        container_id=cid,
+        argv=argv,
+        started_boot_s=start,
+    )
 
 
 def table(*processes: Process, boot_s: float = 500.0) -> ProcessTable:

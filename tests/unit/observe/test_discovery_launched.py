@@ -11,9 +11,13 @@ from sparktop.model.engine import EngineKind, EngineState
 from sparktop.observe.discovery import discover
 from sparktop.recipe.render import rank_argv
 
-JOINS = replace(BOX, name="vllm-pair",
-                argv=tuple(rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")),
-                image="registry.local/engine:1", labels={labels.RECIPE: "minimax", labels.RANK: "1"})  # fmt: skip
+JOINS = replace(
+    BOX,
+    name="vllm-pair",
+    argv=tuple(rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")),
+    image="registry.local/engine:1",
+    labels={labels.RECIPE: "minimax", labels.RANK: "1"},
+)
 RAYLET = process(10, 1, "/usr/bin/python3", "/usr/bin/ray", "start", "--address=10.0.0.1:6379", "--block")
 ACTOR = process(12, 11, "ray::RayWorkerWrapper.execute_method", comm="ray::RayWorkerW", start=102.0)
 

@@ -53,8 +53,11 @@ def node(loop: Loop | None) -> tuple[NodeBook, list[bool], Contained]:
     changes: list[bool] = []
     contained = Contained(ManualClock())
     later = loop.later if loop else None
-    return (NodeBook("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later), changes,
-            contained)  # fmt: skip
+    return (
+        NodeBook("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later),
+        changes,
+        contained,
+    )
 
 
 def codes(book: NodeBook) -> list[int | None]:

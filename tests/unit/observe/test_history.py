@@ -66,7 +66,14 @@ def test_the_spike_of_field_report_001_is_seen_coming() -> None:
     assert seen.time_to_empty_s < 2
 
 
-@over("points", [[], [(0.0, 1 * GB), (1.0, 2 * GB)], [(0.0, 1 * GB), (0.1, 1 * GB), (0.2, 1 * GB)]])  # fmt: skip
+@over(
+    "points",
+    [
+        [],
+        [(0.0, 1 * GB), (1.0, 2 * GB)],
+        [(0.0, 1 * GB), (0.1, 1 * GB), (0.2, 1 * GB)],
+    ],
+)
 def test_too_little_says_nothing(points: list[tuple[float, float]]) -> None:
     assert trend(points) is None
 

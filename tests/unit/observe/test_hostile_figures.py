@@ -20,8 +20,11 @@ from sparktop.model.telemetry import Garbled
 from sparktop.observe.node_state import NodeBook
 from sparktop.wire.decode import decode
 
-FIGURE = (st.sampled_from([0, -1, 1, 2**63, 2**64, 10**400, 1e-320, 1e300, 1e11, -0.0, 5e-324, "9" * 400, "nan", None])
-              | st.integers(-(2**65), 2**65) | st.floats(allow_nan=False, allow_infinity=False))  # fmt: skip
+FIGURE = (
+    st.sampled_from([0, -1, 1, 2**63, 2**64, 10**400, 1e-320, 1e300, 1e11, -0.0, 5e-324, "9" * 400, "nan", None])
+    | st.integers(-(2**65), 2**65)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 
 
 def figures(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

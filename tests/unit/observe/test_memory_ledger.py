@@ -26,8 +26,14 @@ def memory(available: float, free: float, cached: float = 0.0, anon: float = 0.0
 
 
 def process(pid: int, command: str, resident: float = 0.0, shared: float = 0.0) -> Process:
-    return Process(pid=pid, parent_pid=1, command=command, state="S", resident_bytes=int(resident * GIB),
-                   shared_bytes=int(shared * GIB))  # fmt: skip
+    return Process(
+        pid=pid,
+        parent_pid=1,
+        command=command,
+        state="S",
+        resident_bytes=int(resident * GIB),
+        shared_bytes=int(shared * GIB),
+    )
 
 
 def gb10(*rows: tuple[int, str, float]) -> GpuReading:
@@ -65,8 +71,11 @@ def test_without_a_process_list_the_rest_is_not_called_unaccounted() -> None:
 
 
 def test_a_discrete_cards_memory_is_no_part_of_the_machines() -> None:
-    card = Gpu(name="NVIDIA H100", memory_total_bytes=80 * GIB,
-               processes=(GpuProcess(pid=5, name="python3", used_bytes=70 * GIB),))  # fmt: skip
+    card = Gpu(
+        name="NVIDIA H100",
+        memory_total_bytes=80 * GIB,
+        processes=(GpuProcess(pid=5, name="python3", used_bytes=70 * GIB),),
+    )
     told = ledger(memory(100.0, 100.0), None, GpuReading(boot_s=1.0, gpus=(card,)), [])
     assert all(holder.kind != "gpu" for holder in told.holders)
 
@@ -106,7 +115,12 @@ def test_bandwidth_on_gb10_is_never_a_counter() -> None:
 @over("tokens_per_s, estimate", [(14.0, 14.0 * 16e9), (31.0, None)])
 def test_an_estimate_above_what_the_memory_can_do_is_none(tokens_per_s: float, estimate: float | None) -> None:
     """31 tokens/s of a dense model of 16 GB would read 496 GB/s of the 273: it doesn't read all of it for each."""
-    engine = Engine(key="vllm", kind=EngineKind.VLLM, name="vllm", state=EngineState.SERVING,
-                    model="meta-llama/Llama-3.1-8B-Instruct",
-                    rates=EngineRates(generation_tokens_per_s=tokens_per_s))  # fmt: skip
+    engine = Engine(
+        key="vllm",
+        kind=EngineKind.VLLM,
+        name="vllm",
+        state=EngineState.SERVING,
+        model="meta-llama/Llama-3.1-8B-Instruct",
+        rates=EngineRates(generation_tokens_per_s=tokens_per_s),
+    )
     assert bandwidth(gb10().gpus[0], [engine]).estimated_bytes_per_s == estimate

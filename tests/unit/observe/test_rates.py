@@ -13,14 +13,32 @@ from sparktop.model.engine import EngineMetrics, EngineRates
 from sparktop.observe.rates import Scrapes, advance, between, quantile, restarted
 
 INF = float("inf")
-BASE = EngineMetrics(wall_s=1000.0, running=1.0, prompt_tokens=10_000.0, generation_tokens=500.0, iterations=100.0,
-                     prefix_queries=8000.0, prefix_hits=2000.0, ttft_count=10.0,
-                     ttft_buckets=((0.5, 10.0), (1.0, 10.0), (INF, 10.0)), itl_count=500.0,
-                     itl_buckets=((0.05, 500.0), (0.1, 500.0), (INF, 500.0)))  # fmt: skip
-LATER = replace(BASE, wall_s=1010.0, prompt_tokens=11_000.0, generation_tokens=850.0, iterations=135.0,
-                prefix_queries=9000.0, prefix_hits=2900.0, ttft_count=12.0,
-                ttft_buckets=((0.5, 10.0), (1.0, 12.0), (INF, 12.0)), itl_count=850.0,
-                itl_buckets=((0.05, 500.0), (0.1, 850.0), (INF, 850.0)))  # fmt: skip
+BASE = EngineMetrics(
+    wall_s=1000.0,
+    running=1.0,
+    prompt_tokens=10_000.0,
+    generation_tokens=500.0,
+    iterations=100.0,
+    prefix_queries=8000.0,
+    prefix_hits=2000.0,
+    ttft_count=10.0,
+    ttft_buckets=((0.5, 10.0), (1.0, 10.0), (INF, 10.0)),
+    itl_count=500.0,
+    itl_buckets=((0.05, 500.0), (0.1, 500.0), (INF, 500.0)),
+)
+LATER = replace(
+    BASE,
+    wall_s=1010.0,
+    prompt_tokens=11_000.0,
+    generation_tokens=850.0,
+    iterations=135.0,
+    prefix_queries=9000.0,
+    prefix_hits=2900.0,
+    ttft_count=12.0,
+    ttft_buckets=((0.5, 10.0), (1.0, 12.0), (INF, 12.0)),
+    itl_count=850.0,
+    itl_buckets=((0.05, 500.0), (0.1, 850.0), (INF, 850.0)),
+)
 
 
 def run(*scrapes: EngineMetrics) -> EngineRates:

@@ -46,12 +46,21 @@ def watched(
     return None
 
 
-@given(phase=st.floats(0, 0.25), floor_gib=st.floats(2, 8), within_s=st.none() | st.floats(0.5, 10))  # fmt: skip
+@given(
+    phase=st.floats(0, 0.25),
+    floor_gib=st.floats(2, 8),
+    within_s=st.none() | st.floats(0.5, 10),
+)
 def test_it_acts_before_the_spike_of_field_report_001_has_emptied_the_host(
     phase: float, floor_gib: float, within_s: float | None
 ) -> None:
-    acted = watched(lambda second: at(SPIKE, second), within_s=within_s, floor=round(floor_gib * GIB),
-                    start_s=phase - 4.0, until_s=8.0)  # fmt: skip
+    acted = watched(
+        lambda second: at(SPIKE, second),
+        within_s=within_s,
+        floor=round(floor_gib * GIB),
+        start_s=phase - 4.0,
+        until_s=8.0,
+    )
     assert acted is not None
     second, left, _ = acted
     assert left > (floor_gib - 0.7) * GIB  # 5.5 GB/s, looked at ten times a second
@@ -167,12 +176,15 @@ def test_an_answer_is_read_when_it_is_whole(data: bytes, status: int, body: byte
 @over(
     "data",
     [
-        b"SSH-2.0-OpenSSH\r\n\r\n", b"\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", b"a" * 70_000
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+        b"a" * 70_000,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_http_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
         parse_answer(data)

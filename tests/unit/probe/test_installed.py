@@ -189,9 +189,17 @@ def test_without_systemd_nothing_is_asked_and_the_gaps_say_so(root: Callable[...
     assert ran.asked == []
     assert (facts.is_lingering, facts.removes_ipc, facts.is_graphical, facts.units) == (None, None, None, ())
     assert facts.gaps == dict.fromkeys(
-        ("driver_installed", "kernel_next", "kernel_next_has_driver", "is_lingering", "removes_ipc", "is_graphical",
-         "units"), GapReason.NOT_FOUND
-    )  # fmt: skip
+        (
+            "driver_installed",
+            "kernel_next",
+            "kernel_next_has_driver",
+            "is_lingering",
+            "removes_ipc",
+            "is_graphical",
+            "units",
+        ),
+        GapReason.NOT_FOUND,
+    )
 
 
 def test_a_systemctl_that_hangs_is_left_alone_for_a_while(root: Callable[..., str]) -> None:

@@ -54,9 +54,17 @@ def line_with(probe: RunningProbe, text: str) -> LogLine:
 
 
 def entry(text: str, *, boot_s: float, **more: str) -> str:
-    return json.dumps({"MESSAGE": text, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "PRIORITY": "3",
-                       "__REALTIME_TIMESTAMP": str(int((1757000000 + boot_s) * 1e6)),
-                       "__MONOTONIC_TIMESTAMP": str(int(boot_s * 1e6)), **more})  # fmt: skip
+    return json.dumps(
+        {
+            "MESSAGE": text,
+            "_TRANSPORT": "kernel",
+            "SYSLOG_IDENTIFIER": "kernel",
+            "PRIORITY": "3",
+            "__REALTIME_TIMESTAMP": str(int((1757000000 + boot_s) * 1e6)),
+            "__MONOTONIC_TIMESTAMP": str(int(boot_s * 1e6)),
+            **more,
+        }
+    )
 
 
 def journalctl(folder: Path, entries: list[str], *, refuse: str = "") -> Path:
@@ -111,11 +119,15 @@ def test_the_journal_is_followed_and_its_follower_ends_with_the_probe(bin_folder
             entry("Linux version 6.14.0-1015-nvidia", boot_s=0.5),
             entry("session opened", boot_s=9.0, _TRANSPORT="syslog", SYSLOG_IDENTIFIER="sshd"),
             entry("Window manager warning", boot_s=9.1, _TRANSPORT="journal", SYSLOG_IDENTIFIER="gnome-shell"),
-            entry("Failed to post KMS update: Permission denied", boot_s=9.2, _TRANSPORT="journal",
-                  SYSLOG_IDENTIFIER="gnome-shell"),
+            entry(
+                "Failed to post KMS update: Permission denied",
+                boot_s=9.2,
+                _TRANSPORT="journal",
+                SYSLOG_IDENTIFIER="gnome-shell",
+            ),
             entry("NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after 45s", boot_s=10.0),
-        ]
-    )  # fmt: skip
+        ],
+    )
     with probe_with(bin_folder) as probe:
         xid = line_with(probe, "Xid (PCI:000f:01:00): 119")
         assert (xid.boot_s, xid.wall_s, xid.priority) == (10.0, 1757000010.0, 3)
@@ -196,8 +208,11 @@ def test_where_nothing_is_permitted_it_names_the_command_that_would_permit_it(bi
 
 
 def test_sudo_without_a_password_is_used_where_the_journal_is_closed(bin_folder: Path) -> None:
-    pid_file = journalctl(bin_folder, [entry("oom-kill:constraint=CONSTRAINT_NONE", boot_s=77.0)],
-                          refuse=f'[ -n "$AS_ROOT" ] || {{ {REFUSE}; }}')  # fmt: skip
+    pid_file = journalctl(
+        bin_folder,
+        [entry("oom-kill:constraint=CONSTRAINT_NONE", boot_s=77.0)],
+        refuse=f'[ -n "$AS_ROOT" ] || {{ {REFUSE}; }}',
+    )
     bin_folder.chmod(0o777)  # "root" is nobody here, and writes its pid
     program(bin_folder, "sudo", '[ "$1" = -n ] || exit 1; shift; AS_ROOT=1 exec "$@"')
     with as_nobody(bin_folder) as probe:

@@ -159,12 +159,20 @@ def test_a_flag_that_only_its_program_makes_secret_is_masked(words: tuple[str, s
 @over(
     "secret",
     [
-        "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"[:34], "nvapi-" + "x1-Y2_z3" * 6, "sk-proj-" + "0aB" * 12,
-        "ghp_" + "a1B2" * 9, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123", "AKIA" + "ABCDEFGH12345678",
-        "glpat-" + "aB3-xY9_" * 3, "tskey-auth-" + "kAbC12CNTRL-" * 2, "dckr_pat_" + "aB3-xY9_" * 3,
-        "npm_" + "aB3xY9" * 6, "gsk_" + "aB3xY9" * 8, "hvs." + "CAESI-aB3_" * 3
+        "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"[:34],
+        "nvapi-" + "x1-Y2_z3" * 6,
+        "sk-proj-" + "0aB" * 12,
+        "ghp_" + "a1B2" * 9,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123",
+        "AKIA" + "ABCDEFGH12345678",
+        "glpat-" + "aB3-xY9_" * 3,
+        "tskey-auth-" + "kAbC12CNTRL-" * 2,
+        "dckr_pat_" + "aB3-xY9_" * 3,
+        "npm_" + "aB3xY9" * 6,
+        "gsk_" + "aB3xY9" * 8,
+        "hvs." + "CAESI-aB3_" * 3,
     ],
-)  # fmt: skip
+)
 def test_a_known_kind_of_token_is_masked_wherever_it_stands(secret: str) -> None:
     for argv in (
         [secret],

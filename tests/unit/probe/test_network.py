@@ -31,11 +31,21 @@ from sparktop.wire.decode import decode
 
 Tree = Callable[[Mapping[str, str]], None]
 
-INTERFACES = {"net/enp1s0f0np0/carrier": "1\n", "net/enp1s0f0np0/mtu": "9000\n", "net/enp1s0f0np0/speed": "200000\n",
-              "net/enp1s0f0np0/ifindex": "4\n", "net/enp1s0f1np1/carrier": "0\n", "net/enp1s0f1np1/mtu": "1500\n",
-              "net/enp1s0f1np1/speed": "-1\n", "net/enp1s0f1np1/ifindex": "5\n", "net/lo/mtu": "65536\n",
-              "net/docker0/mtu": "1500\n", "net/veth12ab/mtu": "1500\n",
-              "net/office/bridge/bridge_id": "8000.000000000000\n", "net/bonding_masters": "bond0\n"}  # fmt: skip
+INTERFACES = {
+    "net/enp1s0f0np0/carrier": "1\n",
+    "net/enp1s0f0np0/mtu": "9000\n",
+    "net/enp1s0f0np0/speed": "200000\n",
+    "net/enp1s0f0np0/ifindex": "4\n",
+    "net/enp1s0f1np1/carrier": "0\n",
+    "net/enp1s0f1np1/mtu": "1500\n",
+    "net/enp1s0f1np1/speed": "-1\n",
+    "net/enp1s0f1np1/ifindex": "5\n",
+    "net/lo/mtu": "65536\n",
+    "net/docker0/mtu": "1500\n",
+    "net/veth12ab/mtu": "1500\n",
+    "net/office/bridge/bridge_id": "8000.000000000000\n",
+    "net/bonding_masters": "bond0\n",
+}
 
 PORT = "infiniband/rocep1s0f0/ports/1"
 EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000\n"
@@ -202,8 +212,11 @@ def test_rates(text: bytes, rate: float | None) -> None:
 
 def test_states() -> None:
     assert [parse_rdma_state(text) for text in (b"4: ACTIVE\n", b"1: DOWN", b"", b"\xff")] == [
-        "ACTIVE", "DOWN", "", "�"
-    ]  # fmt: skip
+        "ACTIVE",
+        "DOWN",
+        "",
+        "�",
+    ]
 
 
 def _address(index: int, prefix: int, *attributes: tuple[int, bytes]) -> bytes:

@@ -70,8 +70,12 @@ def test_pressure(data: bytes, expected: list[float] | None) -> None:
 
 def test_vmstat_sums_the_allocation_stalls_of_all_zones() -> None:
     assert parsers.parse_vmstat(VMSTAT) == {
-        "pswpin": 1201, "pswpout": 88040, "allocstall": 50, "pgmajfault": 90211, "oom_kill": 2
-    }  # fmt: skip
+        "pswpin": 1201,
+        "pswpout": 88040,
+        "allocstall": 50,
+        "pgmajfault": 90211,
+        "oom_kill": 2,
+    }
 
 
 @over(
@@ -94,8 +98,10 @@ def test_load() -> None:
     assert parsers.parse_load(b"") is None
 
 
-@over("comm, state", [("python3", "R"), ("VLLM::Worker_TP", "S"), ("a) S (b", "D"), ("((sd-pam))", "Z"),
-                      ("", "S")])  # fmt: skip
+@over(
+    "comm, state",
+    [("python3", "R"), ("VLLM::Worker_TP", "S"), ("a) S (b", "D"), ("((sd-pam))", "Z"), ("", "S")],
+)
 def test_process_stat_with_any_command_name(comm: str, state: str) -> None:
     fields = [state, "77", *["0"] * 17, "6843", "123456", "512", "0"]
     parsed = parsers.parse_process_stat(f"197277 ({comm}) {' '.join(fields)}\n".encode())
@@ -159,11 +165,16 @@ def test_dgx_release_is_the_last_update_and_never_the_serial_number() -> None:
 
 def journal(**changes: object) -> bytes:
     entry: dict[str, object] = {
-        "__CURSOR": "s=1;i=2", "__REALTIME_TIMESTAMP": "1757000010500000", "__MONOTONIC_TIMESTAMP": "10500000",
-        "_BOOT_ID": "0" * 32, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "PRIORITY": "3",
+        "__CURSOR": "s=1;i=2",
+        "__REALTIME_TIMESTAMP": "1757000010500000",
+        "__MONOTONIC_TIMESTAMP": "10500000",
+        "_BOOT_ID": "0" * 32,
+        "_TRANSPORT": "kernel",
+        "SYSLOG_IDENTIFIER": "kernel",
+        "PRIORITY": "3",
         "_SOURCE_MONOTONIC_TIMESTAMP": "10000000",
-        "MESSAGE": "NVRM: Xid (PCI:000f:01:00): 43, pid=74059, name=train_gpt2_bf16, channel 0x00000002"
-    }  # fmt: skip
+        "MESSAGE": "NVRM: Xid (PCI:000f:01:00): 43, pid=74059, name=train_gpt2_bf16, channel 0x00000002",
+    }
     entry.update(changes)
     return json.dumps({key: value for key, value in entry.items() if value is not None}).encode()
 
@@ -198,10 +209,18 @@ def test_journal_texts(changes: dict[str, object], text: str) -> None:
 
 @over(
     "line",
-    [b"", b"-- No entries --", b"[]", journal(MESSAGE=None), journal(_TRANSPORT="syslog", SYSLOG_IDENTIFIER="sshd"),
-     journal(_TRANSPORT="journal", SYSLOG_IDENTIFIER="gnome-shell", MESSAGE="Window manager warning"),
-     journal(MESSAGE=[1, 2, 999]), journal()[:60], b"[" * 100_000],
-)  # fmt: skip
+    [
+        b"",
+        b"-- No entries --",
+        b"[]",
+        journal(MESSAGE=None),
+        journal(_TRANSPORT="syslog", SYSLOG_IDENTIFIER="sshd"),
+        journal(_TRANSPORT="journal", SYSLOG_IDENTIFIER="gnome-shell", MESSAGE="Window manager warning"),
+        journal(MESSAGE=[1, 2, 999]),
+        journal()[:60],
+        b"[" * 100_000,
+    ],
+)
 def test_what_is_no_kernel_line_is_left_out(line: bytes) -> None:
     assert parsers.parse_journal(line) is None
 
@@ -225,8 +244,11 @@ def test_kmsg_record() -> None:
 
 def test_dmesg_line() -> None:
     assert parsers.parse_dmesg(b"<6>[ 1168.826951] mlx5_core 0000:01:00.1: Port module event", 100.0) == [
-        1168.826951, 1268.826951, 6, "mlx5_core 0000:01:00.1: Port module event"
-    ]  # fmt: skip
+        1168.826951,
+        1268.826951,
+        6,
+        "mlx5_core 0000:01:00.1: Port module event",
+    ]
     assert parsers.parse_dmesg(b"dmesg: read kernel buffer failed: Operation not permitted", 0.0) is None
 
 
@@ -239,12 +261,34 @@ def test_log_text_is_one_bounded_line() -> None:
 # --- anything at all
 
 
-PARSERS = [parsers.parse_meminfo, parsers.parse_pressure, parsers.parse_vmstat, parsers.parse_cpu, parsers.parse_load,
-           parsers.parse_process_stat, parsers.parse_status, parsers.parse_cgroup, parsers.parse_driver_version,
-           parsers.parse_dgx_release, parsers.parse_journal, lambda data: parsers.parse_kmsg(data, 1e9),
-           lambda data: parsers.parse_dmesg(data, 1e9)]  # fmt: skip
-SEEDS = st.sampled_from([MEMINFO_SERVING, PRESSURE, VMSTAT, journal(), b"6,1,2,-;x", b"<6>[ 1.5] x", b"1 (a) S 0 1 2",
-                         b"0::/x", b"cpu  1 2 3 4"])  # fmt: skip
+PARSERS = [
+    parsers.parse_meminfo,
+    parsers.parse_pressure,
+    parsers.parse_vmstat,
+    parsers.parse_cpu,
+    parsers.parse_load,
+    parsers.parse_process_stat,
+    parsers.parse_status,
+    parsers.parse_cgroup,
+    parsers.parse_driver_version,
+    parsers.parse_dgx_release,
+    parsers.parse_journal,
+    lambda data: parsers.parse_kmsg(data, 1e9),
+    lambda data: parsers.parse_dmesg(data, 1e9),
+]
+SEEDS = st.sampled_from(
+    [
+        MEMINFO_SERVING,
+        PRESSURE,
+        VMSTAT,
+        journal(),
+        b"6,1,2,-;x",
+        b"<6>[ 1.5] x",
+        b"1 (a) S 0 1 2",
+        b"0::/x",
+        b"cpu  1 2 3 4",
+    ]
+)
 
 
 @st.composite

@@ -20,8 +20,10 @@ from sparktop.probe.runner.main import FETCH_PARTS, QUESTION_PARTS, STEP_PARTS
 MASKING = Path(masking.__file__)
 FOLDERS = {"probe": Path(remote.__file__).parent, "runner": Path(runner.__file__).parent}
 PACKAGES = {"probe": "sparktop.probe.remote", "runner": "sparktop.probe.runner"}
-PARTS = {"probe": (*bundle.PROBE_START, *bundle.PROBE_LATER), "runner": (*bundle.RUNNER_START,
-                                                                         *bundle.RUNNER_LATER)}  # fmt: skip
+PARTS = {
+    "probe": (*bundle.PROBE_START, *bundle.PROBE_LATER),
+    "runner": (*bundle.RUNNER_START, *bundle.RUNNER_LATER),
+}
 LOADED: dict[tuple[bundle.Program, str], tuple[str, ...]] = {
     ("probe", "main process"): bundle.PROBE_START,
     **{("probe", name): (*bundle.PROBE_START, *parts) for name, parts in LATER_PARTS.items()},

@@ -102,9 +102,14 @@ async def test_expectations(tmp_path: Path) -> None:
         async with bench(tmp_path / "state", docker=engine.path) as stage:
             line = await stage.line()
             path = f"/containers/{ID}/json"
-            well = {"Id": ID, "State.Running": True, "State.StartedAt": "t1",
-                    "Config.Labels.com.docker.compose.project": "p", "Mounts.1.Name": "b",
-                    "State.Absent": None}  # fmt: skip
+            well = {
+                "Id": ID,
+                "State.Running": True,
+                "State.StartedAt": "t1",
+                "Config.Labels.com.docker.compose.project": "p",
+                "Mounts.1.Name": "b",
+                "State.Absent": None,
+            }
             outcome = await stage.perform(
                 line,
                 Expect(path=path, equals=well),

@@ -40,9 +40,15 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a fold
 
 @over(
     "text",
-    [json.dumps({"who": "a", "since": 10**400}), json.dumps({"who": ["a"], "what": {"b": 1}, "since": -1, "token": 3}),
-     '{"who":' + "[" * 900 + "]" * 900 + "}", "[" * 4000, '{"since": 1e999}', ""],
-)  # fmt: skip
+    [
+        json.dumps({"who": "a", "since": 10**400}),
+        json.dumps({"who": ["a"], "what": {"b": 1}, "since": -1, "token": 3}),
+        '{"who":' + "[" * 900 + "]" * 900 + "}",
+        "[" * 4000,
+        '{"since": 1e999}',
+        "",
+    ],
+)
 def test_hostile_words_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "lock").write_text(text)
     lock = os.open(tmp_path / "lock", os.O_RDONLY)

@@ -202,13 +202,16 @@ def test_mistral_s_own_format_and_numbered_shards_without_an_index(home: Path) -
 
 
 def test_a_model_in_two_formats_is_weighed_once(home: Path) -> None:
-    cached(home, "mistralai/both",
-           {
-               "config.json": b"{}",
-               "model.safetensors": safetensors({"a": 4096}),
-               "consolidated.safetensors": safetensors({"b": 4096}),
-               "original/model.safetensors": safetensors({"c": 4096}),
-           })  # fmt: skip
+    cached(
+        home,
+        "mistralai/both",
+        {
+            "config.json": b"{}",
+            "model.safetensors": safetensors({"a": 4096}),
+            "consolidated.safetensors": safetensors({"b": 4096}),
+            "original/model.safetensors": safetensors({"c": 4096}),
+        },
+    )
     assert only(looked())["weights_bytes"] == 4096
 
 

@@ -77,11 +77,16 @@ class Stage:
     async def line(self, sudo: str, *, prompt: str = "%s", words: str = "", path: str | None = None) -> RunnerLine:
         drop = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups")
         return await self.runners.line(
-            prefix=(*(drop if os.getuid() == 0 else ()), "env",
-                    f"PATH={self.folder}/bin:{os.environ['PATH']}" if path is None else f"PATH={path}",
-                    f"FAKE_SUDO={sudo}", f"FAKE_FOLDER={self.folder}", f"FAKE_PROMPT={prompt}",
-                    *([f"FAKE_WORDS={words}"] if words else []))
-        )  # fmt: skip
+            prefix=(
+                *(drop if os.getuid() == 0 else ()),
+                "env",
+                f"PATH={self.folder}/bin:{os.environ['PATH']}" if path is None else f"PATH={path}",
+                f"FAKE_SUDO={sudo}",
+                f"FAKE_FOLDER={self.folder}",
+                f"FAKE_PROMPT={prompt}",
+                *([f"FAKE_WORDS={words}"] if words else []),
+            )
+        )
 
     async def secret(self, node: str, wrong: int) -> str | None:
         assert node == NODE
@@ -283,9 +288,12 @@ User spark may run the following commands on gx10:
 
 def test_rules_without_a_password() -> None:
     assert free_rules(LISTED) == [
-        "/usr/sbin/sysctl -w vm.drop_caches=3", "/usr/bin/systemctl restart vllm@*.service\\,x", "/usr/bin/sync",
-        "/usr/bin/a", "/usr/bin/b"
-    ]  # fmt: skip
+        "/usr/sbin/sysctl -w vm.drop_caches=3",
+        "/usr/bin/systemctl restart vllm@*.service\\,x",
+        "/usr/bin/sync",
+        "/usr/bin/a",
+        "/usr/bin/b",
+    ]
     assert free_rules("User x may run the following commands on y:\n    (ALL) NOPASSWD: ALL\n") == ["ALL"]
     assert free_rules("nonsense") == []
 

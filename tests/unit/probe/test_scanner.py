@@ -59,8 +59,13 @@ def rows(table: dict[str, object]) -> dict[int, dict[str, object]]:
 
 
 def test_engines_the_desktop_gpu_users_and_the_largest_are_shown(proc: FakeProc) -> None:
-    proc.add(100, "vllm", argv=("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m", "--api-key", "s3cret"),
-             cgroup=f"0::/system.slice/docker-{CONTAINER}.scope\n", wchan="ep_poll")  # fmt: skip
+    proc.add(
+        100,
+        "vllm",
+        argv=("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m", "--api-key", "s3cret"),
+        cgroup=f"0::/system.slice/docker-{CONTAINER}.scope\n",
+        wchan="ep_poll",
+    )
     proc.add(101, "VLLM::Worker_TP", argv=("VLLM::Worker_TP0",), state="R")
     proc.add(102, "python3", argv=("python3", "-m", "sglang.launch_server", "--port", "30000"))
     proc.add(103, "python3", argv=("python3", "manage.py", "runserver"))
@@ -78,11 +83,20 @@ def test_engines_the_desktop_gpu_users_and_the_largest_are_shown(proc: FakeProc)
     assert not {1, 2, 40, 103, 105, 300} & set(found)
     assert len([pid for pid in found if pid >= 200]) == LARGEST
     assert min(pid for pid in found if pid >= 200) == 260 - LARGEST
-    assert found[100] == {"pid": 100, "ppid": 1, "comm": "vllm", "state": "S", "rss": 100 * os.sysconf("SC_PAGE_SIZE"),
-                          "start": 5000 / os.sysconf("SC_CLK_TCK"), "uid": 1000, "shm": 4096, "swap": 12288,
-                          "cgroup": f"/system.slice/docker-{CONTAINER}.scope", "wchan": "ep_poll",
-                          "argv": ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m", "--api-key",
-                                   masking.MASK]}  # fmt: skip
+    assert found[100] == {
+        "pid": 100,
+        "ppid": 1,
+        "comm": "vllm",
+        "state": "S",
+        "rss": 100 * os.sysconf("SC_PAGE_SIZE"),
+        "start": 5000 / os.sysconf("SC_CLK_TCK"),
+        "uid": 1000,
+        "shm": 4096,
+        "swap": 12288,
+        "cgroup": f"/system.slice/docker-{CONTAINER}.scope",
+        "wchan": "ep_poll",
+        "argv": ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m", "--api-key", masking.MASK],
+    }
     assert found[104]["wchan"] == "drm_atomic_helper_wait_for_fences"
     assert "argv" not in found[104]
     assert "wchan" not in found[250]

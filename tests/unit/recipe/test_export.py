@@ -197,8 +197,12 @@ def test_what_a_recipe_mutes_is_listed_and_left_alone_in_its_files() -> None:
     ]
 
 
-TEXTS = st.text(st.one_of(st.sampled_from(list("'\"$`\\;&|<>(){}[]#%!*?~ \n\t-=:,/.aZ0é\x1b\x00\u202e")),
-                          st.characters(codec="utf-8")), max_size=24)  # fmt: skip
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from(list("'\"$`\\;&|<>(){}[]#%!*?~ \n\t-=:,/.aZ0é\x1b\x00\u202e")), st.characters(codec="utf-8")
+    ),
+    max_size=24,
+)
 NAMES = st.sampled_from(["served_model_name", "chat_template", "port", "model", "container", "max_model_len", "name"])
 
 

@@ -13,68 +13,133 @@ from sparktop.recipe.model_config import Shape, quantisation_by_name, quantisati
 QWEN36: dict[str, Any] = {
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],
     "model_type": "qwen3_5_moe",
-    "text_config": {"model_type": "qwen3_5_moe_text", "full_attention_interval": 4,
-                    "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 10, "num_hidden_layers": 40,
-                    "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "hidden_size": 2048,
-                    "num_experts": 256, "num_experts_per_tok": 8, "max_position_embeddings": 262144,
-                    "dtype": "bfloat16"},
+    "text_config": {
+        "model_type": "qwen3_5_moe_text",
+        "full_attention_interval": 4,
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 10,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "hidden_size": 2048,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "max_position_embeddings": 262144,
+        "dtype": "bfloat16",
+    },
     "vision_config": {"depth": 27, "hidden_size": 1152, "num_heads": 16},
     "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
-}  # fmt: skip
-GPT_OSS: dict[str, Any] = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": 36,
-                           "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 2880,
-                           "num_local_experts": 128, "sliding_window": 128,
-                           "layer_types": ["sliding_attention", "full_attention"] * 18,
-                           "max_position_embeddings": 131072,
-                           "quantization_config": {"modules_to_not_convert": ["lm_head"],
-                                                   "quant_method": "mxfp4"}}  # fmt: skip
+}
+GPT_OSS: dict[str, Any] = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 36,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "num_local_experts": 128,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+    "max_position_embeddings": 131072,
+    "quantization_config": {"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"},
+}
 MISTRAL4: dict[str, Any] = {
     "architectures": ["Mistral3ForConditionalGeneration"],
     "model_type": "mistral3",
-    "text_config": {"model_type": "mistral4", "num_hidden_layers": 36, "num_attention_heads": 32,
-                    "num_key_value_heads": 32, "head_dim": 128, "kv_lora_rank": 256, "qk_rope_head_dim": 64,
-                    "n_routed_experts": 128, "max_position_embeddings": 1048576, "sliding_window": None},
-}  # fmt: skip
+    "text_config": {
+        "model_type": "mistral4",
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "kv_lora_rank": 256,
+        "qk_rope_head_dim": 64,
+        "n_routed_experts": 128,
+        "max_position_embeddings": 1048576,
+        "sliding_window": None,
+    },
+}
 MISTRAL4_OWN: dict[str, Any] = {
     "dim": 4096, "n_layers": 36, "n_heads": 32, "n_kv_heads": 32, "head_dim": 128, "kv_lora_rank": 256,
     "qk_rope_head_dim": 64, "moe": {"num_experts": 128, "num_experts_per_tok": 4, "num_shared_experts": 1},
     "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
 }  # fmt: skip
 MINIMAX: dict[str, Any] = {
-    "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "attn_type_list": [1] * 62,
-    "num_hidden_layers": 62, "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128,
-    "num_local_experts": 256, "max_position_embeddings": 196608,
-    "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
-}  # fmt: skip
+    "architectures": ["MiniMaxM2ForCausalLM"],
+    "model_type": "minimax_m2",
+    "attn_type_list": [1] * 62,
+    "num_hidden_layers": 62,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_local_experts": 256,
+    "max_position_embeddings": 196608,
+    "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
+}
 QWEN3_SMALL: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 28, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 1024, "max_position_embeddings": 40960,
-    "max_window_layers": 28, "sliding_window": None, "use_sliding_window": False, "torch_dtype": "bfloat16"
-}  # fmt: skip
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_size": 1024,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 28,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "torch_dtype": "bfloat16",
+}
 DEEPSEEK: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61, "num_attention_heads": 128,
-    "num_key_value_heads": 128, "hidden_size": 7168, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "hidden_size": 7168,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
     "n_routed_experts": 256,
-    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
-}  # fmt: skip
+    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+}
 NEMOTRON: dict[str, Any] = {
-    "architectures": ["NemotronHForCausalLM"], "num_hidden_layers": 52,
-    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_attention_heads": 32,
-    "num_key_value_heads": 2, "head_dim": 128, "n_routed_experts": 128, "time_step_limit": [0.0, float("inf")]
-}  # fmt: skip
+    "architectures": ["NemotronHForCausalLM"],
+    "num_hidden_layers": 52,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "n_routed_experts": 128,
+    "time_step_limit": [0.0, float("inf")],
+}
 GEMMA3: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
-    "text_config": {"num_hidden_layers": 62, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128,
-                    "sliding_window": 1024, "sliding_window_pattern": 6},
-}  # fmt: skip
+    "text_config": {
+        "num_hidden_layers": 62,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "head_dim": 128,
+        "sliding_window": 1024,
+        "sliding_window_pattern": 6,
+    },
+}
 QWEN3_NEXT: dict[str, Any] = {
-    "architectures": ["Qwen3NextForCausalLM"], "num_hidden_layers": 48, "full_attention_interval": 4,
-    "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "num_experts": 512
-}  # fmt: skip
+    "architectures": ["Qwen3NextForCausalLM"],
+    "num_hidden_layers": 48,
+    "full_attention_interval": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "num_experts": 512,
+}
 MIXTRAL_OLD: dict[str, Any] = {
-    "model_type": "mistral", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "hidden_size": 4096, "sliding_window": 4096
-}  # fmt: skip
+    "model_type": "mistral",
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+    "sliding_window": 4096,
+}
 
 
 @over(
@@ -262,9 +327,11 @@ KEYS = [
     *("quant_algo", "config_groups", "weights", "num_bits", "quantized_layers", "dtype", "quantization"),
     *("linear_attn_config", "full_attn_layers", "full_attn_idxs", "compression_config"),
 ]
-CONFIGS = st.recursive(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
-                       lambda inner: st.dictionaries(st.sampled_from(KEYS), inner | VALUES, max_size=6),
-                       max_leaves=4)  # fmt: skip
+CONFIGS = st.recursive(
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
+    lambda inner: st.dictionaries(st.sampled_from(KEYS), inner | VALUES, max_size=6),
+    max_leaves=4,
+)
 
 
 @given(CONFIGS, CONFIGS, st.text(max_size=30))

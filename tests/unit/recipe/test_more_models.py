@@ -49,18 +49,24 @@ LITERAL: dict[str, Any] = {
         pytest.param({**DRAFT, "more_models": ("{draft}", "org/2")}, {"draft": "a/b"}, ("a/b", "org/2"), id="and set"),
         pytest.param({**DRAFT, "more_models": ("{x}",)}, {}, ("{x}",), id="a name that nobody knows"),
         pytest.param(SPECULATIVE, {}, ("org/draft",), id="in JSON"),
-        pytest.param(SPECULATIVE, {"speculative_config": json.dumps(JSON | {"model": "a/b"})}, ("a/b",),
-                     id="in JSON and set"),
+        pytest.param(
+            SPECULATIVE, {"speculative_config": json.dumps(JSON | {"model": "a/b"})}, ("a/b",), id="in JSON and set"
+        ),
         pytest.param(SPECULATIVE, {"speculative_config": '{"method": "ngram"}'}, (), id="JSON without one"),
         pytest.param(SPECULATIVE, {"speculative_config": "{broken"}, (), id="no JSON"),
-        pytest.param({**SPECULATIVE, "more_models": (), "command": ""}, {}, ("org/draft",),
-                     id="in defaults without a command"),
+        pytest.param(
+            {**SPECULATIVE, "more_models": (), "command": ""}, {}, ("org/draft",), id="in defaults without a command"
+        ),
         pytest.param(LITERAL, {}, ("org/draft", "org/tokens"), id="in the command"),
-        pytest.param({**LITERAL, "engine": EngineKind.SGLANG}, {"speculative_draft_model_path": "a/b"},
-                     ("org/tokens", "a/b"), id="a flag in the place of the command's own"),
+        pytest.param(
+            {**LITERAL, "engine": EngineKind.SGLANG},
+            {"speculative_draft_model_path": "a/b"},
+            ("org/tokens", "a/b"),
+            id="a flag in the place of the command's own",
+        ),
         pytest.param(DRAFT, {"no_such_parameter": "1"}, ("org/draft",), id="an order that can't be rendered"),
     ],
-)  # fmt: skip
+)
 def test_which_they_are(fields: dict[str, Any], values: dict[str, str], found: tuple[str, ...]) -> None:
     assert more_models(order(values, **fields)) == found
 
@@ -75,8 +81,12 @@ def test_the_shipped_recipe_has_its_draft_and_follows_another() -> None:
 
 @over(
     "place, is_offline",
-    [({"model_path": SNAPSHOT}, True), ({"model_path": SNAPSHOT, "lacking": ("org/draft",)}, False), ({}, False)],
-)  # fmt: skip
+    [
+        ({"model_path": SNAPSHOT}, True),
+        ({"model_path": SNAPSHOT, "lacking": ("org/draft",)}, False),
+        ({}, False),
+    ],
+)
 def test_the_hub_is_shut_off_only_where_all_of_them_are_there(place: dict[str, Any], is_offline: bool) -> None:
     told = order(secrets={"HF_TOKEN": "hf_x"}, environment={"HF_TOKEN": "$HF_TOKEN"}, **DRAFT)
     found = render(told, [seat(**place)]).head.container

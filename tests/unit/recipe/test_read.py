@@ -131,8 +131,11 @@ def test_all_that_a_recipe_may_say() -> None:
     assert recipe.environment == {"A": "1", "B": "2", "C": "{port}", "E": "$HF_TOKEN"}
     assert recipe.node_environment == {"D": "{node_rank}", "F": "{fabric_ip}"}
     assert recipe.options == {
-        "privileged": False, "shm_size": "16gb", "volumes": ["/data:/data:ro"], "labels": ["a=b"]
-    }  # fmt: skip
+        "privileged": False,
+        "shm_size": "16gb",
+        "volumes": ["/data:/data:ro"],
+        "labels": ["a=b"],
+    }
     assert recipe.title == "A title"
     assert recipe.description == "What it is. And more."
     assert recipe.more_models == ("org/other", "org/draft")
@@ -478,7 +481,10 @@ def test_a_key_that_is_misspelt_is_not_told_as_missing_too() -> None:
         ("ready: {limit_s: 1}", "ready.limit_s: 1 is out of range"),
         ("smoke_test: {max_tokens: 0}", "smoke_test.max_tokens: 0 is out of range"),
         ("expected: {tokens_s_most: 5}", "expected.tokens_s_most: is the upper end of a range"),
-        ("mute: [{rule: a.b}]", "runtime_config.sparktop.mute[0].reason: missing: say why you mute the rule"),
+        (
+            "mute: [{rule: a.b}]",
+            "runtime_config.sparktop.mute[0].reason: missing: say why you mute the rule",
+        ),
         ("mute: [{reason: x}]", "runtime_config.sparktop.mute[0].rule: missing: name the lint rule"),
         ("mute: {rule: a.b}", "runtime_config.sparktop.mute: must be a list of mappings, but is a mapping"),
         ("provenance: [{date: x}]", "runtime_config.sparktop.provenance[0].source: missing"),
@@ -491,7 +497,7 @@ def test_a_key_that_is_misspelt_is_not_told_as_missing_too() -> None:
         ("models: [../x]", "runtime_config.sparktop.models: `../x` is not a model name"),
         ("risks: it bites", "runtime_config.sparktop.risks: must be a list of texts, but is the text `it bites`"),
     ],
-)  # fmt: skip
+)
 def test_problems_of_our_own_section(section: str, said: str) -> None:
     found = problems_of(f"{PLAIN}runtime_config:\n  sparktop:\n    {section}\n")
     assert any(said in each for each in found), found
@@ -500,13 +506,26 @@ def test_problems_of_our_own_section(section: str, said: str) -> None:
 
 @over(
     "line",
-    ["mods: []", "builder: none", "builder: docker-pull", "pre_exec: []", "overrides:", "containers: []",
-     "benchmark: {x: [1, {y: 2}]}", "metadata: {attributions: [{author: a}]}", "min_sparkrun_version: '0.4.0'",
-     "capabilities: [x]", "scheduler: greedy", "executor: docker", "runtime_cache: false",
-     "distribution_config: {additional_models: [org/other]}",
-     "distribution_config: {models: {entries: [{name: '{model}'}]}}", "runtime_config: {dashboard: true}",
-     "name: an old name"],
-)  # fmt: skip
+    [
+        "mods: []",
+        "builder: none",
+        "builder: docker-pull",
+        "pre_exec: []",
+        "overrides:",
+        "containers: []",
+        "benchmark: {x: [1, {y: 2}]}",
+        "metadata: {attributions: [{author: a}]}",
+        "min_sparkrun_version: '0.4.0'",
+        "capabilities: [x]",
+        "scheduler: greedy",
+        "executor: docker",
+        "runtime_cache: false",
+        "distribution_config: {additional_models: [org/other]}",
+        "distribution_config: {models: {entries: [{name: '{model}'}]}}",
+        "runtime_config: {dashboard: true}",
+        "name: an old name",
+    ],
+)
 def test_what_changes_nothing_or_is_empty_is_no_problem(line: str) -> None:
     assert problems_of(with_line(line)) == []
 
@@ -626,8 +645,14 @@ KEYS = st.sampled_from(
         "models", "entries", "name", "readiness", "build_args", "<<", "x",
     ]
 )  # fmt: skip
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12),
-                    st.sampled_from(["{a}", "org/x", "$A", "2"]))  # fmt: skip
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(["{a}", "org/x", "$A", "2"]),
+)
 VALUES = st.recursive(
     SCALARS,
     lambda deeper: st.one_of(st.lists(deeper, max_size=3), st.dictionaries(KEYS, deeper, max_size=4)),

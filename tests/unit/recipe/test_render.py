@@ -170,8 +170,11 @@ def test_a_container_that_runs_as_another_user_has_the_cache_where_no_home_is_ne
 
 
 def test_secrets_come_from_the_operator_into_the_environment_and_into_no_argv() -> None:
-    wanted = order({"port": "8001"}, {"MY_KEY": "sk-verysecret", "VLLM_API_KEY": "sk-other-secret"},
-                   environment={"EXTRA_TOKEN": "Bearer $MY_KEY", "PLAIN": "{port}", "JSON": '{"a": 1}'})  # fmt: skip
+    wanted = order(
+        {"port": "8001"},
+        {"MY_KEY": "sk-verysecret", "VLLM_API_KEY": "sk-other-secret"},
+        environment={"EXTRA_TOKEN": "Bearer $MY_KEY", "PLAIN": "{port}", "JSON": '{"a": 1}'},
+    )
     container = render(wanted, [seat()]).head.container
     assert container.environment["EXTRA_TOKEN"] == "Bearer sk-verysecret"
     assert container.environment["PLAIN"] == "8001"

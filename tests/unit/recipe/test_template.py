@@ -12,10 +12,20 @@ from tests.table import over
 from sparktop.model.engine import EngineKind
 from sparktop.recipe.template import TemplateError, fill, parameters, render, server_of, used
 
-VALUES = {"port": 8000, "share": 0.8, "model": "org/name", "url": "http://localhost:{port}/v1",
-          "json": '{"method": "mtp", "port": {port}}', "extra": "--a 1 --b 'two words'", "none": "",
-          "spaced": "two words", "eager": True, "sizes": "1 2 4", "hostile": "x; rm -rf / $(id)",
-          "quote": "it's"}  # fmt: skip
+VALUES = {
+    "port": 8000,
+    "share": 0.8,
+    "model": "org/name",
+    "url": "http://localhost:{port}/v1",
+    "json": '{"method": "mtp", "port": {port}}',
+    "extra": "--a 1 --b 'two words'",
+    "none": "",
+    "spaced": "two words",
+    "eager": True,
+    "sizes": "1 2 4",
+    "hostile": "x; rm -rf / $(id)",
+    "quote": "it's",
+}
 
 
 @over(

@@ -55,9 +55,14 @@ def test_the_wanted_one_comes_first_then_complete_ones_then_relatives() -> None:
     ]
     found = alternatives(order(made.QWEN_RECIPE), models)
     assert [one.name for one in found] == [
-        "Qwen/Qwen3.6-35B-A3B-FP8", "Qwen/Qwen3.6-35B-A3B", "Qwen3.6-35B-A3B-NVFP4A16", "Qwen3.6-35B-A3B-AWQ",
-        "Qwen3.6-35B-A3B-GGUF", "someone/Qwen3.6-35B-A3B-heretic", "Qwen3.6-35B-A3B-NVFP4"
-    ]  # fmt: skip
+        "Qwen/Qwen3.6-35B-A3B-FP8",
+        "Qwen/Qwen3.6-35B-A3B",
+        "Qwen3.6-35B-A3B-NVFP4A16",
+        "Qwen3.6-35B-A3B-AWQ",
+        "Qwen3.6-35B-A3B-GGUF",
+        "someone/Qwen3.6-35B-A3B-heretic",
+        "Qwen3.6-35B-A3B-NVFP4",
+    ]
     assert [one.is_wanted for one in found] == [True, *[False] * 6]
     assert "not complete" in found[0].text
     assert "barely support" in found[4].text

@@ -30,25 +30,62 @@ def texts(found: Budget) -> tuple[str, ...]:
     ("asked", "rooms", "facts", "fit", "share"),
     [
         pytest.param(order(made.QWEN_RECIPE), DESKTOP, made.QWEN, Fit.FITS, 0.70, id="qwen serves at 0.70"),
-        pytest.param(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.70"), DESKTOP, made.GPT_OSS, Fit.NO, 0.70,
-                     id="gpt-oss idled at 0.70 and its first request took 47 GiB"),
-        pytest.param(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, Fit.NO, 0.90,
-                     id="gpt-oss at the default share"),
-        pytest.param(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90", **EAGER), DESKTOP, made.GPT_OSS, Fit.NO,
-                     0.90, id="gpt-oss at the default share without graphs"),
-        pytest.param(order(made.GPT_OSS_RECIPE, **EAGER), DESKTOP, made.GPT_OSS, Fit.FITS, 0.70,
-                     id="gpt-oss without graphs"),
+        pytest.param(
+            order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.70"),
+            DESKTOP,
+            made.GPT_OSS,
+            Fit.NO,
+            0.70,
+            id="gpt-oss idled at 0.70 and its first request took 47 GiB",
+        ),
+        pytest.param(
+            order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"),
+            DESKTOP,
+            made.GPT_OSS,
+            Fit.NO,
+            0.90,
+            id="gpt-oss at the default share",
+        ),
+        pytest.param(
+            order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90", **EAGER),
+            DESKTOP,
+            made.GPT_OSS,
+            Fit.NO,
+            0.90,
+            id="gpt-oss at the default share without graphs",
+        ),
+        pytest.param(
+            order(made.GPT_OSS_RECIPE, **EAGER), DESKTOP, made.GPT_OSS, Fit.FITS, 0.70, id="gpt-oss without graphs"
+        ),
         pytest.param(order(made.MINIMAX_RECIPE), pair(), FP8, Fit.NO, 0.90, id="minimax fp8 on two"),
         pytest.param(order(made.MINIMAX_RECIPE), pair(), NVFP4, Fit.FITS, 0.76, id="minimax nvfp4 computed"),
-        pytest.param(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82"), pair(), NVFP4, Fit.TIGHT, 0.82,
-                     id="minimax nvfp4 at 0.82 beside 16 GB goes in"),
-        pytest.param(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.88"), pair(), NVFP4, Fit.NO, 0.88,
-                     id="minimax nvfp4 at 0.88 beside 16 GB failed"),
+        pytest.param(
+            order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82"),
+            pair(),
+            NVFP4,
+            Fit.TIGHT,
+            0.82,
+            id="minimax nvfp4 at 0.82 beside 16 GB goes in",
+        ),
+        pytest.param(
+            order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.88"),
+            pair(),
+            NVFP4,
+            Fit.NO,
+            0.88,
+            id="minimax nvfp4 at 0.88 beside 16 GB failed",
+        ),
         pytest.param(order(made.MISTRAL_RECIPE), DESKTOP, made.MISTRAL, Fit.FITS, 0.75, id="mistral at 0.75"),
-        pytest.param(order(made.MISTRAL_RECIPE, mem_fraction_static="0.88"), DESKTOP, made.MISTRAL, Fit.TIGHT, 0.88,
-                     id="mistral at 0.88 died in warm-up"),
+        pytest.param(
+            order(made.MISTRAL_RECIPE, mem_fraction_static="0.88"),
+            DESKTOP,
+            made.MISTRAL,
+            Fit.TIGHT,
+            0.88,
+            id="mistral at 0.88 died in warm-up",
+        ),
     ],
-)  # fmt: skip
+)
 def test_field_reports(asked, rooms, facts, fit, share) -> None:
     found = budget(asked, rooms, facts, values={})
     assert (found.fit, found.share) == (fit, share), found.sentence
@@ -58,12 +95,20 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
     ("rooms", "fit", "left"),
     [
         pytest.param(pair(), Fit.TIGHT, "5.2 remains, below the reserve of 12.0", id="beside 16 GB"),
-        pytest.param([room(node, 113.0, has_desktop=False) for node in ("a", "b")], Fit.TIGHT,
-                     "10.2 remains, below the reserve of 12.0", id="alone, by the least that an idle one has"),
-        pytest.param([room(node, 116.0, has_desktop=False) for node in ("a", "b")], Fit.FITS,
-                     "13.2 remains, the reserve is 12.0", id="alone on a host that holds little"),
+        pytest.param(
+            [room(node, 113.0, has_desktop=False) for node in ("a", "b")],
+            Fit.TIGHT,
+            "10.2 remains, below the reserve of 12.0",
+            id="alone, by the least that an idle one has",
+        ),
+        pytest.param(
+            [room(node, 116.0, has_desktop=False) for node in ("a", "b")],
+            Fit.FITS,
+            "13.2 remains, the reserve is 12.0",
+            id="alone on a host that holds little",
+        ),
     ],
-)  # fmt: skip
+)
 def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str) -> None:
     found = budget(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82"), rooms, NVFP4, values={})
     assert (found.fit, left in found.sentence) == (fit, True), found.sentence
@@ -227,8 +272,12 @@ def test_weights_and_heads_are_divided_over_the_nodes() -> None:
 
 def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
     heavy = replace(made.QWEN, cache_layers=None, kv_heads=8)
-    found = budget(order(made.QWEN_RECIPE, gpu_memory_utilization="0.40", max_model_len="262144",
-                         kv_cache_dtype="auto"), DESKTOP, heavy, values={})  # fmt: skip
+    found = budget(
+        order(made.QWEN_RECIPE, gpu_memory_utilization="0.40", max_model_len="262144", kv_cache_dtype="auto"),
+        DESKTOP,
+        heavy,
+        values={},
+    )
     assert found.fit is Fit.NO
     assert "80.0 GiB" in found.sentence
     assert "262144 tokens" in found.sentence

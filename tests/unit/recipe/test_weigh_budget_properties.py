@@ -23,14 +23,32 @@ from sparktop.recipe.weigh.verdict import RANK
 
 SIZES = st.integers(-GIB, 200 * GIB)
 HELD = st.lists(st.tuples(st.sampled_from(["vllm-x", "asr", "a b", "$(x)"]), SIZES), max_size=3).map(tuple)
-ROOMS = st.builds(Room, node=st.sampled_from(["spark1", "spark2"]), total_bytes=st.one_of(st.just(made.TOTAL), SIZES),
-                  available_bytes=SIZES, going=HELD, stays=HELD, has_desktop=st.sampled_from([True, False, None]),
-                  baseline_bytes=st.none() | SIZES)  # fmt: skip
+ROOMS = st.builds(
+    Room,
+    node=st.sampled_from(["spark1", "spark2"]),
+    total_bytes=st.one_of(st.just(made.TOTAL), SIZES),
+    available_bytes=SIZES,
+    going=HELD,
+    stays=HELD,
+    has_desktop=st.sampled_from([True, False, None]),
+    baseline_bytes=st.none() | SIZES,
+)
 COUNTS = st.none() | st.integers(-2, 200)
-FACTS = st.builds(ModelFacts, name=st.just("m"), weights_bytes=st.none() | st.integers(-1, 300 * GIB),
-                  size_bytes=st.none() | st.integers(-1, 300 * GIB), layers=COUNTS, cache_layers=COUNTS,
-                  kv_heads=COUNTS, head_size=COUNTS, latent_size=COUNTS, window_tokens=COUNTS, window_layers=COUNTS,
-                  longest_tokens=st.none() | st.integers(-1, 2_000_000), is_complete=st.booleans())  # fmt: skip
+FACTS = st.builds(
+    ModelFacts,
+    name=st.just("m"),
+    weights_bytes=st.none() | st.integers(-1, 300 * GIB),
+    size_bytes=st.none() | st.integers(-1, 300 * GIB),
+    layers=COUNTS,
+    cache_layers=COUNTS,
+    kv_heads=COUNTS,
+    head_size=COUNTS,
+    latent_size=COUNTS,
+    window_tokens=COUNTS,
+    window_layers=COUNTS,
+    longest_tokens=st.none() | st.integers(-1, 2_000_000),
+    is_complete=st.booleans(),
+)
 FLOATS = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 NEEDS = st.builds(
     Need, weights_gib=FLOATS, kv_bytes_per_token=FLOATS, spike_gib=FLOATS, reserve_gib=FLOATS, share=FLOATS

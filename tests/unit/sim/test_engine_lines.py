@@ -20,9 +20,13 @@ DEVICE = {"GPU KV": r"(?:CPU|GPU) KV", "cuda graph: ": "(?:cpu|cuda) graph: "}
 
 def rows(*, is_gpu: bool) -> list[Any]:
     return [
-        pytest.param(kind, text, id=f"{kind} {text[:60]}") for kind in VERSIONS for part in ("start", "stop", "died")
-            for row in LINES[kind].get(part, ()) if row.get("gpu", False) is is_gpu for text in row["text"].split("\n")
-    ]  # fmt: skip
+        pytest.param(kind, text, id=f"{kind} {text[:60]}")
+        for kind in VERSIONS
+        for part in ("start", "stop", "died")
+        for row in LINES[kind].get(part, ())
+        if row.get("gpu", False) is is_gpu
+        for text in row["text"].split("\n")
+    ]
 
 
 def pattern(text: str) -> re.Pattern[str]:

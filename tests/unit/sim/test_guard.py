@@ -45,8 +45,14 @@ class Showing:
         self.play = Play(load(self.scenario), clock=self.clock)
         self.node = self.play.scenario.nodes[0].name
         spark, t = self.play.moment(self.node)
-        self.talk = Talk(spark, interval_s=1.0, digest="0" * 8, began_s=t, now_s=0.0,
-                         react=lambda act: self.play.react(self.node, act))  # fmt: skip
+        self.talk = Talk(
+            spark,
+            interval_s=1.0,
+            digest="0" * 8,
+            began_s=t,
+            now_s=0.0,
+            react=lambda act: self.play.react(self.node, act),
+        )
 
     def go(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):
@@ -130,10 +136,15 @@ async def test_armed_through_the_gate_it_ends_the_engine_of_the_demo_and_the_fin
     async with simulated(load("memory-spike"), clock=SystemClock(), speed=4.0) as nodes:
         connectors = [
             SshConnector.direct(
-                name=node.name, host=node.host, port=node.port, username=node.username, client_key=node.client_key,
-                pinned_host_key=node.host_key
-            ) for node in nodes
-        ]  # fmt: skip
+                name=node.name,
+                host=node.host,
+                port=node.port,
+                username=node.username,
+                client_key=node.client_key,
+                pinned_host_key=node.host_key,
+            )
+            for node in nodes
+        ]
         made = session(connectors, lambda picture: None, Config(), is_demo=True)
         running = asyncio.create_task(made.run())
 

@@ -29,11 +29,21 @@ from sparktop.ui.screens.fix import all_in_one, choices, first_mending, with_con
 UNSEEN_S = 4.5
 """Containers are listed every three seconds: an end is not known sooner."""
 
-COURSES = {"capture-stuck": (170, 130, 3), "desktop-freeze": (17, 120, 4), "driver-pending": (2, 120, 2),
-           "leak-after-kill": (19, 45, 4), "memory-spike": (16, 25, 3), "orphan": (25, 25, 3),
-           "restart-loop": (2, 40, 2), "spin-deadlock": (41, 100, 6), "swap-storm": (40, 110, 4),
-           "two-node-link": (97, 125, 7), "two-node-misconfigured": (3, 125, 4), "two-node-mismatch": (39, 20, 1),
-           "two-node-tcp": (12, 130, 3)}  # fmt: skip
+COURSES = {
+    "capture-stuck": (170, 130, 3),
+    "desktop-freeze": (17, 120, 4),
+    "driver-pending": (2, 120, 2),
+    "leak-after-kill": (19, 45, 4),
+    "memory-spike": (16, 25, 3),
+    "orphan": (25, 25, 3),
+    "restart-loop": (2, 40, 2),
+    "spin-deadlock": (41, 100, 6),
+    "swap-storm": (40, 110, 4),
+    "two-node-link": (97, 125, 7),
+    "two-node-misconfigured": (3, 125, 4),
+    "two-node-mismatch": (39, 20, 1),
+    "two-node-tcp": (12, 130, 3),
+}
 """Scenario: (recognised by this second, seconds from `f` to resolved at most, most roots of the top line)."""
 ONE_OF_EACH_ACTION = ("spin-deadlock", "memory-spike", "orphan", "restart-loop", "swap-storm", "leak-after-kill")
 

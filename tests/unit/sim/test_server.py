@@ -35,9 +35,12 @@ from sparktop.wire.framing import Splitter, sequence_of
 
 async def connect(node: SimulatedNode, **changed: Any) -> asyncssh.SSHClientConnection:
     options: dict[str, Any] = {
-        "username": node.username, "client_keys": [node.client_key], "known_hosts": ([node.host_key], [], []),
-        "config": None, "agent_path": None
-    }  # fmt: skip
+        "username": node.username,
+        "client_keys": [node.client_key],
+        "known_hosts": ([node.host_key], [], []),
+        "config": None,
+        "agent_path": None,
+    }
     return await asyncssh.connect(node.host, node.port, **(options | changed))
 
 

@@ -45,9 +45,15 @@ async def test_an_answer_comes_in_pieces(transport: LocalTransport) -> None:
     async with EngineStage() as stage:
         found = await ask(transport, stage, progress=told.append)
         assert stage.bodies == [
-            {"max_tokens": 16, "temperature": 0, "stream": True, "model": "Qwen/Qwen3.6-35B-A3B-FP8",
-             "messages": [{"role": "user", "content": "Say: ready"}], "stream_options": {"include_usage": True}}
-        ]  # fmt: skip
+            {
+                "max_tokens": 16,
+                "temperature": 0,
+                "stream": True,
+                "model": "Qwen/Qwen3.6-35B-A3B-FP8",
+                "messages": [{"role": "user", "content": "Say: ready"}],
+                "stream_options": {"include_usage": True},
+            }
+        ]
         assert all("authorization" not in head.lower() for head in stage.heads)
     assert found.state is CompletionState.OK
     assert (found.text, found.tokens, found.finish_reason) == ("ready", 2, "stop")

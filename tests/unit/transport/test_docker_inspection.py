@@ -19,19 +19,33 @@ INSPECTED: dict[str, Any] = {
     "Args": ["serve", "org/model", "--api-key", "c4n4ryValue99"],
     "Image": "sha256:" + "cd" * 32,
     "RestartCount": 3,
-    "State": {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "Pid": 0, "StartedAt": "2026-05-18T12:00:01.5Z",
-              "FinishedAt": "2026-05-18T13:00:01.123456789Z"},
+    "State": {
+        "Status": "exited",
+        "ExitCode": 137,
+        "OOMKilled": True,
+        "Pid": 0,
+        "StartedAt": "2026-05-18T12:00:01.5Z",
+        "FinishedAt": "2026-05-18T13:00:01.123456789Z",
+    },
     "Config": {
         "Image": "vllm/vllm-openai:v0.19.0",
         "Env": ["HF_TOKEN=c4n4ryValue99", "NCCL_IB_HCA=rocep1s0f0"],
         "Tty": False,
         "Labels": {"com.docker.compose.project": "llm", "org.api_key": "c4n4ryLabel77"},
     },
-    "HostConfig": {"NetworkMode": "bridge", "RestartPolicy": {"Name": "unless-stopped"}, "AutoRemove": False,
-                   "IpcMode": "host", "ShmSize": 17179869184, "Memory": 0, "Privileged": False, "Runtime": "runc",
-                   "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}],
-                   "Devices": [{"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband"}],
-                   "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}]},
+    "HostConfig": {
+        "NetworkMode": "bridge",
+        "RestartPolicy": {"Name": "unless-stopped"},
+        "AutoRemove": False,
+        "IpcMode": "host",
+        "ShmSize": 17179869184,
+        "Memory": 0,
+        "Privileged": False,
+        "Runtime": "runc",
+        "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}],
+        "Devices": [{"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband"}],
+        "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+    },
     "Mounts": [
         {"Type": "bind", "Source": "/data/models", "Destination": "/models"},
         {"Type": "volume", "Name": "hf", "Source": "", "Destination": "/root/.cache/huggingface"},
@@ -45,7 +59,7 @@ INSPECTED: dict[str, Any] = {
         },
         "Networks": {"bridge": {"IPAddress": "172.17.0.2"}},
     },
-}  # fmt: skip
+}
 
 
 def test_everything_is_taken_over() -> None:

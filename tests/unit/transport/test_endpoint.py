@@ -121,18 +121,24 @@ async def test_other_paths_are_never_asked(stage: Stage, path: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "state", "words"),
     [
-        (response(b"<html>", headers=b"Content-Type: text/html; charset=utf-8\r\n"), EndpointState.NOT_METRICS,
-         "web page"),
+        (
+            response(b"<html>", headers=b"Content-Type: text/html; charset=utf-8\r\n"),
+            EndpointState.NOT_METRICS,
+            "web page",
+        ),
         (response(b"", status="404 Not Found"), EndpointState.NO_METRICS, "404"),
         (response(b"", status="503 Service Unavailable"), EndpointState.NOT_METRICS, "status 503"),
         (response(b"", status="401 Unauthorized"), EndpointState.NOT_METRICS, "needs a key"),
-        (response(b"", status="302 Found", headers=b"Location: http://elsewhere/[/x]\r\n"), EndpointState.NOT_METRICS,
-         "not followed"),
+        (
+            response(b"", status="302 Found", headers=b"Location: http://elsewhere/[/x]\r\n"),
+            EndpointState.NOT_METRICS,
+            "not followed",
+        ),
         (response(b"x" * 20_000), EndpointState.NOT_METRICS, "more than 10,000 bytes"),
         (response(b"", status="302 Found", headers=b"Location: http://\x1b[2J\r\n"), EndpointState.NOT_METRICS, "HTTP"),
     ],
     ids=["html", "404", "503", "401", "redirect", "large", "hostile"],
-)  # fmt: skip
+)
 async def test_what_is_no_metrics(stage: Stage, answer: bytes, state: EndpointState, words: str) -> None:
     client = await stage.client(answer)
     reply = await client.get("/metrics")

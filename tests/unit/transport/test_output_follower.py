@@ -42,8 +42,14 @@ async def test_the_file_that_a_process_writes_is_followed_and_its_reader_ends_wi
     log.write_text("an earlier line\n")
     with log.open("a") as out, running("sh", "-c", "echo begun; exec sleep 60", stdout=out) as pid:
         follow = follow_output(
-            LocalTransport(), pid, cgroup="", since=0.0, on_command=commands.append, on_batch=lines.extend, tail=10
-        )  # fmt: skip
+            LocalTransport(),
+            pid,
+            cgroup="",
+            since=0.0,
+            on_command=commands.append,
+            on_batch=lines.extend,
+            tail=10,
+        )
         task = asyncio.create_task(follow)
         await asyncio.to_thread(poll, lambda: [line.text for line in lines] == ["an earlier line", "begun"])
         with log.open("a") as more:
@@ -78,9 +84,14 @@ async def test_a_journal_is_read_from_the_run_s_start(tmp_path: Path, monkeypatc
     commands: list[str] = []
     with running("sleep", "60", stdout=subprocess.PIPE) as pid:
         end: FollowEnd = await follow_output(
-            LocalTransport(), pid, cgroup="/system.slice/vllm.service", since=1764311200.7, on_command=commands.append,
-            on_batch=lines.extend, tail=9
-        )  # fmt: skip
+            LocalTransport(),
+            pid,
+            cgroup="/system.slice/vllm.service",
+            since=1764311200.7,
+            on_command=commands.append,
+            on_batch=lines.extend,
+            tail=9,
+        )
     assert (lines[0].wall_s, end.last_wall_s) == (1764311234.25, 1764311234.25)
     assert lines[0].text.startswith("(APIServer pid=41)")
     words = asked.read_text().split()

@@ -34,8 +34,13 @@ def told(error: Exception, *, heard: bool = True, via: str | None = None) -> Tra
         (ConnectionResetError(104, "x"), True, None, TransportError, "during the login"),
         (asyncssh.ConnectionLost("Connection lost"), False, None, TurnedAway, "closed it before"),
         (asyncssh.PermissionDenied("no"), True, None, AuthRefused, "rejected every login method for nvidia: key /k"),
-        (asyncssh.DisconnectError(2, "Too many authentication failures"), True, None, AuthRefused,
-         "rejected every login method"),
+        (
+            asyncssh.DisconnectError(2, "Too many authentication failures"),
+            True,
+            None,
+            AuthRefused,
+            "rejected every login method",
+        ),
         (asyncssh.ChannelOpenError(2, "Connection refused"), False, "bastion", PortClosed, "asked through bastion"),
         (asyncssh.ChannelOpenError(1, "open failed: administratively prohibited"), False, "b", TransportError, "go on"),
         (asyncssh.ChannelOpenError(2, "Name or service not known"), False, "b", NoRoute, "by the name 10.0.0.7"),
@@ -44,7 +49,7 @@ def told(error: Exception, *, heard: bool = True, via: str | None = None) -> Tra
         (asyncssh.ProtocolError("Banner line too long"), False, None, TransportError, "doesn't speak SSH"),
         (ValueError("odd"), False, None, TransportError, "odd"),
     ],
-)  # fmt: skip
+)
 def test_each_failure_has_its_name(
     error: Exception, heard: bool, via: str | None, kind: type[TransportError], says: str
 ) -> None:
@@ -57,9 +62,14 @@ def test_each_failure_has_its_name(
 
 @over(
     "error",
-    [asyncssh.DisconnectError(2, HOSTILE), asyncssh.ProtocolError(HOSTILE), asyncssh.ChannelOpenError(2, HOSTILE),
-     asyncssh.KeyExchangeFailed(HOSTILE), ValueError(HOSTILE)],
-)  # fmt: skip
+    [
+        asyncssh.DisconnectError(2, HOSTILE),
+        asyncssh.ProtocolError(HOSTILE),
+        asyncssh.ChannelOpenError(2, HOSTILE),
+        asyncssh.KeyExchangeFailed(HOSTILE),
+        ValueError(HOSTILE),
+    ],
+)
 def test_the_remotes_words_are_sanitised(error: Exception) -> None:
     for text in (str(told(error)), str(told(error, heard=False, via="b")), why_lost(error)):
         assert text.isprintable() or set(text) - {"\n"} == set(text.replace("\n", ""))

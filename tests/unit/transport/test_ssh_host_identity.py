@@ -185,9 +185,14 @@ async def test_a_yes_is_trusted_and_written_to_the_first_file(contacts: Contacts
     contact, operator = contacts.contact(), Operator()
     await contact.accept(key(), operator)
     assert operator.asked == [
-        HostKeyQuestion(host="spark1", algorithm="ssh-ed25519", fingerprint=fingerprint(key().public_data),
-                        known_hosts_path=contacts.file, same_key_hosts=("other spark",))
-    ]  # fmt: skip
+        HostKeyQuestion(
+            host="spark1",
+            algorithm="ssh-ed25519",
+            fingerprint=fingerprint(key().public_data),
+            known_hosts_path=contacts.file,
+            same_key_hosts=("other spark",),
+        )
+    ]
     assert contact.trusts(key())
     assert contact.warnings == []
     assert contacts.file.read_text().split()[:2] == ["spark1", "ssh-ed25519"]

@@ -83,10 +83,17 @@ def test_the_others() -> None:
 def test_a_guard_says_whose_it_is_and_what_it_did() -> None:
     guard = decode(json.dumps(MESSAGES["guard"]).encode())
     assert guard == GuardState(
-        phase=GuardPhase.FIRED, container_id="a" * 64, container_name="vllm-qwen36", floor_bytes=4 << 30,
-        empty_within_s=2.0, stay_s=600.0, since_wall_s=1.78e9, available_bytes=4_100_000_000, answered_s=0.04,
-        detail="below the floor"
-    )  # fmt: skip
+        phase=GuardPhase.FIRED,
+        container_id="a" * 64,
+        container_name="vllm-qwen36",
+        floor_bytes=4 << 30,
+        empty_within_s=2.0,
+        stay_s=600.0,
+        since_wall_s=1.78e9,
+        available_bytes=4_100_000_000,
+        answered_s=0.04,
+        detail="below the floor",
+    )
     assert guard.has_acted
     hostile = decode(b'{"kind":"guard","phase":"failed","name":"a\\u001b[31mb","detail":"x\\u202ey\\nz"}')
     assert isinstance(hostile, GuardState)
@@ -97,9 +104,20 @@ def test_a_guard_says_whose_it_is_and_what_it_did() -> None:
 
 @over(
     "line",
-    [b"", b"nonsense", b"[]", b"3", b'{"kind":3}', b"{}", b'{"kind":"sample"}', b"\xff\xfe", b"[" * 100_000, b'{"a":1',
-     b'{"kind":"bye","x":NaN}'],
-)  # fmt: skip
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b"3",
+        b'{"kind":3}',
+        b"{}",
+        b'{"kind":"sample"}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":1',
+        b'{"kind":"bye","x":NaN}',
+    ],
+)
 def test_what_is_no_message_is_garbled(line: bytes) -> None:
     assert isinstance(decode(line), Garbled)
 
@@ -203,8 +221,12 @@ def test_no_value_of_any_type_in_any_field_raises(kind: str, data: st.DataObject
 @given(kind=st.sampled_from(["hello", "gpu", "processes", "kernel"]), data=st.data())
 def test_no_value_of_any_type_in_a_nested_field_raises(kind: str, data: st.DataObject) -> None:
     message = json.loads(json.dumps(MESSAGES[kind]))
-    inner = {"hello": lambda: message["facts"], "gpu": lambda: message["gpus"][0],
-             "processes": lambda: message["rows"][0], "kernel": lambda: message["lines"][0]}[kind]()  # fmt: skip
+    inner = {
+        "hello": lambda: message["facts"],
+        "gpu": lambda: message["gpus"][0],
+        "processes": lambda: message["rows"][0],
+        "kernel": lambda: message["lines"][0],
+    }[kind]()
     if isinstance(inner, list):
         inner[data.draw(st.integers(0, 3))] = data.draw(JSON)
     else:

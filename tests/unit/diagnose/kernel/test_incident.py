@@ -105,8 +105,11 @@ def test_without_any_time_the_same_is_one_incident() -> None:
 def test_processes_are_kept_apart_unless_the_gpu_itself_failed() -> None:
     other = XID_43.replace("train_gpt2_bf16", "python3")
     assert len(folded((XID_43, 1.0), (other, 2.0))) == 2
-    (lost,) = folded((XID_79.format(pid=5344, name="gnome-shell"), 1.0), (XID_79.format(pid=99, name="python3"), 1.1),
-                     ("NVRM: GPU 000f:01:00.0: GPU has fallen off the bus.", 1.2))  # fmt: skip
+    (lost,) = folded(
+        (XID_79.format(pid=5344, name="gnome-shell"), 1.0),
+        (XID_79.format(pid=99, name="python3"), 1.1),
+        ("NVRM: GPU 000f:01:00.0: GPU has fallen off the bus.", 1.2),
+    )
     assert (lost.code, lost.count, lost.process) == (79, 3, "gnome-shell")
 
 

@@ -47,13 +47,25 @@ def test_lines_that_matter(row: dict[str, Any]) -> None:
     event = read(row["line"])
     assert event is not None
     assert row["title_contains"] in event.headline
-    assert {"kind": event.kind, "code": event.code, "severity": event.severity.value, "pid": event.pid,
-            "process": event.process, "container": event.container_id, "follows": event.follows,
-            "boot_s": event.first_boot_s} == {
-                "kind": row["kind"], "code": row.get("code"), "severity": row["severity"], "pid": row.get("pid"),
-                "process": row.get("process"), "container": row.get("container"), "follows": row.get("follows"),
-                "boot_s": row.get("boot_s")
-            }  # fmt: skip
+    assert {
+        "kind": event.kind,
+        "code": event.code,
+        "severity": event.severity.value,
+        "pid": event.pid,
+        "process": event.process,
+        "container": event.container_id,
+        "follows": event.follows,
+        "boot_s": event.first_boot_s,
+    } == {
+        "kind": row["kind"],
+        "code": row.get("code"),
+        "severity": row["severity"],
+        "pid": row.get("pid"),
+        "process": row.get("process"),
+        "container": row.get("container"),
+        "follows": row.get("follows"),
+        "boot_s": row.get("boot_s"),
+    }
     assert event.text == row["line"]
     assert event.count == 1
     assert event.advice
@@ -90,8 +102,12 @@ def test_any_prefix_gives_the_same_event(prefix: str, row: dict[str, Any]) -> No
     assert event is not None
     assert plain is not None
     assert (event.kind, event.code, event.headline, event.pid, event.process) == (
-        plain.kind, plain.code, plain.headline, plain.pid, plain.process
-    )  # fmt: skip
+        plain.kind,
+        plain.code,
+        plain.headline,
+        plain.pid,
+        plain.process,
+    )
 
 
 def test_a_host_is_not_mistaken_for_the_line() -> None:

@@ -16,11 +16,28 @@ LISTED = {
     *(173, 174, 175, 176),
 }
 IMMEDIATE = {
-    8: "RESTART_APP", 13: "RESTART_APP", 31: "RESTART_APP", 43: "IGNORE", 45: "WORKFLOW_XID_45", 48: "WORKFLOW_XID_48",
-    62: "RESET_GPU", 63: "IGNORE", 64: "RESET_GPU", 74: "WORKFLOW_NVLINK_ERR", 79: "RESTART_BM", 94: "RESTART_APP",
-    95: "RESET_GPU", 109: "RESET_GPU", 119: "RESET_GPU", 120: "RESET_GPU", 121: "IGNORE", 144: "WORKFLOW_NVLINK5_ERR",
-    151: "RESTART_VM", 158: "RESET_GPU", 159: "CHECK_UVM"
-}  # fmt: skip
+    8: "RESTART_APP",
+    13: "RESTART_APP",
+    31: "RESTART_APP",
+    43: "IGNORE",
+    45: "WORKFLOW_XID_45",
+    48: "WORKFLOW_XID_48",
+    62: "RESET_GPU",
+    63: "IGNORE",
+    64: "RESET_GPU",
+    74: "WORKFLOW_NVLINK_ERR",
+    79: "RESTART_BM",
+    94: "RESTART_APP",
+    95: "RESET_GPU",
+    109: "RESET_GPU",
+    119: "RESET_GPU",
+    120: "RESET_GPU",
+    121: "IGNORE",
+    144: "WORKFLOW_NVLINK5_ERR",
+    151: "RESTART_VM",
+    158: "RESET_GPU",
+    159: "CHECK_UVM",
+}
 
 
 def test_every_xid_of_the_facts_is_listed() -> None:

@@ -79,11 +79,20 @@ def test_what_ships_changes_only_at_a_relaunch() -> None:
 
 
 def _running() -> LaunchSpec:
-    spec = spec_of(RunningEngine(
-        name="vllm", node="spark1", kind=EngineKind.VLLM, version="0.21.0",
-        argv=("vllm", "serve", "m", "--x", "1", "--performance-mode", "throughput"), environment=("VLLM_Y=0",),
-        image="vllm:1", container=(("network", "host"),), nodes=1, desktop=None
-    ))  # fmt: skip
+    spec = spec_of(
+        RunningEngine(
+            name="vllm",
+            node="spark1",
+            kind=EngineKind.VLLM,
+            version="0.21.0",
+            argv=("vllm", "serve", "m", "--x", "1", "--performance-mode", "throughput"),
+            environment=("VLLM_Y=0",),
+            image="vllm:1",
+            container=(("network", "host"),),
+            nodes=1,
+            desktop=None,
+        )
+    )
     assert spec is not None
     return spec
 

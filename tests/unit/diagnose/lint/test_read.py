@@ -18,18 +18,25 @@ from sparktop.engines.images import Family
 from sparktop.errors import ConfigError
 from sparktop.model.engine import EngineKind
 
-INSPECT = [{
-    "Id": "0" * 64,
-    "Name": "/sg",
-    "Path": "python3",
-    "Args": ["-m", "sglang.launch_server", "--model-path", "Org/M", "--mem_fraction_static=0.9"],
-    "Config": {"Image": "lmsysorg/sglang:v0.5.12", "Env": ["A=b c", "HF_TOKEN=canary-9"], "Cmd": ["x"]},
-    "HostConfig": {"NetworkMode": "bridge", "IpcMode": "private", "ShmSize": 67108864,
-                   "RestartPolicy": {"Name": "always"}, "AutoRemove": False,
-                   "DeviceRequests": [{"Capabilities": [["gpu"]]}],
-                   "PortBindings": {"30000/tcp": [{"HostIp": "", "HostPort": "30000"}]}},
-    "Mounts": [{"Source": "/a", "Destination": "/root/.cache/huggingface"}],
-}]  # fmt: skip
+INSPECT = [
+    {
+        "Id": "0" * 64,
+        "Name": "/sg",
+        "Path": "python3",
+        "Args": ["-m", "sglang.launch_server", "--model-path", "Org/M", "--mem_fraction_static=0.9"],
+        "Config": {"Image": "lmsysorg/sglang:v0.5.12", "Env": ["A=b c", "HF_TOKEN=canary-9"], "Cmd": ["x"]},
+        "HostConfig": {
+            "NetworkMode": "bridge",
+            "IpcMode": "private",
+            "ShmSize": 67108864,
+            "RestartPolicy": {"Name": "always"},
+            "AutoRemove": False,
+            "DeviceRequests": [{"Capabilities": [["gpu"]]}],
+            "PortBindings": {"30000/tcp": [{"HostIp": "", "HostPort": "30000"}]},
+        },
+        "Mounts": [{"Source": "/a", "Destination": "/root/.cache/huggingface"}],
+    }
+]
 
 
 @over(
@@ -209,24 +216,86 @@ def test_a_drop_in_is_judged_by_what_it_has_alone() -> None:
 
 FRAGMENTS = st.sampled_from(
     [
-        *("docker run ", "--gpus all ", "-e A=b ", "vllm serve ", "Org/M ", "vllm/vllm-openai:v0.19.0 ", "bash -c ",
-          "'"),
-        *('"', "$X", "${Y:-", "}", "(", ")", "\\\n", "\n", "  ", "--api-key ", "secret ", "=", "[Service]\n",
-          "ExecStart="),
-        *("services:\n", "  a:\n", "    image: vllm\n", "    command: ", ">\n", "- ", "{", "[", "]", "&a ", "*a ",
-          "<<: "),
-        *("model: x\n", "command: |\n", "recipe_version: '1'\n", "{model}", "FROM vllm\n", "CMD ", "#!/bin/sh\n",
-          "ssh h "),
         *(
-            "docker exec ", "ray start ", "run_cluster.sh ", "launch-cluster.sh -n 1,2 ", "-tp 2 ", "--nnodes ",
-            "9" * 30, "é"
+            "docker run ",
+            "--gpus all ",
+            "-e A=b ",
+            "vllm serve ",
+            "Org/M ",
+            "vllm/vllm-openai:v0.19.0 ",
+            "bash -c ",
+            "'",
         ),
-        *('{"Config": {}, "HostConfig": {}}', "RestartSec=", "1min ", "RestartSec=9" * 3, "TimeoutStartSec=x\n", "\t",
-          "\r\n"),
-        *("Restart=always\n", "ExecStartPre=wait 1 300\n", "--gpu-memory-utilization ", "nan ", "inf ", "0.99 ",
-          "-O3 "),
+        *(
+            '"',
+            "$X",
+            "${Y:-",
+            "}",
+            "(",
+            ")",
+            "\\\n",
+            "\n",
+            "  ",
+            "--api-key ",
+            "secret ",
+            "=",
+            "[Service]\n",
+            "ExecStart=",
+        ),
+        *(
+            "services:\n",
+            "  a:\n",
+            "    image: vllm\n",
+            "    command: ",
+            ">\n",
+            "- ",
+            "{",
+            "[",
+            "]",
+            "&a ",
+            "*a ",
+            "<<: ",
+        ),
+        *(
+            "model: x\n",
+            "command: |\n",
+            "recipe_version: '1'\n",
+            "{model}",
+            "FROM vllm\n",
+            "CMD ",
+            "#!/bin/sh\n",
+            "ssh h ",
+        ),
+        *(
+            "docker exec ",
+            "ray start ",
+            "run_cluster.sh ",
+            "launch-cluster.sh -n 1,2 ",
+            "-tp 2 ",
+            "--nnodes ",
+            "9" * 30,
+            "é",
+        ),
+        *(
+            '{"Config": {}, "HostConfig": {}}',
+            "RestartSec=",
+            "1min ",
+            "RestartSec=9" * 3,
+            "TimeoutStartSec=x\n",
+            "\t",
+            "\r\n",
+        ),
+        *(
+            "Restart=always\n",
+            "ExecStartPre=wait 1 300\n",
+            "--gpu-memory-utilization ",
+            "nan ",
+            "inf ",
+            "0.99 ",
+            "-O3 ",
+        ),
     ]
-)  # fmt: skip
+)
 
 
 @given(st.lists(FRAGMENTS, max_size=25).map("".join))

@@ -296,10 +296,16 @@ def test_a_remark_in_the_file_mutes_a_lint_by_its_name() -> None:
             ["-     --gpu_memory_utilization=0.93 \\", "+     --gpu_memory_utilization=0.87 \\"],
         ),
         ("report-002-one-node.sh", "enforce-eager", ["-     --enforce-eager"]),
-        ("report-004.service", "gpu-reset-target",
-         ["- After=docker.service nvidia-gpu-reset.target", "+ After=docker.service"]),
-        ("report-001-unattended.yml", "restart-before-proven",
-         ["-     restart: unless-stopped", '+     restart: "no"']),
+        (
+            "report-004.service",
+            "gpu-reset-target",
+            ["- After=docker.service nvidia-gpu-reset.target", "+ After=docker.service"],
+        ),
+        (
+            "report-001-unattended.yml",
+            "restart-before-proven",
+            ["-     restart: unless-stopped", '+     restart: "no"'],
+        ),
         ("report-002.sh", "host-network", ["+   --network host \\"]),
         ("report-003-sglang.sh", "dist-timeout-absent", ["+   --dist-timeout 1800 \\"]),
         ("sparkrun.yaml", "mem-fraction-static-high", ["-   mem: 0.88", "+   mem: 0.75"]),
@@ -312,7 +318,7 @@ def test_a_remark_in_the_file_mutes_a_lint_by_its_name() -> None:
             ],
         ),
     ],
-)  # fmt: skip
+)
 def test_the_changed_line_is_shown_in_the_files_own_style(file: str, rule: str, changed: list[str]) -> None:
     (finding,) = [one for one in case(file) if one.rule == f"config.{rule}"]
     assert lines(finding) == changed

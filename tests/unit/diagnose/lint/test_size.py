@@ -26,12 +26,16 @@ TEXTS: dict[str, tuple[str, str, str]] = {
     "a long variable, often": (f"A={'x' * 900}\nvllm serve ", "$A", "\n"),
     "an array that grows": ("", "A=(x $A)\n", 'vllm serve "${A[@]}"\n'),
     "flags": ("vllm serve m ", "--a{} b ", "\n"),
-    "secrets": ("docker run ", "-e HF_TOKEN{}=hf_{}abcdefghij{}abcdefghijklmno ", "vllm/vllm-openai --model m\n"),
+    "secrets": (
+        "docker run ",
+        "-e HF_TOKEN{}=hf_{}abcdefghij{}abcdefghijklmno ",
+        "vllm/vllm-openai --model m\n",
+    ),
     "variables": ("", "export A{}=b\n", "vllm serve m\n"),
     "Environment=": ("[Unit]\n[Service]\n", "Environment=A{}=b\n", "ExecStart=/usr/bin/vllm serve m $A1\n"),
     "a variable of a unit": (f"[Service]\nEnvironment=A={'x' * 900}\nExecStart=/b/vllm serve m ", "$A ", "\n"),
     "compose": ("services:\n", "  v{}:\n    image: vllm/vllm-openai\n    command: --model m{}\n", ""),
-}  # fmt: skip
+}
 
 
 def text_of(kind: str, chars: int) -> str:

@@ -13,9 +13,16 @@ from sparktop.errors import ConfigError
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
 
-GOOD = {"id": '"site.context"', "title": '"A context of {value} is too long for us"', "severity": '"warning"',
-        "flag": '"--max_model_len"', "op": '"above"', "value": "65536", "explanation": '"Our proxy cuts it."',
-        "examples": '["vllm serve /m --max-model-len 70000"]'}  # fmt: skip
+GOOD = {
+    "id": '"site.context"',
+    "title": '"A context of {value} is too long for us"',
+    "severity": '"warning"',
+    "flag": '"--max_model_len"',
+    "op": '"above"',
+    "value": "65536",
+    "explanation": '"Our proxy cuts it."',
+    "examples": '["vllm serve /m --max-model-len 70000"]',
+}
 
 
 def rule(**changed: str | None) -> str:

@@ -74,8 +74,14 @@ def test_bad_bytes_cost_only_themselves() -> None:
 def test_numbers_count_lines_and_long_lines_come_in_pieces() -> None:
     lines = _lines(b"a\n" + b"x" * (LINE_CHARS * 2 + 5) + b"\nb\n\nc")
     assert [(number, len(text)) for number, text in lines] == [
-        (1, 1), (2, LINE_CHARS), (2, LINE_CHARS), (2, 5), (3, 1), (4, 0), (5, 1)
-    ]  # fmt: skip
+        (1, 1),
+        (2, LINE_CHARS),
+        (2, LINE_CHARS),
+        (2, 5),
+        (3, 1),
+        (4, 0),
+        (5, 1),
+    ]
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=5), st.sampled_from([b"", TEXT.encode() * 70]))

@@ -31,7 +31,10 @@ def _roots(findings: tuple[Finding, ...]) -> list[str]:
 # Wordings of many releases
 
 
-@over("rule, text", [(rule, text) for rule in WORDINGS for text in WORDINGS[rule]])  # fmt: skip
+@over(
+    "rule, text",
+    [(rule, text) for rule in WORDINGS for text in WORDINGS[rule]],
+)
 def test_a_fault_is_known_in_the_words_of_other_releases(rule: str, text: str) -> None:
     assert [finding.rule for finding in _explained(text)][:1] == [rule]
 
@@ -50,14 +53,18 @@ END = "RuntimeError: Engine core initialization failed. See root cause above. Fa
 REASONS = [
     (
         "vllm.kv-cache-too-small",
-        ("ValueError: To serve at least one request with the models's max seq len (90000), (12.50 GiB KV cache is "
-         "needed, which is larger than the available KV cache memory (7.25 GiB)."),
+        (
+            "ValueError: To serve at least one request with the models's max seq len (90000), (12.50 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (7.25 GiB)."
+        ),
     ),
     ("vllm.kv-no-memory", "ValueError: No available memory for the cache blocks."),
     (
         "vllm.free-memory-below-utilisation",
-        ("ValueError: Free memory on device cuda:0 (41.3/121.69 GiB) on startup is less than desired GPU memory "
-         "utilization (0.85, 103.44 GiB)."),
+        (
+            "ValueError: Free memory on device cuda:0 (41.3/121.69 GiB) on startup is less than desired GPU memory "
+            "utilization (0.85, 103.44 GiB)."
+        ),
     ),
     ("torch.oom-loading", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB."),
     (
@@ -77,7 +84,7 @@ REASONS = [
         "safetensors_rust.SafetensorError: Error while deserializing header: header too large",
     ),
     ("engine.last-words", "AttributeError: 'FooConfig' object has no attribute 'bar'"),
-]  # fmt: skip
+]
 
 
 def _vllm_crash(reason: str, frames: int = 40) -> str:

@@ -40,8 +40,12 @@ VLLM_START = [
     (CORE + "[core.py:93] Initializing a V1 LLM engine (v0.19.0) with config: model='org/M'", STARTING, "", None),
     (CORE + "[gpu_model_runner.py:35] Starting to load model org/M...", LOADING, "weights", None),
     ("Loading safetensors checkpoint shards:   0% Completed | 0/37 [00:00<?, ?it/s]", LOADING, "weights", (0, 37)),
-    ("(EngineCore pid=77) Loading safetensors checkpoint shards:   3% Completed | 1/37 [00:02<01:39,  2.77s/it]",
-     LOADING, "weights", (1, 37)),
+    (
+        "(EngineCore pid=77) Loading safetensors checkpoint shards:   3% Completed | 1/37 [00:02<01:39,  2.77s/it]",
+        LOADING,
+        "weights",
+        (1, 37),
+    ),
     (CORE + "[default_loader.py:308] Loading weights took 170.58 seconds", LOADING, "compile", None),
     (CORE + "[gpu_model_runner.py:36] Model loading took 29.04 GiB memory and 182.5 seconds", LOADING, "compile", None),
     (CORE + "[backends.py:278] Compiling a graph for compile range (1, 2048) takes 86.12 s", LOADING, "compile", None),
@@ -50,30 +54,40 @@ VLLM_START = [
     (CORE + "[kv_cache_utils.py:2327] CPU KV cache size: 524,288 tokens", LOADING, "kv cache", None),
     (CORE + "[gpu_worker.py:375] Available KV cache memory: 41.04 GiB", LOADING, "kv cache", None),
     ("[AutoTuner]: Tuning fp4_gemm:  40%|████      | 4/10 [00:01<00:02, 2.1profile/s]", LOADING, "autotune", (4, 10)),
-    ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  30%|███       | 20/67 [00:02<00:05, 9.1it/s]",
-     CAPTURING, "capture", (20, 67)),
+    (
+        "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  30%|███       | 20/67 [00:02<00:05, 9.1it/s]",
+        CAPTURING,
+        "capture",
+        (20, 67),
+    ),
     ("Capturing CUDA graphs (decode, FULL):   0%|          | 0/35 [00:00<?, ?it/s]", CAPTURING, "capture", (0, 35)),
     (CORE + "[gpu_model_runner.py:45] Graph capturing finished in 6 secs, took 1.28 GiB", CAPTURING, "warm-up", None),
     (
-        CORE + "[core.py:259] init engine (profile, create kv cache, warmup model) took 118 seconds", CAPTURING,
-        "warm-up", None
+        CORE + "[core.py:259] init engine (profile, create kv cache, warmup model) took 118 seconds",
+        CAPTURING,
+        "warm-up",
+        None,
     ),
     ("(APIServer pid=1) INFO:     Application startup complete.", READY, "", None),
     (
-        ("(APIServer pid=1) INFO 05-18 12:09:01 [loggers.py:259] Engine 000: Avg prompt throughput: 12.0 tokens/s, "
-         "Avg generation throughput: 28.8 tokens/s, Running: 2 reqs, Waiting: 1 reqs, GPU KV cache usage: 1.2%"),
+        (
+            "(APIServer pid=1) INFO 05-18 12:09:01 [loggers.py:259] Engine 000: Avg prompt throughput: 12.0 tokens/s, "
+            "Avg generation throughput: 28.8 tokens/s, Running: 2 reqs, Waiting: 1 reqs, GPU KV cache usage: 1.2%"
+        ),
         SERVING,
         "",
         None,
     ),
     (
-        ("(APIServer pid=1) INFO 05-18 12:09:11 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
-         "Avg generation throughput: 3.1 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%"),
+        (
+            "(APIServer pid=1) INFO 05-18 12:09:11 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+            "Avg generation throughput: 3.1 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%"
+        ),
         READY,
         "",
         None,
     ),
-]  # fmt: skip
+]
 
 SGLANG_START = [
     ("[2026-06-07 12:03:29] server_args=ServerArgs(model_path='org/S', port=30000)", STARTING, "", None),
@@ -83,13 +97,23 @@ SGLANG_START = [
     ("Multi-thread loading shards:  33% Completed | 1/3 [00:19<00:38, 19.5s/it]", LOADING, "weights", (1, 3)),
     ("[2026-06-07 12:03:56 TP0] Load weight end. elapsed=20.2 s, type=X, avail mem=13 GB", LOADING, "kv cache", None),
     ("[2026-06-07 12:03:56 TP0] KV Cache is allocated. #tokens: 674, K size: 0.01 GB", LOADING, "kv cache", None),
-    ("[2026-06-07 12:03:57 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=12 GB",
-     CAPTURING, "capture", None),
-    ("Capturing batches (bs=256 avail_mem=33.77 GB):   0%|          | 0/36 [00:00<?, ?it/s]", CAPTURING, "capture",
-     (0, 36)),
     (
-        ("Capturing batches (bs=8 avail_mem=9 GB):  50%|█████| 18/36 [00:05<00:05,  3.1it/s]"
-         "Capturing batches (bs=4 avail_mem=9 GB):  55%|█████| 20/36 [00:06<00:04,  3.1it/s]"),
+        "[2026-06-07 12:03:57 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=12 GB",
+        CAPTURING,
+        "capture",
+        None,
+    ),
+    (
+        "Capturing batches (bs=256 avail_mem=33.77 GB):   0%|          | 0/36 [00:00<?, ?it/s]",
+        CAPTURING,
+        "capture",
+        (0, 36),
+    ),
+    (
+        (
+            "Capturing batches (bs=8 avail_mem=9 GB):  50%|█████| 18/36 [00:05<00:05,  3.1it/s]"
+            "Capturing batches (bs=4 avail_mem=9 GB):  55%|█████| 20/36 [00:06<00:04,  3.1it/s]"
+        ),
         CAPTURING,
         "capture",
         (20, 36),
@@ -99,13 +123,15 @@ SGLANG_START = [
     ("[2026-06-07 12:04:29] INFO:     Application startup complete.", CAPTURING, "capture", None),
     ("[2026-06-07 12:04:35] The server is fired up and ready to roll!", READY, "", None),
     (
-        ("[2026-10-02 15:01:17 TP0] Decode batch, #running-req: 3, #token: 1200, token usage: 0.01, graph: True, "
-         "gen throughput (token/s): 36.60, #queue-req: 0"),
+        (
+            "[2026-10-02 15:01:17 TP0] Decode batch, #running-req: 3, #token: 1200, token usage: 0.01, graph: True, "
+            "gen throughput (token/s): 36.60, #queue-req: 0"
+        ),
         SERVING,
         "",
         None,
     ),
-]  # fmt: skip
+]
 
 
 @over("kind, script", [(V, VLLM_START), (S, SGLANG_START)], ids=["vllm", "sglang"])
@@ -136,7 +162,10 @@ def test_what_is_learned_on_the_way() -> None:
         (V, "sparktop: gave up after 900 s: 1 of 2 Ray nodes are missing"),
         (V, "sparktop: gave up after 900 s: no Ray at 10.0.0.1:6379"),
         (V, "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
-        (V, "ERROR 05-18 12:00:00 [core_client.py:668] Engine core proc EngineCore_DP0 died unexpectedly, bye."),
+        (
+            V,
+            "ERROR 05-18 12:00:00 [core_client.py:668] Engine core proc EngineCore_DP0 died unexpectedly, bye.",
+        ),
         (V, "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."),
         (V, "(APIServer pid=1) ERROR 11-28 [core_client.py:688] [shutdown] MPClient: engine core exited unexpectedly"),
         (V, "ERROR 05-18 12:00:00 [multiproc_executor.py:1] WorkerProc failed to start."),
@@ -147,7 +176,7 @@ def test_what_is_learned_on_the_way() -> None:
         (S, "[2026-05-01 10:00:00] SIGQUIT received. signum=None, frame=None. It usually means one child failed."),
         (S, "[2026-05-01 10:00:00 TP0] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_says_it_died(kind: EngineKind, text: str) -> None:
     state = advance_all(EngineLogState(), [LogLine(text=text), LogLine(text=text + " again")], kind)
     assert state.failure == text
@@ -275,13 +304,16 @@ def asked(answer: EndpointState, **changes: object) -> Engine:
         (asked(EndpointState.NOT_ASKED), None, STARTING),
         (asked(EndpointState.OK, metrics=METRICS, state=EXITED), CAPTURED, EXITED),
         (
-            asked(EndpointState.OK, metrics=METRICS,
-                  container=Container(container_id="c", name="n", image="i", status="exited", exit_code=1)),
+            asked(
+                EndpointState.OK,
+                metrics=METRICS,
+                container=Container(container_id="c", name="n", image="i", status="exited", exit_code=1),
+            ),
             None,
             EXITED,
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_known_best_decides(engine: Engine, log: EngineLogState | None, expected: EngineState) -> None:
     state, progress = resolve_state(engine, log)
     assert state is expected

@@ -15,8 +15,13 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe.engine_log import Feed
 
 CONTAINER = Container(container_id="a" * 64, name="vllm-qwen36", image="vllm/vllm-openai:v0.22.1")
-ENGINE = Engine(key=CONTAINER.container_id, name="vllm-qwen36", kind=EngineKind.VLLM, container=CONTAINER,
-                argv=("vllm", "serve", "Qwen/Qwen3-30B", "--port", "8000"))  # fmt: skip
+ENGINE = Engine(
+    key=CONTAINER.container_id,
+    name="vllm-qwen36",
+    kind=EngineKind.VLLM,
+    container=CONTAINER,
+    argv=("vllm", "serve", "Qwen/Qwen3-30B", "--port", "8000"),
+)
 OFFLINE = (
     "huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api: offline mode is enabled."
 )

@@ -21,8 +21,16 @@ STOPS = "[2026-01-01 00:00:00] SIGTERM received. signum=None frame=None. Drainin
 
 
 def _rule(name: str, word: str, **other: object) -> LogRule:
-    rows = {"id": f"test.{name}", "title": f"{name} happened", "severity": "critical", "any": [word], "regex": word,
-            "explanation": "It did.", "examples": [word], **other}  # fmt: skip
+    rows = {
+        "id": f"test.{name}",
+        "title": f"{name} happened",
+        "severity": "critical",
+        "any": [word],
+        "regex": word,
+        "explanation": "It did.",
+        "examples": [word],
+        **other,
+    }
     lines = [f"{key} = {_toml(value)}" for key, value in rows.items()]
     return parse("[[rule]]\n" + "\n".join(lines), "test")[0]
 
@@ -55,8 +63,13 @@ def test_evidence_is_the_first_line_the_count_and_the_last() -> None:
 
 
 def test_groups_fill_the_words_and_other_braces_stay() -> None:
-    rule = _rule("room", "room", regex=r"(?P<need>[\d.]+) GiB(?P<unsaid> of)?", title="It needs {need} GiB{unsaid}",
-                 explanation='Set {"method": 1} for {need} and {other}.')  # fmt: skip
+    rule = _rule(
+        "room",
+        "room",
+        regex=r"(?P<need>[\d.]+) GiB(?P<unsaid> of)?",
+        title="It needs {need} GiB{unsaid}",
+        explanation='Set {"method": 1} for {need} and {other}.',
+    )
     (found,) = _read([rule], ["no room for 18.25 GiB"])
     assert found.title == "It needs 18.25 GiB"
     assert found.explanation == 'Set {"method": 1} for 18.25 and {other}.'
@@ -353,7 +366,11 @@ WORDS = ["FAULT", "DIED", "moe", STARTS, SERVES, STOPS, "KeyboardInterrupt", "x"
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=40), max_size=60))
 def test_no_lines_break_it_and_what_it_says_holds_together(lines: list[str]) -> None:
-    rules = [_FAULT, _DIED, _NEAR]  # fmt: skip
+    rules = [
+        _FAULT,
+        _DIED,
+        _NEAR,
+    ]
     found = _read(rules, lines)
     ids = [one.rule for one in found]
     assert all(one.caused_by is None or one.caused_by in ids for one in found)

@@ -41,8 +41,14 @@ DOCKER = json.dumps({"log": LINE + "\n", "stream": "stderr", "time": "2025-05-06
             Record(text=f"{LINE}\nTraceback\nValueError: x"),
         ),
         (
-            json.dumps({"MESSAGE": list(LINE.encode()), "_SYSTEMD_UNIT": "vllm.service",
-                        "__REALTIME_TIMESTAMP": "1746500000250000", "__MONOTONIC_TIMESTAMP": "12500000"}),
+            json.dumps(
+                {
+                    "MESSAGE": list(LINE.encode()),
+                    "_SYSTEMD_UNIT": "vllm.service",
+                    "__REALTIME_TIMESTAMP": "1746500000250000",
+                    "__MONOTONIC_TIMESTAMP": "12500000",
+                }
+            ),
             Record(text=LINE, stream="vllm.service", boot_s=12.5, stamp="1746500000250000"),
         ),
         (
@@ -50,7 +56,7 @@ DOCKER = json.dumps({"log": LINE + "\n", "stream": "stderr", "time": "2025-05-06
             Record(text="NVRM: hello", stream="kernel", is_kernel=True),
         ),
     ],
-)  # fmt: skip
+)
 def test_what_carries_a_line(text: str, record: Record) -> None:
     assert unwrap(text) == record
     if record.stamp:
@@ -66,13 +72,23 @@ def test_lines_printed_as_one_string_are_lines_again() -> None:
 
 @over(
     "text",
-    [LINE, "INFO 05-06 07:08:09 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s", "INFO | started",
-     "Loading safetensors checkpoint shards:  60% Completed | 3/5 [01:01<00:40, 20.44s/it]",
-     "Capturing batches (bs=152 avail_mem=15.10 GB):  58%|##| 30/52 [00:07<00:05]",
-     "| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05 |", "[2025-05-06 07:08:09 TP0] Load weight begin.",
-     "[  123.456789] NVRM: hello", '{"object":"error","message":"The model `x` does not exist.","code":404}',
-     '{"id":"chatcmpl-1","choices":[]}', "{not json}", "{" * 3000 + "}", "[" * 100_000, ""],
-)  # fmt: skip
+    [
+        LINE,
+        "INFO 05-06 07:08:09 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s",
+        "INFO | started",
+        "Loading safetensors checkpoint shards:  60% Completed | 3/5 [01:01<00:40, 20.44s/it]",
+        "Capturing batches (bs=152 avail_mem=15.10 GB):  58%|##| 30/52 [00:07<00:05]",
+        "| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05 |",
+        "[2025-05-06 07:08:09 TP0] Load weight begin.",
+        "[  123.456789] NVRM: hello",
+        '{"object":"error","message":"The model `x` does not exist.","code":404}',
+        '{"id":"chatcmpl-1","choices":[]}',
+        "{not json}",
+        "{" * 3000 + "}",
+        "[" * 100_000,
+        "",
+    ],
+)
 def test_what_nothing_carried(text: str) -> None:
     assert unwrap(text) is None
 

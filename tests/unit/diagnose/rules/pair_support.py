@@ -33,24 +33,42 @@ def fabric(number: int, *, gid: int = 3, mtu: int = 9000, rate: float = 200.0, u
             Interface(name="enp1s0f0np0", is_up=up, mtu=mtu, speed_mbps=200_000, addresses=(f"10.0.0.{number}/24",)),
             Interface(name="enP2p1s0f0np0", is_up=up, mtu=mtu, speed_mbps=200_000, addresses=(f"10.0.1.{number}/24",)),
             Interface(name="enp1s0f1np1", is_up=False, mtu=1500),
-            Interface(name="enP7s7", is_up=True, mtu=1500, speed_mbps=10_000,
-                      addresses=(f"192.168.20.{20 + number}/24",)),
+            Interface(
+                name="enP7s7", is_up=True, mtu=1500, speed_mbps=10_000, addresses=(f"192.168.20.{20 + number}/24",)
+            ),
             Interface(name="wlP9s9", is_up=False, mtu=1500),
         ),
         rdma_ports=(
-            RdmaPort(device="rocep1s0f0", interface="enp1s0f0np0", state=state, rate_gbps=rate,
-                     roce_v2_gids=((gid, f"10.0.0.{number}"),)),
+            RdmaPort(
+                device="rocep1s0f0",
+                interface="enp1s0f0np0",
+                state=state,
+                rate_gbps=rate,
+                roce_v2_gids=((gid, f"10.0.0.{number}"),),
+            ),
             RdmaPort(device="rocep1s0f1", interface="enp1s0f1np1", state="DOWN", rate_gbps=40.0),
-            RdmaPort(device="roceP2p1s0f0", interface="enP2p1s0f0np0", state=state, rate_gbps=rate,
-                     roce_v2_gids=((gid, f"10.0.1.{number}"),)),
-        )
-    )  # fmt: skip
+            RdmaPort(
+                device="roceP2p1s0f0",
+                interface="enP2p1s0f0np0",
+                state=state,
+                rate_gbps=rate,
+                roce_v2_gids=((gid, f"10.0.1.{number}"),),
+            ),
+        ),
+    )
 
 
 def box(rank: int, **more: Any) -> Container:
-    made = container(f"big-rank{rank}", image="vllm-node:latest",
-                     argv=(*SERVE, "--node-rank", str(rank), *(["--headless"] if rank else [])), environment=ENV,
-                     ipc_mode="host", is_privileged=True, ulimits=("memlock=-1:-1",), restart_policy="no")  # fmt: skip
+    made = container(
+        f"big-rank{rank}",
+        image="vllm-node:latest",
+        argv=(*SERVE, "--node-rank", str(rank), *(["--headless"] if rank else [])),
+        environment=ENV,
+        ipc_mode="host",
+        is_privileged=True,
+        ulimits=("memlock=-1:-1",),
+        restart_policy="no",
+    )
     return replace(made, **more)
 
 
@@ -58,9 +76,13 @@ def rank(number: int, *, held: Container | None = None, **more: Any) -> Engine:
     """Rank 0 serves two requests; rank 1 has no endpoint and no figures."""
     made = held or box(number)
     options: dict[str, Any] = {
-        "container": made, "argv": made.argv, "environment": made.environment, "model": "/models/Big-NVFP4",
-        "pids": (500 + number, 600 + number), "gpu_bytes": gib(90)
-    }  # fmt: skip
+        "container": made,
+        "argv": made.argv,
+        "environment": made.environment,
+        "model": "/models/Big-NVFP4",
+        "pids": (500 + number, 600 + number),
+        "gpu_bytes": gib(90),
+    }
     if number:
         options |= {"endpoint": None, "metrics": None, "rates": None, "state": EngineState.UNKNOWN}
     return engine(made.name, **{**options, **more})
@@ -70,9 +92,12 @@ def spark(number: int, **more: Any) -> NodeView:
     """The node of that rank, counted from 1 as its addresses are."""
     name = f"spark{number}"
     options: dict[str, Any] = {
-        "engines": (rank(number - 1),), "network": fabric(number), "rdma_bytes_per_s": 812e6, "available_gib": 16.0,
-        **more
-    }  # fmt: skip
+        "engines": (rank(number - 1),),
+        "network": fabric(number),
+        "rdma_bytes_per_s": 812e6,
+        "available_gib": 16.0,
+        **more,
+    }
     return node(name, **options)
 
 

@@ -39,11 +39,16 @@ S, C = Confidence.SUSPECTED, Confidence.CONFIRMED
 
 def shell(answers: bool | None = True, *, silent_s: float | None = None, **more: Any) -> DesktopReading:
     known: dict[str, Any] = {
-        "boot_s": BOOT_S - 0.5, "compositor": "gnome-shell", "pid": 3849, "user_id": 1000, "state": "S",
-        "wait_channel": "do_sys_poll", "answers": answers,
+        "boot_s": BOOT_S - 0.5,
+        "compositor": "gnome-shell",
+        "pid": 3849,
+        "user_id": 1000,
+        "state": "S",
+        "wait_channel": "do_sys_poll",
+        "answers": answers,
         "silent_since_boot_s": None if silent_s is None else BOOT_S - 0.5 - silent_s,
-        "reason": "" if answers is not None else "its session bus belongs to user 1000"
-    }  # fmt: skip
+        "reason": "" if answers is not None else "its session bus belongs to user 1000",
+    }
     return DesktopReading(**(known | more))
 
 

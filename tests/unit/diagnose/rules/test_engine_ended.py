@@ -18,8 +18,16 @@ from sparktop.text.units import GIB
 
 def ended(code: int = 137, *, ago_s: float = 20.0, log: LogFacts | None = None, **box: Any) -> Engine:
     place = container(status="exited", exit_code=code, finished_wall_s=WALL_S - ago_s, **box)
-    return engine(state=EngineState.EXITED, container=place, metrics=None, rates=None, gpu_bytes=None, pids=(),
-                  exited_wall_s=WALL_S - ago_s, log=log)  # fmt: skip
+    return engine(
+        state=EngineState.EXITED,
+        container=place,
+        metrics=None,
+        rates=None,
+        gpu_bytes=None,
+        pids=(),
+        exited_wall_s=WALL_S - ago_s,
+        log=log,
+    )
 
 
 DEAD = LogFacts(failure="engine core exited unexpectedly")
@@ -34,9 +42,14 @@ def rules(fleet: FleetState) -> list[str]:
 
 
 def kill(ago_s: float = 21.0, **more: Any) -> KernelEvent:
-    made = KernelEvent(kind="oom-kill", severity=Severity.CRITICAL, title="OOM kill",
-                       text="Out of memory: Killed process 4711 (VLLM::EngineCor)", process="VLLM::EngineCor",
-                       last_wall_s=WALL_S - ago_s)  # fmt: skip
+    made = KernelEvent(
+        kind="oom-kill",
+        severity=Severity.CRITICAL,
+        title="OOM kill",
+        text="Out of memory: Killed process 4711 (VLLM::EngineCor)",
+        process="VLLM::EngineCor",
+        last_wall_s=WALL_S - ago_s,
+    )
     return replace(made, **more)
 
 
@@ -112,7 +125,10 @@ def loading(**more: Any) -> Engine:
     "fleet, expected",
     [
         (picture(node(engines=(engine(container=container(status="restarting", restart_count=2)),))), ["restart.loop"]),
-        (picture(node(engines=(loading(box={"restart_count": 4, "finished_wall_s": None}),))), ["restart.loop"]),
+        (
+            picture(node(engines=(loading(box={"restart_count": 4, "finished_wall_s": None}),))),
+            ["restart.loop"],
+        ),
         (picture(node(engines=(engine(container=container(restart_count=4)),))), []),
         (
             picture(idle_node(facts=facts(units=(Unit(name="vllm.service", active="activating", restarts=5),)))),
@@ -121,7 +137,7 @@ def loading(**more: Any) -> Engine:
         (picture(idle_node(facts=facts(units=(Unit(name="vllm.service", active="active", restarts=5),)))), []),
         (picture(idle_node(facts=facts(units=(Unit(name="vllm.service", active="activating", restarts=1),)))), []),
     ],
-)  # fmt: skip
+)
 def test_loops(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 
@@ -131,29 +147,50 @@ def test_loops(fleet: FleetState, expected: list[str]) -> None:
     [
         (picture(node(engines=(loading(),), available_gib=[(-40, 44), (-30, 44), (0, 100)])), ["restart.too-soon"]),
         (
-            picture(node(engines=(loading(log=LogFacts(has_come_further=True)),),
-                         available_gib=[(-40, 44), (-30, 44), (0, 100)])),
+            picture(
+                node(
+                    engines=(loading(log=LogFacts(has_come_further=True)),),
+                    available_gib=[(-40, 44), (-30, 44), (0, 100)],
+                )
+            ),
             [],
         ),
         (picture(node(engines=(loading(),), available_gib=[(-40, 110), (-30, 110), (0, 60)])), []),
         (picture(node(engines=(loading(box={"finished_wall_s": WALL_S - 400}),), available_gib=44)), []),
         (picture(node(engines=(loading(argv=("vllm", "serve", "m")),), available_gib=44)), []),
         (
-            picture(node(engines=(loading(),), available_gib=44,
-                         gpu_processes=(GpuProcess(pid=93111, name="python3", used_bytes=60 * GIB),),
-                         processes=(process(93111, "python3", 1.2),))),
+            picture(
+                node(
+                    engines=(loading(),),
+                    available_gib=44,
+                    gpu_processes=(GpuProcess(pid=93111, name="python3", used_bytes=60 * GIB),),
+                    processes=(process(93111, "python3", 1.2),),
+                )
+            ),
             [],
         ),
         (
-            picture(node(engines=(loading(),), available_gib=44,
-                         gpu_processes=(GpuProcess(pid=93111, name="VLLM::Worker", used_bytes=60 * GIB),),
-                         processes=(process(93111, "VLLM::Worker", 1.2, container_id=container().container_id),))),
+            picture(
+                node(
+                    engines=(loading(),),
+                    available_gib=44,
+                    gpu_processes=(GpuProcess(pid=93111, name="VLLM::Worker", used_bytes=60 * GIB),),
+                    processes=(process(93111, "VLLM::Worker", 1.2, container_id=container().container_id),),
+                )
+            ),
             ["restart.too-soon"],
         ),
     ],
-    ids=["too little back", "past its memory check", "enough back", "waited", "asks for nothing we know",
-         "another process holds it", "its last run does"],
-)  # fmt: skip
+    ids=[
+        "too little back",
+        "past its memory check",
+        "enough back",
+        "waited",
+        "asks for nothing we know",
+        "another process holds it",
+        "its last run does",
+    ],
+)
 def test_started_too_soon(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 

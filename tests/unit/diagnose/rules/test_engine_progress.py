@@ -51,9 +51,19 @@ def rules(fleet: FleetState) -> list[str]:
         (picture(node(link=link(LinkState.LOST), power_w=15.0, engines=(engine(stuck_s=42.0),))), []),
         (picture(node(engines=(engine(stuck_s=42.0, has_metrics=False),))), []),
     ],
-    ids=["decode", "held", "a moment", "long prefill", "too long a prefill", "stopped by a signal", "idle", "no GPU",
-         "lost", "no figures"],
-)  # fmt: skip
+    ids=[
+        "decode",
+        "held",
+        "a moment",
+        "long prefill",
+        "too long a prefill",
+        "stopped by a signal",
+        "idle",
+        "no GPU",
+        "lost",
+        "no figures",
+    ],
+)
 def test_requests_held(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
 

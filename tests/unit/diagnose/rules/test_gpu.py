@@ -51,18 +51,25 @@ def head(**more: Any) -> Engine:
 def worker(**more: Any) -> Engine:
     """The other node's rank: no server, no figures, a log that is silent by nature."""
     options: dict[str, Any] = {
-        "argv": (*TWO, "--node-rank", "1", "--headless"), "endpoint": None, "has_metrics": False,
-        "state": EngineState.UNKNOWN, "silent_s": 7000.0, "container": container("rank1")
-    }  # fmt: skip
+        "argv": (*TWO, "--node-rank", "1", "--headless"),
+        "endpoint": None,
+        "has_metrics": False,
+        "state": EngineState.UNKNOWN,
+        "silent_s": 7000.0,
+        "container": container("rank1"),
+    }
     return engine("rank1", **{**options, **more})
 
 
 def blind(**more: Any) -> Engine:
     """SGLang without --enable-metrics, whose log fell silent 76 s ago."""
     options: dict[str, Any] = {
-        "kind": EngineKind.SGLANG, "argv": ("python3", "-m", "sglang.launch_server", "--model-path", "m"),
-        "has_metrics": False, "silent_s": 76.0, "state": EngineState.SERVING
-    }  # fmt: skip
+        "kind": EngineKind.SGLANG,
+        "argv": ("python3", "-m", "sglang.launch_server", "--model-path", "m"),
+        "has_metrics": False,
+        "silent_s": 76.0,
+        "state": EngineState.SERVING,
+    }
     return engine("sglang-m", **{**options, **more})
 
 
@@ -99,10 +106,14 @@ def test_a_younger_spin_is_suspected_and_says_what_settles_it() -> None:
 
 
 def test_both_ranks_spinning_are_one_finding_that_names_both() -> None:
-    found = only(spin_deadlock(
-        picture(spinning(engines=(head(),), rdma_bytes_per_s=1200.0),
-                spinning("spark2", engines=(worker(),), rdma_bytes_per_s=900.0))
-    ))  # fmt: skip
+    found = only(
+        spin_deadlock(
+            picture(
+                spinning(engines=(head(),), rdma_bytes_per_s=1200.0),
+                spinning("spark2", engines=(worker(),), rdma_bytes_per_s=900.0),
+            )
+        )
+    )
     assert found.nodes == ("spark1", "spark2")
     assert found.confidence is Confidence.CONFIRMED
     assert "spark1 and spark2 wait for each other" in found.title
@@ -165,8 +176,13 @@ H100 = Gpu(name="NVIDIA H100", utilisation_percent=100.0, power_w=120.0, sm_cloc
 
 def on_h100(bandwidth: float | None, baseline: Baseline | None = None) -> NodeView:
     card = replace(H100, bandwidth_percent=bandwidth)
-    return spinning(util=100.0, power_w=120.0, sm_mhz=1980.0, baseline=baseline,
-                    gpu=GpuReading(boot_s=0.0, gpus=(card,)))  # fmt: skip
+    return spinning(
+        util=100.0,
+        power_w=120.0,
+        sm_mhz=1980.0,
+        baseline=baseline,
+        gpu=GpuReading(boot_s=0.0, gpus=(card,)),
+    )
 
 
 def test_where_the_bandwidth_counter_moves_nought_is_evidence() -> None:

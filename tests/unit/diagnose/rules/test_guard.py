@@ -17,9 +17,17 @@ from sparktop.model.guard import GuardPhase, GuardState
 
 BOX = container(status="exited", exit_code=137, finished_wall_s=WALL_S - 20)
 ENDED = engine(state=EngineState.EXITED, container=BOX, exited_wall_s=WALL_S - 20, exit_detail="exit 137", pids=())
-FIRED = GuardState(phase=GuardPhase.FIRED, container_id=BOX.container_id, container_name=BOX.name, floor_bytes=4 * GIB,
-                   empty_within_s=2.0, since_wall_s=WALL_S - 20, available_bytes=int(3.9 * GIB), answered_s=0.04,
-                   detail="3.9 GiB was available, less than 4.0")  # fmt: skip
+FIRED = GuardState(
+    phase=GuardPhase.FIRED,
+    container_id=BOX.container_id,
+    container_name=BOX.name,
+    floor_bytes=4 * GIB,
+    empty_within_s=2.0,
+    since_wall_s=WALL_S - 20,
+    available_bytes=int(3.9 * GIB),
+    answered_s=0.04,
+    detail="3.9 GiB was available, less than 4.0",
+)
 
 
 def findings(*views: NodeView) -> dict[str, Finding]:

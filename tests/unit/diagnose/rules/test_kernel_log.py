@@ -106,8 +106,15 @@ def test_how_long_it_holds(fleet: FleetState, expected: list[tuple[str, Severity
 
 @over(
     "count, available_gib, severity",
-    [(1, 4.0, I), (5, 30.0, W), (5, 4.0, C), (12, 30.0, W), (12, 12.0, C), (12, 3.0, C)],
-)  # fmt: skip
+    [
+        (1, 4.0, I),
+        (5, 30.0, W),
+        (5, 4.0, C),
+        (12, 30.0, W),
+        (12, 12.0, C),
+        (12, 3.0, C),
+    ],
+)
 def test_refused_allocations_by_number_and_by_what_is_left(
     count: int, available_gib: float, severity: Severity
 ) -> None:
@@ -157,8 +164,10 @@ def test_what_follows_hangs_under_its_cause_and_history_causes_nothing() -> None
     first, second = claims(RULES, one(log(XID_13, XID_43)))
     assert (first.caused_by, second.caused_by) == (None, "kernel.xid-13")
     fleet = one(log((XID_13, 5 * HOUR_S), (XID_43, 5.0)))
-    assert [(finding.severity, finding.caused_by) for finding in claims(RULES, fleet)] == [(C, None),
-                                                                                           (I, None)]  # fmt: skip
+    assert [(finding.severity, finding.caused_by) for finding in claims(RULES, fleet)] == [
+        (C, None),
+        (I, None),
+    ]
     # Another rule that names "kernel.xid" as its cause means any of them that is news.
     spin = Rule(id="gpu.test", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
     rule = LiveRule(
@@ -181,9 +190,13 @@ def test_an_oom_kill_says_who_holds_the_most() -> None:
 
 @over(
     "state, restarts, severity",
-    [(EngineState.SERVING, 0, I), (EngineState.LOADING, 0, C), (EngineState.SERVING, 3, C)],
+    [
+        (EngineState.SERVING, 0, I),
+        (EngineState.LOADING, 0, C),
+        (EngineState.SERVING, 3, C),
+    ],
     ids=["relaunched by somebody, and serves", "not yet", "its policy has restarted it"],
-)  # fmt: skip
+)
 def test_an_oom_kill_is_history_once_the_engine_in_its_place_serves(
     state: EngineState, restarts: int, severity: Severity
 ) -> None:

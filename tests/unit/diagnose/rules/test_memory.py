@@ -325,9 +325,15 @@ NORMAL = Baseline(after_boot_available_bytes=gib(108.0), after_boot_wall_s=WALL_
 def ended(ago_s: float, **more: Any) -> Engine:
     box = container("sglang-m", status="exited", exit_code=137, finished_wall_s=WALL_S - ago_s)
     options: dict[str, Any] = {
-        "container": box, "state": EngineState.EXITED, "exited_wall_s": WALL_S - ago_s, "pids": (), "gpu_bytes": None,
-        "metrics": None, "rates": None, "exit_detail": "killed (exit code 137)"
-    }  # fmt: skip
+        "container": box,
+        "state": EngineState.EXITED,
+        "exited_wall_s": WALL_S - ago_s,
+        "pids": (),
+        "gpu_bytes": None,
+        "metrics": None,
+        "rates": None,
+        "exit_detail": "killed (exit code 137)",
+    }
     return engine("sglang-m", **{**options, **more})
 
 
@@ -432,16 +438,20 @@ QUIET_EXITS = {
     "an engine runs, and holds what it should": picture(node(baseline=NORMAL)),
     "it is still settling": picture(after([(-900, 30), (-8, 30), (-4, 74), (0, 74)], 10.0)),
     "a service with the GPU of its own": picture(
-        idle_node(available_gib=100.0, baseline=NORMAL, processes=(process(5120, "python3", 2.0, container_id=None),),
-                  gpu_processes=(GpuProcess(pid=5120, name="python3", used_bytes=gib(9.0)),),
-                  memory=memory(100.0, anonymous_bytes=gib(3.0)))
+        idle_node(
+            available_gib=100.0,
+            baseline=NORMAL,
+            processes=(process(5120, "python3", 2.0, container_id=None),),
+            gpu_processes=(GpuProcess(pid=5120, name="python3", used_bytes=gib(9.0)),),
+            memory=memory(100.0, anonymous_bytes=gib(3.0)),
+        )
     ),
     "cache beside memory that nobody accounts for, not yet still for long": picture(
         after([(-900, 30), (-8, 30), (-4, 68), (0, 68)], 10.0, baseline=None, memory=memory(68.0, cache_gib=28.0))
     ),
     "nothing is normal yet, and nothing unaccounted": picture(idle_node(baseline=None)),
     "the node is silent": picture(after(74.0, 90.0, link=link(LinkState.STALE))),
-}  # fmt: skip
+}
 
 
 @over("fleet", QUIET_EXITS.values(), ids=QUIET_EXITS.keys())
