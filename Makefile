@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 # More than processors: tests on real parts mostly wait.
-WORKERS ?= 4
+WORKERS ?= 5
 EXAMPLES ?= 8000
 BIN = $(VENV)/bin
 

@@ -87,10 +87,14 @@ PAIRS = (
     *("test_launch_pair", "test_launch_ray", "test_launch_relaunch", "test_operate_pair"),
     *("test_operate_composed", "test_operate_secrets", "test_operate_sudo", "test_measure_collective"),
     *("test_prove", "test_expose", "test_forward", "test_unit", "test_ssh_c", "test_ssh_passwords"),
+    *("test_runner_s", "test_docker_"),
 )
 """What has Ray's own ports; and, so that the rows are of one length, some of what only acts on containers or sshd."""
-LAUNCHES = ("test_launch", "test_fetch", "test_demo", "test_first_contact")
-"""What downloads, and looks at every command line meanwhile; and first contacts, for the same reason."""
+LAUNCHES = (
+    *("test_launch", "test_fetch", "test_demo", "test_first_contact"),
+    *("test_restart", "test_operate_relaunch", "test_runner_docker", "test_evidence", "test_findings_docker"),
+)
+"""What downloads, and looks at every command line meanwhile; first contacts, for the same reason; and as above."""
 
 
 def row_of(nodeid: str) -> str:
@@ -117,7 +121,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.nice(10)
 
 
-LONGEST = ("test_incidents", "test_interrupted", "test_scenarios_verdict", "test_scenario_remedies", "test_app")
+LONGEST = (
+    *("test_incidents", "test_interrupted", "test_scenarios_verdict", "test_scenario_remedies", "test_app"),
+    *("test_guard_run", "test_runner_fetch", "test_launch_screen", "test_acting_keys", "test_cli"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

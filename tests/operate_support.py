@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.pictures_support import link, node
 
 from sparktop.clock import ManualClock
 from sparktop.errors import LinkLost
-from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, NoteRun
@@ -284,6 +285,12 @@ _FAKES: dict[type, Any] = {
 }
 
 
+@cache
+def _healthy(name: str) -> NodeView:
+    """Made once: a wait of hours looks at it thousands of times."""
+    return node(name, step_s=300.0)
+
+
 class Stage:
     """An executor's surroundings; time passes only while somebody pauses."""
 
@@ -333,7 +340,7 @@ class Stage:
         now_s = self.clock.monotonic()
         views = []
         for one in self.nodes:
-            view = node(one.name, step_s=300.0)
+            view = _healthy(one.name)
             assert view.sample is not None
             fresh = replace(view, sample=replace(view.sample, boot_s=view.sample.boot_s + now_s), sample_at_s=now_s)
             views.append(replace(fresh, **self.views.get(one.name, {})))

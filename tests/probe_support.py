@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pytest
 
@@ -147,6 +147,12 @@ class RunningProbe:
     def error(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End it however it is, for tests that failed."""

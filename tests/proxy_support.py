@@ -98,7 +98,7 @@ def engine() -> Iterator[Engine]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = Engine(server, threading.Semaphore(0))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield found

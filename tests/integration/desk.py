@@ -1,6 +1,6 @@
 """The whole of sparktop but its screens, on real parts: an sshd, a Docker Engine, a monitor, runners, the one gate.
 
-async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+async def test_x(at: Desk, engines: Engines) -> None:  # both fixtures, and sshd, imported
     engine = engines.start("vllm-a", port=...)
     await at.sees("vllm-a")
     run = await at.do("safe-restart", "vllm-a", target_gib="2")
@@ -24,6 +24,7 @@ from tests.integration.sshd import Sshd
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Finding
+from sparktop.model.fleet import NodeView
 from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.acts.memory import AwaitMemory
@@ -34,6 +35,7 @@ from sparktop.operate.runner.connections import Lines
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run
 from sparktop.probe import bundle
+from sparktop.transport.base import Connector
 from sparktop.transport.docker import engine
 
 NODE = "spark1"
@@ -174,6 +176,26 @@ async def while_running(monitor: Monitor) -> AsyncIterator[Monitor]:
 
 
 @contextlib.asynccontextmanager
+async def watching(*connectors: Connector, **more: Any) -> AsyncIterator[Monitor]:
+    """A monitor of these, four times a second."""
+    monitor = Monitor([*connectors], publish=lambda _: None, interval_s=0.25, **more)
+    async with while_running(monitor):
+        yield monitor
+
+
+async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
+    """Wait until the first node's picture fits."""
+    deadline = time.monotonic() + within_s
+    while True:
+        node = monitor.state.nodes[0]
+        if condition(node):
+            return node
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within_s} s; guard {node.guard}, link {node.link} after {node.link_history}")
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
 async def desk(
     sshd: Sshd,
     dockerd: Dockerd,
@@ -213,3 +235,10 @@ async def desk(
         finally:
             await operations.aclose()
             await lines.aclose()
+
+
+@pytest.fixture
+async def at(sshd: Sshd, dockerd: Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    """The one console of a test."""
+    async with desk(sshd, dockerd, tmp_path, monkeypatch) as made:
+        yield made

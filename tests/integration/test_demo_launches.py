@@ -132,7 +132,6 @@ async def test_a_share_that_starves_the_host_is_refused_with_the_picture_of_why(
         assert "47.0 outside its share" in graphs.reason
 
 
-@pytest.mark.fast
 async def test_what_is_in_the_way_is_stopped_first_where_that_was_agreed_to() -> None:
     async with demo("healthy", speed=20) as shown:
         wanted = order("gpt-oss-120b")

@@ -27,7 +27,6 @@ def engine_state(picture: FleetState, node: str, name: str) -> EngineState | Non
     return next((one.state for one in view.engines if one.name == name), None) if view else None
 
 
-@pytest.mark.fast
 async def test_a_pair_is_restarted_and_serves() -> None:
     async with demo("spin-deadlock", speed=20) as shown:
         run = await shown.do("safe-restart", ("spark1", "spark2"), "minimax-rank0", grace_s="5")

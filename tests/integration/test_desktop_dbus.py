@@ -66,6 +66,7 @@ def probe() -> Iterator[RunningProbe]:
     poll(lambda: not processes_of(launch), what="the end of every process of the probe")
 
 
+@pytest.mark.slow
 def test_a_stopped_shell_is_silent_and_answers_again(shell: subprocess.Popen[bytes], probe: RunningProbe) -> None:
     well = probe.first(DesktopReading, lambda reading: reading.answers is not None, within_s=30)
     if well.pid != shell.pid:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import threading
@@ -154,22 +153,3 @@ async def test_an_engine_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch
         await engine.close()
     # a thread that still waits is a daemon and doesn't keep the process
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("sparktop"))
-
-
-@pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"a": 1}', b"[1, 2]", b'[{"Id": 5}]', b"\xff\xfe"])
-async def test_what_is_no_docker_engine_is_named(tmp_path: Path, body: bytes) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n")
-        writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-        await writer.drain()
-        writer.close()
-
-    path = tmp_path / "odd.sock"
-    server = await asyncio.start_unix_server(serve, path)
-    engine = DockerEngine(LocalTransport(), socket_path=str(path))
-    answer = await engine.list()
-    assert not answer.available
-    assert answer.detail
-    await engine.close()
-    server.close()

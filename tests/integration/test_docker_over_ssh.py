@@ -56,13 +56,6 @@ async def test_containers_and_logs_through_the_forwarded_socket(
     dockerd.remove_all()
 
 
-async def test_no_socket_there_is_said(link: Transport) -> None:
-    docker = DockerEngine(link, socket_path="/nonexistent/docker.sock")
-    answer = await docker.list()
-    assert answer.detail == "no Docker Engine here (no /nonexistent/docker.sock)"
-    await docker.close()
-
-
 async def test_forwarding_that_is_forbidden_is_said(dockerd: Dockerd, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "strict", options={"AllowStreamLocalForwarding": "no"}) as strict:
         strict.trust()

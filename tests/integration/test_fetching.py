@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import NODE, Desk, desk, told
+from tests.integration.desk import NODE, Desk, at, desk, told
 from tests.integration.dockerd import IMAGE, Dockerd
 from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive
@@ -25,7 +25,7 @@ from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-__all__ = ["sshd"]
+__all__ = ["at", "sshd"]
 MEG = 1_000_000
 SLOW = """
 mkdir -p "$1"; echo $$ >>"$1.pids"
@@ -110,22 +110,21 @@ def assert_done(run: Run, model: Model, times: int = 1) -> None:
 
 @pytest.mark.parametrize("what_breaks", ["the link", "the runner"])
 async def test_what_breaks_in_the_middle_is_followed_on_return(
-    sshd: Sshd, dockerd: Dockerd, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what_breaks: str
+    at: Desk, sshd: Sshd, model: Model, what_breaks: str
 ) -> None:
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        line = await ready(at)
-        execution = at.begin(launch(at, model.transfer))
-        await half_way(at)
-        if what_breaks == "the link":
-            sshd.kill_sessions()
-        else:
-            os.kill(line.pid, signal.SIGKILL)
-        await at.until(lambda: any(run.state is RunState.LINK_LOST for run in at.shown), what="the loss")
-        seen = len(at.shown)
-        back = lambda: any("2.0 of 8 MB" in detail for detail in details(at)[seen:])  # noqa: E731
-        await at.until(back, what="its progress on return")
-        model.go_on()
-        assert_done(await at.finished(execution), model)
+    line = await ready(at)
+    execution = at.begin(launch(at, model.transfer))
+    await half_way(at)
+    if what_breaks == "the link":
+        sshd.kill_sessions()
+    else:
+        os.kill(line.pid, signal.SIGKILL)
+    await at.until(lambda: any(run.state is RunState.LINK_LOST for run in at.shown), what="the loss")
+    seen = len(at.shown)
+    back = lambda: any("2.0 of 8 MB" in detail for detail in details(at)[seen:])  # noqa: E731
+    await at.until(back, what="its progress on return")
+    model.go_on()
+    assert_done(await at.finished(execution), model)
 
 
 @pytest.mark.fast
@@ -150,34 +149,28 @@ async def test_a_console_that_was_closed_and_opened_follows(
         assert_done(await at.finished(execution), model, times=2)  # the second time finds all there
 
 
-async def test_the_way_out_ends_it_on_the_node_and_the_next_run_goes_on(
-    sshd: Sshd, dockerd: Dockerd, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await ready(at)
-        execution = at.begin(launch(at, model.transfer))
-        await half_way(at)
-        execution.abort()
-        run = await at.finished(execution)
-        assert run.state is RunState.ABORTED, told(run)
-        assert "the part that arrived stays, and the next try continues from there" in run.message
-        assert [one.state for one in run.steps] == [StepState.FAILED, StepState.SKIPPED]
-        assert not any(is_alive(pid) for pid in model.pids)
-        assert len(list(model.folder.iterdir())) == 2
-        model.go_on()
-        assert_done(await at.finished(at.begin(launch(at, model.transfer))), model, times=2)
+async def test_the_way_out_ends_it_on_the_node_and_the_next_run_goes_on(at: Desk, model: Model) -> None:
+    await ready(at)
+    execution = at.begin(launch(at, model.transfer))
+    await half_way(at)
+    execution.abort()
+    run = await at.finished(execution)
+    assert run.state is RunState.ABORTED, told(run)
+    assert "the part that arrived stays, and the next try continues from there" in run.message
+    assert [one.state for one in run.steps] == [StepState.FAILED, StepState.SKIPPED]
+    assert not any(is_alive(pid) for pid in model.pids)
+    assert len(list(model.folder.iterdir())) == 2
+    model.go_on()
+    assert_done(await at.finished(at.begin(launch(at, model.transfer))), model, times=2)
 
 
-async def test_an_image_that_no_registry_gives(
-    sshd: Sshd, dockerd: Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_image_that_no_registry_gives(at: Desk) -> None:
     """A registry on loopback where nobody listens; and one that is there already needs none."""
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await ready(at)
-        run = await at.finished(at.begin(launch(at, ImagePull(image="localhost:9/nvidia/vllm:1", limit_s=60.0))))
-        assert run.state is RunState.FAILED, told(run)
-        assert "connection refused" in run.message
-        assert "localhost:9" in run.message
-        run = await at.finished(at.begin(launch(at, ImagePull(image=IMAGE, limit_s=60.0))))
-        assert run.state is RunState.DONE, told(run)
-        assert run.steps[0].detail == "was done already"
+    await ready(at)
+    run = await at.finished(at.begin(launch(at, ImagePull(image="localhost:9/nvidia/vllm:1", limit_s=60.0))))
+    assert run.state is RunState.FAILED, told(run)
+    assert "connection refused" in run.message
+    assert "localhost:9" in run.message
+    run = await at.finished(at.begin(launch(at, ImagePull(image=IMAGE, limit_s=60.0))))
+    assert run.state is RunState.DONE, told(run)
+    assert run.steps[0].detail == "was done already"

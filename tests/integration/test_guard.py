@@ -10,14 +10,14 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.guard_support import elsewhere
 from tests.integration import dockerd as docker_module
-from tests.integration.desk import while_running
+from tests.integration.desk import until, watching
 from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
 from tests.support import poll
@@ -60,24 +60,6 @@ def moved(monkeypatch: pytest.MonkeyPatch, engine: Dockerd, tmpfs: Path) -> None
     monkeypatch.setattr(bundle, "launch", lambda **more: elsewhere(launch(**more), places))
 
 
-@contextlib.asynccontextmanager
-async def watching(server: Sshd) -> AsyncIterator[Monitor]:
-    monitor = Monitor([server.connector("spark1")], publish=lambda picture: None, interval_s=0.25)
-    async with while_running(monitor):
-        yield monitor
-
-
-async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
-    deadline = time.monotonic() + within_s
-    while True:
-        node = monitor.state.nodes[0]
-        if condition(node):
-            return node
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {within_s} s; the guard is {node.guard}, the link {node.link}")
-        await asyncio.sleep(0.02)
-
-
 def is_in(phase: GuardPhase) -> Callable[[NodeView], bool]:
     return lambda node: node.guard is not None and node.guard.phase is phase
 
@@ -102,7 +84,7 @@ async def test_the_container_is_ended_while_the_network_is_gone(
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-eater", EATER)
     other = dockerd.run_container("guard-bystander", ["sleep", "600"])
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         order = await order_for(monitor, eater, "guard-eater")
         assert monitor.tell("spark1", order.words())
         armed = await until(monitor, is_in(GuardPhase.ARMED))
@@ -134,7 +116,7 @@ async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(
 ) -> None:
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-stays", EATER)
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         order = replace(await order_for(monitor, eater, "guard-stays"), stay_s=120.0)
         assert monitor.tell("spark1", order.words())
         await until(monitor, is_in(GuardPhase.ARMED))
@@ -144,7 +126,7 @@ async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(
     dockerd.execute(eater, ["touch", "/tmp/go"])
     poll(lambda: status(dockerd, eater) == "exited", within_s=40, what="the container's end")
     poll(lambda: not claim.exists(), what="the guard's end")
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         told = await until(monitor, is_in(GuardPhase.FIRED))
         assert told.guard is not None
         assert told.guard.container_name == "guard-stays"
@@ -156,7 +138,7 @@ async def test_without_a_stay_it_goes_with_the_console(
 ) -> None:
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-goes", ["sleep", "600"])
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         assert monitor.tell("spark1", (await order_for(monitor, eater, "guard-goes")).words())
         await until(monitor, is_in(GuardPhase.ARMED))
     poll(lambda: not (tmpfs / f"sparktop-{os.getuid()}" / "guard").exists(), what="the guard's end")
@@ -171,7 +153,7 @@ async def test_a_probe_that_dies_takes_no_guard_with_it(
     moved(monkeypatch, dockerd, tmpfs)
     monkeypatch.setattr(guard_orders, "AGAIN_S", 0.2)
     kept = dockerd.run_container("guard-kept", ["sleep", "600"])
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         keeper = guard_orders.StandingOrders(monitor.tell, monotonic=time.monotonic)
         assert keeper.tell("spark1", (await order_for(monitor, kept, "guard-kept")).words())
         first = await until(monitor, is_in(GuardPhase.ARMED))
@@ -194,7 +176,7 @@ async def test_a_restart_policy_does_not_bring_it_back(
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-always", EATER)
     dockerd.api.update_container(eater, restart_policy={"Name": "always"})
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         assert monitor.tell("spark1", (await order_for(monitor, eater, "guard-always")).words())
         await until(monitor, is_in(GuardPhase.ARMED))
         dockerd.execute(eater, ["touch", "/tmp/go"])
@@ -216,7 +198,7 @@ async def test_a_daemon_that_restarts_is_found_again(
     try:
         moved(monkeypatch, engine, tmpfs)
         kept = engine.run_container("guard-restart", ["sleep", "600"])
-        async with watching(sshd) as monitor:
+        async with watching(sshd.connector()) as monitor:
             assert monitor.tell("spark1", (await order_for(monitor, kept, "guard-restart")).words())
             await until(monitor, is_in(GuardPhase.ARMED))
             await asyncio.to_thread(docker_module._stop, engine.process)

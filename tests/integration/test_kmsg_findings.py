@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.integration.desk import while_running
+from tests.integration.desk import watching
 from tests.integration.sshd import Sshd, sshd
 from tests.pictures_support import rules_on
 from tests.support import unavailable
@@ -26,13 +25,6 @@ pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
 
 T = TypeVar("T")
-
-
-@contextlib.asynccontextmanager
-async def watching(connector: Connector) -> AsyncIterator[Monitor]:
-    monitor = Monitor([connector], publish=lambda _: None, interval_s=0.2, rules=rules_on("kernel"))
-    async with while_running(monitor):
-        yield monitor
 
 
 async def until(monitor: Monitor, look: Callable[[FleetState], T | None]) -> T:
@@ -65,7 +57,7 @@ def write(text: str) -> None:
 @pytest.mark.parametrize("way", ["local", "ssh"])
 async def test_an_xid_in_the_kernel_log_is_named(way: str, sshd: Sshd) -> None:
     connector: Connector = LocalConnector() if way == "local" else sshd.connector("spark1")
-    async with watching(connector) as monitor:
+    async with watching(connector, rules=rules_on("kernel")) as monitor:
         await until(monitor, lambda fleet: fleet.nodes[0].kernel_source or None)
         marks = f"pid={os.getpid()}, name={way}-{os.getpid()}"  # another name is another incident
         write(f"NVRM: Xid (PCI:000f:01:00): 32, {marks}, Channel ID 00000008 intr0 00040000")

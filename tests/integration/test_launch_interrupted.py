@@ -62,7 +62,7 @@ def chosen(launch: Stage, steps: tuple[Step, ...], names: dict[int, tuple[str, .
     return found
 
 
-@pytest.mark.parametrize("launch", [pytest.param(1, marks=pytest.mark.fast), 2], ids=["one", "pair"], indirect=True)
+@pytest.mark.parametrize("launch", [1, 2], ids=["one", "pair"], indirect=True)
 async def test_out_of_it_at_a_step(launch: Stage) -> None:
     async with launch.console() as at:
         for step in chosen(launch, await launch.steps(at), OUT_AT):

@@ -147,7 +147,6 @@ async def running(sparks: tuple[Spark, ...]) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.fast
 async def test_it_is_measured_in_the_image_that_both_have(
     sparks: tuple[Spark, Spark], torch: Path, tmp_path: Path
 ) -> None:

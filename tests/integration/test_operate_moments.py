@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import Desk, desk, told
+from tests.integration.desk import Desk, at, desk, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
@@ -18,7 +18,7 @@ from sparktop.operate.step.step_result import StepState
 from sparktop.transport.docker.inspection import wall_s_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-__all__ = ["sshd"]
+__all__ = ["at", "sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 RESTART = {"target_gib": "2", "grace_s": "5"}
@@ -28,44 +28,37 @@ def state_of(run: Run, step: str) -> StepState:
     return next(one.state for one in run.steps if one.step.id == step)
 
 
-async def test_the_container_vanishes_between_review_and_run(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_container_vanishes_between_review_and_run(at: Desk, dockerd: Dockerd, engines: Engines) -> None:
     engine = engines.start("vllm-gone", env=QUICK)
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-gone")
-        plan = await at.plan("safe-restart", "vllm-gone", **RESTART)
-        dockerd.api.remove_container(engine.container_id, force=True)
-        dockerd.made.remove(engine.container_id)
-        run = await at.finished(at.begin(plan))
+    await at.serves("vllm-gone")
+    plan = await at.plan("safe-restart", "vllm-gone", **RESTART)
+    dockerd.api.remove_container(engine.container_id, force=True)
+    dockerd.made.remove(engine.container_id)
+    run = await at.finished(at.begin(plan))
     assert run.state in (RunState.FAILED, RunState.REFUSED), told(run)
     assert "vllm-gone" in run.message + run.hint
     assert not any(one.state is StepState.DONE and "start" in one.step.id for one in run.steps)
 
 
-async def test_another_container_has_taken_the_name_meanwhile(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_container_has_taken_the_name_meanwhile(at: Desk, dockerd: Dockerd, engines: Engines) -> None:
     engine = engines.start("vllm-taken", env=QUICK)
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-taken")
-        plan = await at.plan("stop-engine", "vllm-taken", grace_s="5")
-        dockerd.api.rename(engine.container_id, "vllm-taken-aside")
-        other = engines.start("vllm-taken", env=QUICK)
-        run = await at.finished(at.begin(plan))
+    await at.serves("vllm-taken")
+    plan = await at.plan("stop-engine", "vllm-taken", grace_s="5")
+    dockerd.api.rename(engine.container_id, "vllm-taken-aside")
+    other = engines.start("vllm-taken", env=QUICK)
+    run = await at.finished(at.begin(plan))
     assert run.state in (RunState.FAILED, RunState.REFUSED), told(run)
     assert engine.inspect()["State"]["Running"] is True
     assert other.inspect()["State"]["Running"] is True
 
 
 async def test_a_first_request_that_hangs_is_told_and_the_way_back_offered(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Desk, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparktop.operate.plan.start_steps.SMOKE_LIMIT_S", 4.0)
     engines.start("vllm-mute", env={**QUICK, "ENGINE_COMPLETION": "hang"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-mute")
-        run = await at.do("safe-restart", "vllm-mute", **RESTART)
+    await at.serves("vllm-mute")
+    run = await at.do("safe-restart", "vllm-mute", **RESTART)
     assert run.state is RunState.FAILED, told(run)
     assert state_of(run, "smoke") is StepState.FAILED
     assert run.can_go_back
@@ -92,20 +85,17 @@ async def test_two_consoles_and_one_node(
     assert engine.inspect()["State"]["Running"] is False
 
 
-async def test_the_docker_engine_restarts_in_the_middle(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_docker_engine_restarts_in_the_middle(at: Desk, dockerd: Dockerd, engines: Engines) -> None:
     engine = engines.start("vllm-daemon", env={**QUICK, "ENGINE_DEAF": "1"}, restart_policy={"Name": "always"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-daemon")
-        execution = at.begin(await at.plan("safe-restart", "vllm-daemon", **RESTART))
+    await at.serves("vllm-daemon")
+    execution = at.begin(await at.plan("safe-restart", "vllm-daemon", **RESTART))
 
-        def is_stopping() -> bool:
-            return state_of(execution.run, "stop") is StepState.RUNNING
+    def is_stopping() -> bool:
+        return state_of(execution.run, "stop") is StepState.RUNNING
 
-        await at.until(is_stopping, what="its stop")
-        dockerd.restart()
-        run = await at.finished(execution, within_s=150)
+    await at.until(is_stopping, what="its stop")
+    dockerd.restart()
+    run = await at.finished(execution, within_s=150)
     assert run.state is RunState.DONE, told(run)
     assert engine.answers() is not None
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
@@ -124,60 +114,56 @@ async def _aborted_at(at: Desk, plan: Plan | Refusal, step: str) -> Run:
     return await at.finished(execution)
 
 
-async def test_out_in_the_middle_leaves_nothing_half_way_and_says_what_is_done(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_out_in_the_middle_leaves_nothing_half_way_and_says_what_is_done(at: Desk, engines: Engines) -> None:
     engine: EngineLike = engines.start("vllm-abort", env=QUICK, restart_policy={"Name": "always"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
+    await at.serves("vllm-abort")
+    for step in ("stop", "ready", "smoke"):  # every state there is: test_operate_executor
+        started = wall_s_of(engine.inspect()["State"]["StartedAt"])
+
+        def sees_this_run(started: float | None = started) -> bool:
+            seen = at.engine("vllm-abort")
+            return bool(seen and seen.container and seen.container.started_wall_s == started)
+
+        await at.until(sees_this_run, what="the run before seen")
         await at.serves("vllm-abort")
-        for step in ("stop", "ready", "smoke"):  # every state there is: test_operate_executor
-            started = wall_s_of(engine.inspect()["State"]["StartedAt"])
-
-            def sees_this_run(started: float | None = started) -> bool:
-                seen = at.engine("vllm-abort")
-                return bool(seen and seen.container and seen.container.started_wall_s == started)
-
-            await at.until(sees_this_run, what="the run before seen")
-            await at.serves("vllm-abort")
-            run = await _aborted_at(at, await at.plan("safe-restart", "vllm-abort", **RESTART), step)
-            assert run.state in (RunState.ABORTED, RunState.DONE), (step, told(run))
-            assert not any(one.state in (StepState.RUNNING, StepState.UNKNOWN) for one in run.steps), (step, told(run))
-            if run.state is RunState.ABORTED and run.can_go_back:
-                back = at.operations.way_back(run)
-                assert back is not None
-                returned = await at.finished(at.begin(back))
-                assert returned.state is RunState.DONE, (step, told(returned))
-            assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always", (step, told(run))
-            engine.wait_ready()
+        run = await _aborted_at(at, await at.plan("safe-restart", "vllm-abort", **RESTART), step)
+        assert run.state in (RunState.ABORTED, RunState.DONE), (step, told(run))
+        assert not any(one.state in (StepState.RUNNING, StepState.UNKNOWN) for one in run.steps), (step, told(run))
+        if run.state is RunState.ABORTED and run.can_go_back:
+            back = at.operations.way_back(run)
+            assert back is not None
+            returned = await at.finished(at.begin(back))
+            assert returned.state is RunState.DONE, (step, told(returned))
+        assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always", (step, told(run))
+        engine.wait_ready()
     entries = [json.loads(line) for line in at.audit_path.read_text().splitlines()]
 
     assert [one["state"] for one in entries if one["kind"] == "end"].count("aborted") == 3
 
 
 async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_the_way_back_offered(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Desk, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Field report 001: it loads, and does not serve. The floor is one that only its spike reaches."""
     spiking = {**QUICK, "ENGINE_SPIKE_MIB": "7168"}
     engine = engines.start("vllm-spike", env=spiking, restart_policy={"Name": "always"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-spike")
+    await at.serves("vllm-spike")
 
-        def below(part: RunningRank) -> int:
-            assert part.view.sample is not None
-            return part.view.sample.memory.available_bytes - (3 << 30)
+    def below(part: RunningRank) -> int:
+        assert part.view.sample is not None
+        return part.view.sample.memory.available_bytes - (3 << 30)
 
-        monkeypatch.setattr("sparktop.operate.plan.running_starter.floor_of", below)
-        run = await at.do("safe-restart", "vllm-spike", **RESTART)
-        assert run.state is RunState.FAILED, told(run)
-        assert state_of(run, "smoke") is StepState.FAILED
-        assert "guard" in run.message, told(run)
-        assert "still armed" not in run.message, told(run)
-        await at.until(lambda: engine.inspect()["State"]["ExitCode"] == 137, what="its end by the guard")
-        assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"  # nothing starts it again by itself
-        assert "docker update --restart=always vllm-spike" in run.hint
-        back = at.operations.way_back(run)
-        run = await at.finished(at.begin(back))  # type: ignore[arg-type]
-        assert run.state is RunState.DONE, told(run)
-        assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
-        assert engine.inspect()["State"]["Running"] is True  # its first request is the operator's own affair now
+    monkeypatch.setattr("sparktop.operate.plan.running_starter.floor_of", below)
+    run = await at.do("safe-restart", "vllm-spike", **RESTART)
+    assert run.state is RunState.FAILED, told(run)
+    assert state_of(run, "smoke") is StepState.FAILED
+    assert "guard" in run.message, told(run)
+    assert "still armed" not in run.message, told(run)
+    await at.until(lambda: engine.inspect()["State"]["ExitCode"] == 137, what="its end by the guard")
+    assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"  # nothing starts it again by itself
+    assert "docker update --restart=always vllm-spike" in run.hint
+    back = at.operations.way_back(run)
+    run = await at.finished(at.begin(back))  # type: ignore[arg-type]
+    assert run.state is RunState.DONE, told(run)
+    assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
+    assert engine.inspect()["State"]["Running"] is True  # its first request is the operator's own affair now

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from tests.integration.desk import desk, told
+from tests.integration.desk import Desk, at, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
-from tests.integration.sshd import Sshd, sshd
+from tests.integration.sshd import sshd
+from tests.table import few
 
 from sparktop.model.change import Change
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-__all__ = ["sshd"]
+__all__ = ["at", "sshd"]
 
 QUICK = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16"}
 RESTART = {"target_gib": "2", "grace_s": "5"}
@@ -45,21 +45,13 @@ def detail_of(run: Run, step: str) -> str:
     return next(one.detail for one in run.steps if one.step.id == step)
 
 
-@pytest.mark.parametrize("step_id", ["smoke", "policy-back"])
-async def test_an_engine_that_dies_after_it_has_served_is_not_done(
-    sshd: Sshd,
-    dockerd: Dockerd,
-    engines: Engines,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step_id: str,
-) -> None:
+@pytest.mark.parametrize("step_id", few(["smoke", "policy-back"], "smoke".__eq__))
+async def test_an_engine_that_dies_after_it_has_served_is_not_done(at: Desk, engines: Engines, step_id: str) -> None:
     """With its policy off it stays dead; with it on Docker starts it again, which is another start."""
     engine = engines.start("vllm-dies", env=QUICK, restart_policy={"Name": "always"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-dies")
-        plan = await at.plan("safe-restart", "vllm-dies", **RESTART)
-        run = await at.finished(at.begin(plan, also=after(step_id, lambda: crash(engine))))
+    await at.serves("vllm-dies")
+    plan = await at.plan("safe-restart", "vllm-dies", **RESTART)
+    run = await at.finished(at.begin(plan, also=after(step_id, lambda: crash(engine))))
     assert run.state is RunState.FAILED, told(run)
     assert run.can_go_back
     assert "it was ready, then ended" in detail_of(run, "serving") or "started again" in detail_of(run, "serving")
@@ -67,38 +59,33 @@ async def test_an_engine_that_dies_after_it_has_served_is_not_done(
 
 
 async def test_a_docker_engine_that_restarts_after_it_has_served_is_not_done(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Desk, dockerd: Dockerd, engines: Engines
 ) -> None:
     engine = engines.start("vllm-daemon", env=QUICK, restart_policy={"Name": "always"})
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-daemon")
-        plan = await at.plan("safe-restart", "vllm-daemon", **RESTART)
-        run = await at.finished(at.begin(plan, also=after("smoke", dockerd.restart)))
+    await at.serves("vllm-daemon")
+    plan = await at.plan("safe-restart", "vllm-daemon", **RESTART)
+    run = await at.finished(at.begin(plan, also=after("smoke", dockerd.restart)))
     assert run.state is RunState.FAILED, told(run)
     assert run.can_go_back
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
 
 
-@pytest.mark.fast
-async def test_an_engine_that_no_longer_answers_is_not_done(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_that_no_longer_answers_is_not_done(at: Desk, engines: Engines) -> None:
     engine = engines.start("vllm-frozen", env=QUICK)
 
     def freeze() -> None:
         os.kill(engine.inspect()["State"]["Pid"], signal.SIGSTOP)
 
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-frozen")
-        plan = await at.plan("safe-restart", "vllm-frozen", **RESTART)
-        run = await at.finished(at.begin(plan, also=after("smoke", freeze)))
-        os.kill(engine.inspect()["State"]["Pid"], signal.SIGCONT)
+    await at.serves("vllm-frozen")
+    plan = await at.plan("safe-restart", "vllm-frozen", **RESTART)
+    run = await at.finished(at.begin(plan, also=after("smoke", freeze)))
+    os.kill(engine.inspect()["State"]["Pid"], signal.SIGCONT)
     assert run.state is RunState.FAILED, told(run)
     assert "no longer answers" in detail_of(run, "serving")
 
 
 async def test_a_relaunch_whose_engine_dies_after_it_has_served_goes_back(
-    sshd: Sshd, dockerd: Dockerd, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Desk, dockerd: Dockerd, engines: Engines
 ) -> None:
     engine = engines.start("vllm-change", env=QUICK, restart_policy={"Name": "always"})
     before = engine.inspect()["Id"]
@@ -106,10 +93,9 @@ async def test_a_relaunch_whose_engine_dies_after_it_has_served_goes_back(
     def crash_new() -> None:
         os.kill(dockerd.api.inspect_container("vllm-change")["State"]["Pid"], signal.SIGKILL)
 
-    async with desk(sshd, dockerd, tmp_path, monkeypatch) as at:
-        await at.serves("vllm-change")
-        plan = await at.plan("relaunch", "vllm-change", change=Change(environment={"MORE": "1"}), **RESTART)
-        run = await at.finished(at.begin(plan, also=after("smoke", crash_new)))
+    await at.serves("vllm-change")
+    plan = await at.plan("relaunch", "vllm-change", change=Change(environment={"MORE": "1"}), **RESTART)
+    run = await at.finished(at.begin(plan, also=after("smoke", crash_new)))
     assert run.state is RunState.ROLLED_BACK, told(run)
     now = dockerd.api.inspect_container("vllm-change")
     assert (now["Id"], now["State"]["Running"]) == (before, True)

@@ -89,7 +89,6 @@ async def serves(at: PairDesk) -> None:
     await at.until(is_there, what="the engine")
 
 
-@pytest.mark.fast
 async def test_it_serves_under_a_unit_until_that_is_removed(spark: Spark, tmp_path: Path) -> None:
     engine = spark.engines.start(
         NAME, env={"VLLM_API_KEY": CANARY, "ENGINE_LOAD_S": "0.5"}, restart_policy={"Name": "always"}

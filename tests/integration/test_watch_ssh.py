@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.desk import while_running
+from tests.integration.desk import until, watching
 from tests.integration.sshd import Sshd, sshd
-from tests.support import poll, unavailable
+from tests.support import poll
 
-from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach
-from sparktop.observe.monitor import Monitor
+from sparktop.model.fleet import LinkState, NodeView, Reach
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
-
-
-@contextlib.asynccontextmanager
-async def watching(*servers: Sshd) -> AsyncIterator[Monitor]:
-    published: list[FleetState] = []
-    connectors = [server.connector(f"spark{number}") for number, server in enumerate(servers, 1)]
-    monitor = Monitor(connectors, publish=published.append, interval_s=0.25)
-    async with while_running(monitor):
-        yield monitor
-
-
-async def until(monitor: Monitor, condition: Callable[[NodeView], bool], *, within_s: float = 15.0) -> NodeView:
-    """Wait until the first node's picture fits."""
-    deadline = time.monotonic() + within_s
-    while True:
-        node = monitor.state.nodes[0]
-        if condition(node):
-            return node
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {within_s} s; the link is {node.link} after {node.link_history}")
-        await asyncio.sleep(0.02)
 
 
 def is_live(node: NodeView) -> bool:
@@ -67,7 +42,7 @@ def probes(sshd: Sshd) -> set[int]:
 
 async def test_two_hosts_show_true_figures(sshd: Sshd, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "second") as second:
-        async with watching(sshd, second) as monitor:
+        async with watching(sshd.connector(), second.connector("spark2")) as monitor:
             node = await until(monitor, lambda node: is_live(node) and node.processes is not None)
             assert node.sample is not None
             total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
@@ -84,7 +59,7 @@ async def test_two_hosts_show_true_figures(sshd: Sshd, tmp_path: Path) -> None:
 
 
 async def test_a_killed_session_is_lost_and_comes_back(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         before = await until(monitor, is_live)
         sshd.kill_sessions()
         await until(monitor, lambda node: node.link.state is LinkState.LOST)
@@ -98,7 +73,7 @@ async def test_a_killed_session_is_lost_and_comes_back(sshd: Sshd) -> None:
 
 
 async def test_a_frozen_host_is_called_starved_and_thaws(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         await until(monitor, is_live)
         sshd.freeze()
         stopped = sshd.kill_sessions(signal.SIGSTOP)
@@ -117,7 +92,7 @@ async def test_a_frozen_host_is_called_starved_and_thaws(sshd: Sshd) -> None:
 
 
 async def test_a_stopped_sshd_is_named_and_its_return_seen(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         await until(monitor, is_live)
         sshd.stop()
         named = await until(monitor, lambda node: node.link.reach is Reach.NO_SSHD)
@@ -128,7 +103,7 @@ async def test_a_stopped_sshd_is_named_and_its_return_seen(sshd: Sshd) -> None:
 
 
 async def test_a_probe_that_is_killed_is_started_again_on_the_same_connection(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         await until(monitor, is_live)
         connections = sshd.connection_pids()
         first = monitor.state.nodes[0].sample
@@ -148,31 +123,15 @@ async def test_without_python3_the_console_says_what_to_install(tmp_path: Path) 
     for name in ("sh", "bash", "env"):  # what a login shell may want of itself
         (programs / name).symlink_to(shutil.which(name) or "/bin/sh")
     with Sshd.start(tmp_path / "bare", options={"SetEnv": f"PATH={programs}"}) as bare:
-        async with watching(bare) as monitor:
+        async with watching(bare.connector()) as monitor:
             node = await until(monitor, lambda node: node.link.state is LinkState.REFUSED)
             assert "python3" in node.link.hint
             monitor.retry_now("spark1")
             await until(monitor, lambda node: node.link.attempt == 2)
 
 
-async def test_an_xid_written_to_the_kernel_log_appears(sshd: Sshd) -> None:
-    if not os.access("/dev/kmsg", os.W_OK):
-        unavailable("the kernel log can't be written here")
-    async with watching(sshd) as monitor:
-        await until(monitor, lambda node: is_live(node) and bool(node.kernel_source))
-        pid = os.getpid()
-        Path("/dev/kmsg").write_text(
-            f"<3>NVRM: Xid (PCI:000f:01:00): 43, pid={pid}, name=[/{pid}], channel 0x00000002\n"
-        )
-        mine = f"[/{pid}]"  # other tests of this process write Xids too, and the kernel keeps them
-        node = await until(monitor, lambda node: any(event.process == mine for event in node.kernel_events))
-        event = next(event for event in node.kernel_events if event.process == mine)
-        assert (event.code, event.pid) == (43, pid)
-        assert event.advice
-
-
 async def test_a_clean_end_leaves_no_process(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         await until(monitor, lambda node: is_live(node) and node.processes is not None)
         assert probes(sshd)
     poll(lambda: not probes(sshd), what="the probe's end")
@@ -193,7 +152,7 @@ def test_a_killed_client_leaves_no_process(sshd: Sshd) -> None:
 
 
 async def test_a_killed_sshd_leaves_no_process(sshd: Sshd) -> None:
-    async with watching(sshd) as monitor:
+    async with watching(sshd.connector()) as monitor:
         await until(monitor, lambda node: is_live(node) and node.processes is not None)
         sshd.stop()
         await until(monitor, lambda node: node.link.state is LinkState.LOST)
@@ -203,7 +162,7 @@ async def test_a_killed_sshd_leaves_no_process(sshd: Sshd) -> None:
 async def test_a_shell_that_prints_three_megabytes_is_named(tmp_path: Path) -> None:
     prints = "yes welcome | head -c 3000000; eval $SSH_ORIGINAL_COMMAND"
     with Sshd.start(tmp_path / "sshd", options={"ForceCommand": prints}) as sshd:
-        async with watching(sshd) as monitor:
+        async with watching(sshd.connector()) as monitor:
             node = await until(monitor, lambda node: node.link.state is LinkState.REFUSED)
             assert "printed more than 64 KiB" in node.link.reason
             assert "welcome" in node.link.hint
@@ -212,7 +171,7 @@ async def test_a_shell_that_prints_three_megabytes_is_named(tmp_path: Path) -> N
 async def test_a_shell_that_eats_standard_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparktop.observe.probe_session.START_LIMIT_S", 6.0)
     with Sshd.start(tmp_path / "sshd", options={"ForceCommand": "cat >/dev/null"}) as sshd:
-        async with watching(sshd) as monitor:
+        async with watching(sshd.connector()) as monitor:
             node = await until(monitor, lambda node: "has not started for" in node.link.reason)
             assert node.link.state is LinkState.CONNECTING
             assert "standard input" in node.link.hint

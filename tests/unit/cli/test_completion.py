@@ -33,110 +33,112 @@ def home(tmp_path: Path) -> Path:
         ".config/sparktop/config.toml": 'hosts = ["lab-spark:2222"]\n',
         ".config/sparktop/recipes/mine.yaml": "no: recipe\n",
         ".local/state/sparktop/audit.jsonl": "".join(
-            json.dumps(
-                {
-                    "v": 1,
-                    "kind": "intent",
-                    "wall_s": 1.0,
-                    "run": f"r{target}",
-                    "target": target,
-                    "steps": [{"stops": "old"}, 5],
-                }
-            )
-            + "\n"
+            json.dumps({"v": 1, "kind": "intent", "wall_s": 1.0, "run": f"r{target}", "target": target,
+                        "steps": [{"stops": "old"}, 5]}) + "\n"
             for target in ("vllm", "4711", "vllm\x1b[31m-next", "")
         ),
         "compose file.yml": "",
         "start.sh": "",
-    }.items():
+    }.items():  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     return tmp_path
 
 
-def on_tab(line: str, home: Path, *, shell: str = "bash", at: int | None = None) -> list[str]:
-    """What the program answers for a line with the cursor at its end, or at that place."""
-    answer = home / "answer"
+ANSWERS = """
+import json, os, sys
+from sparktop import cli
+from sparktop.cli import completion
+for environment in json.load(sys.stdin):
+    if os.fork() == 0:
+        os.environ |= environment
+        cli.main()
+    os.wait()
+"""
+"""The program, imported once and asked often: each answer ends the process that gives it."""
+
+
+def on_tab(home: Path, *lines: str, shell: str = "bash", at: int | None = None) -> list[list[str]]:
+    """What the program answers for each line with the cursor at its end, or at that place."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
-    asked = environment | {
-        "HOME": str(home),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line) if at is None else at),
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_SHELL": shell,
-        "_ARGCOMPLETE_SUPPRESS_SPACE": "0" if shell == "bash" else "1",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'@><=;|&(:",
-    }
-    done = subprocess.run([SPARKTOP], env=asked, cwd=home, capture_output=True, text=True, timeout=60)
+    asked = [
+        {
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line) if at is None else at),
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_SHELL": shell,
+            "_ARGCOMPLETE_SUPPRESS_SPACE": "0" if shell == "bash" else "1",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(home / f"answer{number}"),
+            "_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'@><=;|&(:",
+        }
+        for number, line in enumerate(lines)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", ANSWERS], input=json.dumps(asked), env=environment | {"HOME": str(home)}, cwd=home,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert (done.stdout, done.stderr) == ("", "")
-    return [word.rstrip(" ") for word in answer.read_text("utf-8").split("\v") if word]
+    answers = [(home / f"answer{number}").read_text("utf-8") for number in range(len(lines))]
+    return [[word.rstrip(" ") for word in answer.split("\v") if word] for answer in answers]
 
 
 HOSTS = ["lab-spark:2222", "spark1", "spark2", "local"]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("sparktop status ", HOSTS),
-        ("sparktop status spark1 ", ["lab-spark:2222", "spark2", "local"]),
-        ("sparktop spark1 sp", ["spark2"]),
-        ("sparktop -- st", []),
-        ("sparktop act relaunch ", HOSTS),
-        ("sparktop audit --node sp", ["spark1", "spark2"]),
-        ("sparktop status me@sp", ["@spark1", "@spark2"]),
-        ("sparktop act safe-restart spark1 --engine ", ["old", "vllm-next", "vllm"]),
-        ("sparktop launch qwen3-0.6b spark1 --stop vl", ["vllm-next", "vllm"]),
-        ("sparktop act r", ["relaunch", "recover-desktop", "reboot", "remove-unit", "resume", "restore"]),
-        ("sparktop act safe-restart spark1 --set sm", ["smoke="]),
-        ("sparktop act safe-restart spark1 --set smoke=", ["yes", "no"]),
-        ("sparktop act safe-restart spark1 --finding gpu.spin", ["gpu.spin-deadlock"]),
-        ("sparktop launch qwen3-0.6b spark1 --set max_model", ["max_model_len="]),
-        ("sparktop launch qwen3-0.6b spark1 --export ", ["compose", "run", "systemd"]),
-        ("sparktop recipes show min", ["mine", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"]),
-        ("sparktop launch ./co", ["./compose\\ file.yml"]),
-        ("sparktop rules ", ["list", "show", "check"]),
-        ("sparktop rules show gpu.spin", ["gpu.spin-deadlock"]),
-        ("sparktop rules check st", ["start.sh"]),
-        ("sparktop lint 'comp", ["compose file.yml"]),
-        ("sparktop --config st", ["start.sh"]),
-        ("sparktop demo spin", ["spin-deadlock"]),
-        ("sparktop --theme sparktop-", [theme.name for theme in THEMES]),
-        ("sparktop --read-only --interval 2 dem", ["demo"]),
-        ("sparktop --interval ", []),
-        ("sparktop help st", ["status"]),
-        ("sparktop completion ", list(SHELLS)),
-        ("sparktop status --w", ["--watch"]),
-        ("echo; FROM=here sparktop stat", ["status"]),
-    ],
-)  # fmt: skip
-def test_what_may_stand_at_the_cursor(line: str, expected: list[str], home: Path) -> None:
-    assert on_tab(line, home) == expected
+CANDIDATES: dict[str, list[str]] = {
+    "sparktop status ": HOSTS,
+    "sparktop status spark1 ": ["lab-spark:2222", "spark2", "local"],
+    "sparktop spark1 sp": ["spark2"],
+    "sparktop -- st": [],
+    "sparktop act relaunch ": HOSTS,
+    "sparktop audit --node sp": ["spark1", "spark2"],
+    "sparktop status me@sp": ["@spark1", "@spark2"],
+    "sparktop act safe-restart spark1 --engine ": ["old", "vllm-next", "vllm"],
+    "sparktop launch qwen3-0.6b spark1 --stop vl": ["vllm-next", "vllm"],
+    "sparktop act r": ["relaunch", "recover-desktop", "reboot", "remove-unit", "resume", "restore"],
+    "sparktop act safe-restart spark1 --set sm": ["smoke="],
+    "sparktop act safe-restart spark1 --set smoke=": ["yes", "no"],
+    "sparktop act safe-restart spark1 --finding gpu.spin": ["gpu.spin-deadlock"],
+    "sparktop launch qwen3-0.6b spark1 --set max_model": ["max_model_len="],
+    "sparktop launch qwen3-0.6b spark1 --export ": ["compose", "run", "systemd"],
+    "sparktop recipes show min": ["mine", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"],
+    "sparktop launch ./co": ["./compose\\ file.yml"],
+    "sparktop rules ": ["list", "show", "check"],
+    "sparktop rules show gpu.spin": ["gpu.spin-deadlock"],
+    "sparktop rules check st": ["start.sh"],
+    "sparktop lint 'comp": ["compose file.yml"],
+    "sparktop --config st": ["start.sh"],
+    "sparktop demo spin": ["spin-deadlock"],
+    "sparktop --theme sparktop-": [theme.name for theme in THEMES],
+    "sparktop --read-only --interval 2 dem": ["demo"],
+    "sparktop --interval ": [],
+    "sparktop help st": ["status"],
+    "sparktop completion ": list(SHELLS),
+    "sparktop status --w": ["--watch"],
+    "echo; FROM=here sparktop stat": ["status"],
+}
 
 
-def test_the_first_word_is_a_command_or_a_host(home: Path) -> None:
-    assert on_tab("sparktop ", home) == [*(name for name in BY_NAME if name != "console"), "help", *HOSTS]
-    assert on_tab("sparktop status", home, at=len("sparktop sta")) == ["status"]
-
-
-def test_all_actions_and_recipes_are_there(home: Path) -> None:
-    assert {action.name for action in ACTIONS} - {"launch", "expose"} <= set(on_tab("sparktop act ", home))
-    assert {*names(), "mine"} == set(on_tab("sparktop launch ", home))
+def test_what_may_stand_at_the_cursor(home: Path) -> None:
+    assert dict(zip(CANDIDATES, on_tab(home, *CANDIDATES), strict=True)) == CANDIDATES
+    assert on_tab(home, "sparktop status", at=len("sparktop sta")) == [["status"]]
+    first, actions, recipes = on_tab(home, "sparktop ", "sparktop act ", "sparktop launch ")
+    assert first == [*(name for name in BY_NAME if name != "console"), "help", *HOSTS]
+    assert {action.name for action in ACTIONS} - {"launch", "expose"} <= set(actions)
+    assert {*names(), "mine"} == set(recipes)
 
 
 def test_zsh_and_fish_are_told_what_a_candidate_is(home: Path) -> None:
-    assert on_tab("sparktop act safe", home, shell="zsh") == ["safe-restart:Safe restart"]
+    assert on_tab(home, "sparktop act safe", shell="zsh") == [["safe-restart:Safe restart"]]
 
 
 def test_a_broken_file_of_the_operators_leaves_the_rest_and_a_fault_is_logged(home: Path) -> None:
     (home / ".config/sparktop/config.toml").write_text("hosts = [")
-    assert on_tab("sparktop status sp", home) == ["spark1", "spark2"]
-    assert on_tab("sparktop launch mine spark1 --set ", home) == []
+    assert on_tab(home, "sparktop status sp", "sparktop launch mine spark1 --set ") == [["spark1", "spark2"], []]
     shutil.rmtree(home / ".config/sparktop/recipes")
     (home / ".local/state/sparktop/audit.jsonl").unlink()
     (home / ".local/state/sparktop/audit.jsonl").mkdir()
-    assert on_tab("sparktop act safe-restart spark1 --engine ", home) == []
+    assert on_tab(home, "sparktop act safe-restart spark1 --engine ") == [[]]
 
 
 def test_an_answer_imports_what_it_needs() -> None:

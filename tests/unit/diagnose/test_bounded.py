@@ -168,7 +168,7 @@ GROWN = {
 @over("grown", GROWN.values(), ids=GROWN)
 def test_a_reader_of_outputs_grows_with_the_text(grown: object) -> None:
     assert callable(grown)
-    short, long = grown(10_000), grown(40_000)
+    short, long = grown(4_000), grown(16_000)
 
     def least_s(text: str) -> float:
         times = []

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.guard_support import GIB, ID, NAME, FakeDocker, Place, order
@@ -64,6 +65,14 @@ def phase(probe: RunningProbe, wanted: GuardPhase, words: str = "") -> GuardStat
     return found
 
 
+def armed_probe(start: Start, *, lease_s: float = 30.0, **changes: Any) -> RunningProbe:
+    """A probe with the guard on."""
+    probe = start(lease_s=lease_s)
+    probe.send(order(**changes))
+    phase(probe, GuardPhase.ARMED)
+    return probe
+
+
 def test_it_arms_and_looks_fast(start: Start, docker: FakeDocker, place: Place) -> None:
     probe = start(interval_s=1.0)
     probe.send(order())
@@ -83,9 +92,7 @@ def test_it_arms_and_looks_fast(start: Start, docker: FakeDocker, place: Place) 
 
 
 def test_it_ends_the_container_once(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     place.set_available(4.01 * GIB)
     probe.more_samples(3)
     assert docker.running
@@ -106,9 +113,7 @@ def test_it_ends_the_container_once(start: Start, docker: FakeDocker, place: Pla
 
 
 def test_a_fall_that_would_empty_it_is_acted_on(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order(within=3.0))
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start, within=3.0)
     left = 60.0
     while left > 5 and docker.running:
         place.set_available(left * GIB)
@@ -158,9 +163,7 @@ def test_nonsense_is_refused(start: Start, docker: FakeDocker, words: dict[str, 
 
 
 def test_a_daemon_that_restarts_is_found_again(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     docker.stop()
     assert "not running" in phase(probe, GuardPhase.FAILED).detail
     docker.start()
@@ -172,9 +175,7 @@ def test_a_daemon_that_restarts_is_found_again(start: Start, docker: FakeDocker,
 
 
 def test_without_docker_it_says_so_and_acts_when_it_is_back(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     docker.stop()
     phase(probe, GuardPhase.FAILED)
     place.set_available(1 * GIB)
@@ -186,9 +187,7 @@ def test_without_docker_it_says_so_and_acts_when_it_is_back(start: Start, docker
 
 
 def test_a_line_that_breaks_at_the_kill_is_looked_into(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     docker.hangs_up_on_kill = True
     place.set_available(1 * GIB)
     answered = probe.first(GuardState, lambda state: state.answered_s is not None)
@@ -199,9 +198,7 @@ def test_a_line_that_breaks_at_the_kill_is_looked_into(start: Start, docker: Fak
 
 
 def test_a_kill_that_docker_refuses_is_told(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     docker.running = False
     place.set_available(1 * GIB)
     failed = phase(probe, GuardPhase.FAILED)
@@ -213,9 +210,7 @@ def test_a_kill_that_docker_refuses_is_told(start: Start, docker: FakeDocker, pl
 
 
 def test_it_goes_with_the_console(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order())
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start)
     probe.hang_up()
     probe.acknowledge = False
     assert probe.drain() == 0
@@ -227,9 +222,7 @@ def test_it_goes_with_the_console(start: Start, docker: FakeDocker, place: Place
 
 @pytest.mark.parametrize("way", ["closed", "bye", "lease", "hup", "term"])
 def test_told_to_stay_it_stays_alone_and_fires(start: Start, docker: FakeDocker, place: Place, way: str) -> None:
-    probe = start(lease_s=1.5 if way == "lease" else 30.0)
-    probe.send(order(stay=60.0))
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start, lease_s=1.5 if way == "lease" else 30.0, stay=60.0)
     probe.acknowledge = False
     if way == "bye":
         probe.send(b'{"bye":1}\n')
@@ -264,9 +257,7 @@ def test_told_to_stay_it_stays_alone_and_fires(start: Start, docker: FakeDocker,
 
 
 def test_it_leaves_when_the_time_is_over(start: Start, docker: FakeDocker, place: Place) -> None:
-    probe = start()
-    probe.send(order(stay=1.0))
-    phase(probe, GuardPhase.ARMED)
+    probe = armed_probe(start, stay=1.0)
     probe.hang_up()
     assert probe.process.wait(10) == 0
     assert place.kept("guard") is None
@@ -274,9 +265,7 @@ def test_it_leaves_when_the_time_is_over(start: Start, docker: FakeDocker, place
 
 
 def test_a_new_order_takes_over_from_one_that_stayed(start: Start, docker: FakeDocker, place: Place) -> None:
-    old = start()
-    old.send(order(stay=60.0))
-    phase(old, GuardPhase.ARMED)
+    old = armed_probe(start, stay=60.0)
     old.hang_up()
     poll(lambda: (place.kept("guard") or {}).get("until"), what="that it stays")
     new = start()
@@ -296,9 +285,7 @@ def test_a_new_order_takes_over_from_one_that_stayed(start: Start, docker: FakeD
 
 
 def test_one_that_stayed_can_be_switched_off(start: Start, docker: FakeDocker, place: Place) -> None:
-    old = start()
-    old.send(order(stay=60.0))
-    phase(old, GuardPhase.ARMED)
+    old = armed_probe(start, stay=60.0)
     old.hang_up()
     poll(lambda: (place.kept("guard") or {}).get("until"), what="that it stays")
     new = start()

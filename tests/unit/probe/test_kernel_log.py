@@ -96,14 +96,11 @@ def test_a_line_written_to_kmsg_comes_back() -> None:
     try:
         with open("/dev/kmsg", "rb+", buffering=0) as kmsg:
             text = f"sparktop-test {os.getpid()} {time.monotonic_ns()}: NVRM: Xid (PCI:000f:01:00): 43, pid=1, name=a b"
-            probe = probe_with(None)
-            try:
+            with probe_with(None) as probe:
                 probe.first(Collector, lambda c: c.name == "kernel" and c.state is CollectorState.OK)
                 probe.first(KernelLines)
                 kmsg.write(f"<11>{text}\n".encode())
                 line = line_with(probe, text)
-            finally:
-                probe.close()
     except OSError as error:
         unavailable(f"/dev/kmsg can't be read and written here: {error}")
     assert line.priority == 3
@@ -131,8 +128,7 @@ def test_the_journal_is_followed_and_its_follower_ends_with_the_probe(bin_folder
             entry("NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after 45s", boot_s=10.0),
         ],
     )
-    probe = probe_with(bin_folder)
-    try:
+    with probe_with(bin_folder) as probe:
         xid = line_with(probe, "Xid (PCI:000f:01:00): 119")
         assert (xid.boot_s, xid.wall_s, xid.priority) == (10.0, 1757000010.0, 3)
         assert [line.text.partition(":")[0] for line in lines_of(probe)] == [
@@ -149,15 +145,12 @@ def test_the_journal_is_followed_and_its_follower_ends_with_the_probe(bin_folder
             for pid in processes_of(probe.launch):
                 os.kill(pid, signal.SIGKILL)
         poll(lambda: not alive(follower), what="the follower's end")
-    finally:
-        probe.close()
 
 
 def test_a_backlog_of_kernel_lines_is_whole_ordered_and_delays_no_sample(bin_folder: Path) -> None:
     count = 5000
     journalctl(bin_folder, [entry(f"line {n} of the boot, {'é' * 40}", boot_s=n / 100) for n in range(1, count + 1)])
-    probe = probe_with(bin_folder)
-    try:
+    with probe_with(bin_folder) as probe:
         probe.until(lambda: len(lines_of(probe)) >= count, within_s=60, what="the whole backlog")
         numbers = [int(line.text.split()[1]) for line in lines_of(probe)]
         assert numbers == list(range(1, count + 1))
@@ -165,15 +158,12 @@ def test_a_backlog_of_kernel_lines_is_whole_ordered_and_delays_no_sample(bin_fol
         assert max(map(len, probe.lines)) <= 16 * 1024
         last = probe.more_samples(2)[-1]
         assert last.skipped < last.sequence / 4  # a busy machine skips some; a loop that read them itself, most
-    finally:
-        probe.close()
 
 
 def test_kernel_lines_wait_until_what_was_sent_before_has_arrived(bin_folder: Path) -> None:
     journalctl(bin_folder, [entry(f"line {n}", boot_s=n) for n in range(1, 2000)])
     launch = bundle.launch(interval_s=0.1, nvml_source=BROKEN_NVML.format(value=12))
-    probe = RunningProbe(launch, env={"PATH": f"{bin_folder}:{os.environ['PATH']}"}, acknowledge=False)
-    try:
+    with RunningProbe(launch, env={"PATH": f"{bin_folder}:{os.environ['PATH']}"}, acknowledge=False) as probe:
         probe.until(lambda: len(probe.of(Sample)) >= 3)
         quiet_until = time.monotonic() + 0.7
         while time.monotonic() < quiet_until:
@@ -182,19 +172,14 @@ def test_kernel_lines_wait_until_what_was_sent_before_has_arrived(bin_folder: Pa
         probe.acknowledge = True
         probe.send(b'{"ack":%d}\n' % max(json.loads(line).get("seq", 0) for line in probe.lines[1:]))
         probe.until(lambda: len(lines_of(probe)) == 1999)
-    finally:
-        probe.close()
 
 
 def test_without_a_journal_the_kernels_own_buffer_is_read(bin_folder: Path) -> None:
     program(bin_folder, "journalctl", "echo 'No journal files were found.' >&2\nexit 0\n")
     if not os.access("/dev/kmsg", os.R_OK) or os.getuid() != 0:
         unavailable("/dev/kmsg can't be read by this user")
-    probe = probe_with(bin_folder)
-    try:
+    with probe_with(bin_folder) as probe:
         assert probe.first(KernelLines).source == "kmsg"
-    finally:
-        probe.close()
 
 
 # --- as a user who may not
@@ -214,15 +199,12 @@ REFUSE = "echo 'No journal files were opened due to insufficient permissions.' >
 def test_where_nothing_is_permitted_it_names_the_command_that_would_permit_it(bin_folder: Path) -> None:
     program(bin_folder, "journalctl", REFUSE)
     program(bin_folder, "sudo", "echo 'sudo: a password is required' >&2; exit 1")
-    probe = as_nobody(bin_folder)
-    try:
+    with as_nobody(bin_folder) as probe:
         told = probe.first(Collector, lambda c: c.name == "kernel")
         assert told.state is CollectorState.DENIED
         assert "sudo usermod -aG systemd-journal $USER" in told.detail
         assert not probe.of(KernelLines)
         probe.more_samples(2)
-    finally:
-        probe.close()
 
 
 def test_sudo_without_a_password_is_used_where_the_journal_is_closed(bin_folder: Path) -> None:
@@ -233,8 +215,7 @@ def test_sudo_without_a_password_is_used_where_the_journal_is_closed(bin_folder:
     )
     bin_folder.chmod(0o777)  # "root" is nobody here, and writes its pid
     program(bin_folder, "sudo", '[ "$1" = -n ] || exit 1; shift; AS_ROOT=1 exec "$@"')
-    probe = as_nobody(bin_folder)
-    try:
+    with as_nobody(bin_folder) as probe:
         assert line_with(probe, "oom-kill").boot_s == 77.0
         assert probe.of(KernelLines)[0].source == "sudo journal"
         follower = int(pid_file.read_text())
@@ -242,8 +223,6 @@ def test_sudo_without_a_password_is_used_where_the_journal_is_closed(bin_folder:
         for pid in processes_of(probe.launch):
             os.kill(pid, signal.SIGKILL)
         poll(lambda: not alive(follower), what="the end of what sudo started")
-    finally:
-        probe.close()
 
 
 def test_dmesg_under_sudo_comes_last(bin_folder: Path) -> None:
@@ -254,13 +233,10 @@ def test_dmesg_under_sudo_comes_last(bin_folder: Path) -> None:
         "dmesg",
         'echo "<3>[   12.500000] NVRM: RmInitAdapter failed! (0x62:0x65:2028)"; [ "$2" = --follow ] && exec sleep 9\n',
     )
-    probe = as_nobody(bin_folder)
-    try:
+    with as_nobody(bin_folder) as probe:
         line = line_with(probe, "RmInitAdapter")
         assert (line.boot_s, line.priority) == (12.5, 3)
         assert probe.of(KernelLines)[0].source == "sudo dmesg"
-    finally:
-        probe.close()
 
 
 # --- the follower's own bounds

@@ -144,12 +144,6 @@ async def test_without_a_password_none_is_asked_for(stage: Stage) -> None:
     assert stage.calls == "-n -- timeout -k 5 10 /bin/sh -c cat; echo read $?\n"
 
 
-async def test_a_rule_for_the_exact_command_is_enough(stage: Stage) -> None:
-    outcome = await stage.perform(await stage.line("exact"), READS)
-    assert outcome.results[0].output == "read 0"
-    assert stage.asked == []
-
-
 async def test_a_process_that_root_can_t_end_either_is_a_failure(stage: Stage) -> None:
     """This sudo gives no root: kill is refused under it as well."""
     if os.getuid() != 0:
@@ -191,13 +185,6 @@ async def test_the_password_goes_to_sudo_alone_and_is_asked_for_once_a_run(
     assert "battery" not in kept
 
 
-async def test_the_password_waits_for_sudos_own_marker(stage: Stage) -> None:
-    stage.answers = [PASSWORD]
-    outcome = await stage.perform(await stage.line("lectures"), READS)
-    assert outcome.state is OutcomeState.DONE, outcome
-    assert "typed early" not in stage.calls
-
-
 async def test_unlocking_forgets_the_password(stage: Stage) -> None:
     stage.answers = [PASSWORD, PASSWORD]
     line = await stage.line("password")
@@ -207,48 +194,31 @@ async def test_unlocking_forgets_the_password(stage: Stage) -> None:
     assert stage.asked == [0, 0]
 
 
-async def test_a_wrong_password_is_asked_for_again(stage: Stage) -> None:
-    stage.answers = ["wrong", PASSWORD]
-    outcome = await stage.perform(await stage.line("password"), READS)
-    assert outcome.results[0].output == "read 0"
-    assert stage.asked == [0, 1]
-
-
-async def test_three_wrong_passwords_end_it(stage: Stage) -> None:
-    stage.answers = ["wrong", "", "wrong"]
-    outcome = await stage.perform(await stage.line("password"), READS)
-    assert outcome.state is OutcomeState.FAILED
-    assert "password 3 times" in outcome.problem
-    assert stage.asked == [0, 1, 2]
-    assert outcome.results[0].is_untouched
-
-
-async def test_giving_up_ends_it(stage: Stage) -> None:
-    stage.answers = [None]
-    outcome = await stage.perform(await stage.line("password"), READS, READS)
-    assert "no password" in outcome.problem
-    assert len(outcome.results) == 1
-
-
 @pytest.mark.parametrize(
-    ("sudo", "problem"),
+    ("sudo", "answers", "asked", "said"),
     [
-        ("tty", "sudo needs a terminal on this machine (requiretty), and a runner has none"),
-        ("denied", "sudo doesn't allow this for the user who is logged in; nothing was done"),
+        ("exact", [], [], "read 0"),  # a rule for the exact command is enough
+        ("askexact", [PASSWORD], [0], "read 0"),
+        ("lectures", [PASSWORD], [0], "read 0"),  # the password waits for sudo's own marker
+        ("password", ["wrong", PASSWORD], [0, 1], "read 0"),
+        ("password", ["wrong", "", "wrong"], [0, 1, 2], "password 3 times"),
+        ("password", [None], [0], "no password"),
+        ("tty", [], [], "sudo needs a terminal on this machine (requiretty), and a runner has none"),
+        ("denied", [PASSWORD], [0], "sudo doesn't allow this for the user who is logged in; nothing was done"),
     ],
 )
-async def test_what_sudo_will_not_have_is_said(stage: Stage, sudo: str, problem: str) -> None:
-    stage.answers = [PASSWORD]
-    outcome = await stage.perform(await stage.line(sudo), READS)
-    assert outcome.problem == problem
-    assert outcome.results[0].is_untouched
-
-
-async def test_a_rule_for_the_exact_command_with_a_password(stage: Stage) -> None:
-    stage.answers = [PASSWORD]
-    outcome = await stage.perform(await stage.line("askexact"), READS)
-    assert outcome.results[0].output == "read 0", outcome
-    assert stage.asked == [0]
+async def test_what_is_asked_and_said(
+    stage: Stage, sudo: str, answers: list[str | None], asked: list[int], said: str
+) -> None:
+    stage.answers = list(answers)
+    outcome = await stage.perform(await stage.line(sudo), READS, root("id", "-u"))
+    if outcome.state is OutcomeState.DONE:
+        assert outcome.results[0].output == said
+    else:
+        assert said in outcome.problem
+        assert (len(outcome.results), outcome.results[0].is_untouched) == (1, True)
+    assert stage.asked == asked
+    assert "typed early" not in stage.calls
 
 
 async def test_without_sudo(stage: Stage) -> None:
@@ -260,8 +230,8 @@ async def test_without_sudo(stage: Stage) -> None:
     assert "no program sudo" in outcome.problem
 
 
-async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
-    line = await stage.line("password")
+async def asked(line: RunnerLine) -> asyncio.Task[Outcome]:
+    """A step whose password nobody types."""
     asking = asyncio.Event()
 
     async def slow(node: str, wrong: int) -> str | None:
@@ -273,6 +243,12 @@ async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
     performing = asyncio.create_task(line.perform("r1", "s", act, told=print, secret=slow))
     async with asyncio.timeout(10):
         await asking.wait()
+    return performing
+
+
+async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
+    line = await stage.line("password")
+    performing = await asked(line)
     os.kill(line.pid, signal.SIGKILL)
     with pytest.raises(LinkLost):
         await performing
@@ -282,22 +258,11 @@ async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:
 
 async def test_a_step_given_up_here_does_not_wait_there(stage: Stage) -> None:
     line = await stage.line("password")
-    asking = asyncio.Event()
-
-    async def slow(node: str, wrong: int) -> str | None:
-        asking.set()
-        await asyncio.sleep(300)
-        return PASSWORD
-
-    act = Remote(operations=(READS,))
-    performing = asyncio.create_task(line.perform("r1", "s", act, told=print, secret=slow))
-    async with asyncio.timeout(10):
-        await asking.wait()
+    performing = await asked(line)
     performing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await performing
-    outcome = await stage.runners.ended(line)
-    assert "no password" in outcome.problem
+    assert "no password" in (await stage.runners.ended(line)).problem
 
 
 async def test_a_command_as_root_is_bounded(stage: Stage) -> None:

@@ -243,14 +243,11 @@ def real() -> dict[str, list[dict[str, Any]]]:
     """One line or more of every kind, as the real probe says it here, with NVML's answers those of a GB10."""
     if not sys.platform.startswith("linux"):
         unavailable("the probe reads /proc, which only Linux has")
-    probe = RunningProbe(bundle.launch(interval_s=0.2, nvml_source=GB10_NVML.format(hold="")))
-    try:
+    with RunningProbe(bundle.launch(interval_s=0.2, nvml_source=GB10_NVML.format(hold=""))) as probe:
         probe.first(HostFacts)
         probe.first(GpuReading, lambda reading: reading.gpus[0].processes)
         probe.until(lambda: len(probe.of(ProcessTable)) > 1, what="two process tables")
         told = [json.loads(line) for line in probe.lines[1:]]
-    finally:
-        probe.close()
     return {kind: [line for line in told if line["kind"] == kind] for kind in {line["kind"] for line in told}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 
@@ -23,17 +24,21 @@ async def network() -> AsyncIterator[None]:
         announcer = AsyncZeroconf(interfaces=["127.0.0.1"])
     except OSError as error:
         unavailable(f"no multicast on loopback: {error}")
-    for service, server in (
+
+    async def announce(service: str, server: str) -> None:
+        kind = service.split(".", 1)[1]
+        info = AsyncServiceInfo(kind, service, port=22, server=server, addresses=[socket.inet_aton("127.0.0.1")])
+        await (await announcer.async_register_service(info))
+
+    services = (
         ("spark-1a2b._ssh._tcp.local.", "spark-1a2b.local."),
         ("spark-1a2b [4c:bb]._workstation._tcp.local.", "spark-1a2b.local."),
         ("nas._workstation._tcp.local.", "nas.local."),
         ("printer._ipp._tcp.local.", "printer.local."),
         ("bad._ssh._tcp.local.", "bad\x1b]0;$(id).local."),
         ("this._ssh._tcp.local.", f"{OWN}.local."),
-    ):
-        kind = service.split(".", 1)[1]
-        info = AsyncServiceInfo(kind, service, port=22, server=server, addresses=[socket.inet_aton("127.0.0.1")])
-        await (await announcer.async_register_service(info))
+    )
+    await asyncio.gather(*(announce(*one) for one in services))
     yield
     await announcer.async_close()
 
