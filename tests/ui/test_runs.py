@@ -22,7 +22,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.evidence.collect import CollectEvidence
-from sparktop.operate.run.run_text import grace_s, message, short_detail, waiting, was_killed
+from sparktop.operate.run.run_text import message, short_detail, waiting, was_killed
 from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import StepState
@@ -80,7 +80,7 @@ def test_half_a_secret_is_not_left_of_a_title_that_is_cut() -> None:
     ],
 )
 def test_only_what_asks_to_end_has_a_grace(act: Remote, seconds: float | None) -> None:
-    assert grace_s(act) == seconds
+    assert act.grace_s == seconds
 
 
 def test_a_stop_under_way_says_when_it_is_killed_and_afterwards_that_it_was() -> None:
