@@ -30,6 +30,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorde
 test: $(VENV)/.made
 	$(PYTEST) --hypothesis-profile=fast -m "not real and (not slow or fast)" $(ARGS)
 
+test-all: WORKERS = 4  # machines and engines need their processor time
 test-all: $(VENV)/.made
 	$(PYTEST) $(ARGS)
 
