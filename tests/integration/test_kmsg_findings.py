@@ -13,7 +13,7 @@ import pytest
 from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
 from tests.pictures_support import rules_on
-from tests.support import unavailable
+from tests.support import PATIENCE_S, unavailable
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
@@ -37,7 +37,7 @@ async def watching(connector: Connector) -> AsyncIterator[Monitor]:
 
 async def until(monitor: Monitor, look: Callable[[FleetState], T | None]) -> T:
     """What a look at the newest picture gives, once it gives something."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if (seen := look(monitor.state)) is not None:
                 return seen

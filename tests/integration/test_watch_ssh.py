@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
-from tests.support import poll, unavailable
+from tests.support import PATIENCE_S, poll, unavailable
 
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach
 from sparktop.observe.monitor import Monitor
@@ -34,15 +34,15 @@ async def watching(*servers: Sshd) -> AsyncIterator[Monitor]:
         yield monitor
 
 
-async def until(monitor: Monitor, condition: Callable[[NodeView], bool], *, within_s: float = 15.0) -> NodeView:
+async def until(monitor: Monitor, condition: Callable[[NodeView], bool]) -> NodeView:
     """Wait until the first node's picture fits."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         node = monitor.state.nodes[0]
         if condition(node):
             return node
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {within_s} s; the link is {node.link} after {node.link_history}")
+            pytest.fail(f"not within {PATIENCE_S} s; the link is {node.link} after {node.link_history}")
         await asyncio.sleep(0.02)
 
 
