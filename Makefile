@@ -37,7 +37,7 @@ test-all: $(VENV)/.made
 # What tests/real runs on, built once outside the tree (SPARKTOP_REAL, else ~/.cache/sparktop-real), as root: machines
 # with systemd 3 min, llama.cpp 2 min, vLLM 8 min and 8 GB, SGLang 1 min; what can't be had here says why.
 # PARTS="machine llama" for some.
-# Only if named, PARTS=vm: an emulated machine with a kernel of its own, 10 min, 1.5 GB.
+# Only if named, PARTS=vm: an emulated machine with a kernel of its own, 2 to 10 min, 1.5 GB.
 real: $(VENV)/.made
 	$(BIN)/python -m tests.real.parts $(PARTS)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import pytest
+from tests.support import PATIENCE_S
 
 from sparktop.model.telemetry import Garbled, Hello, Message, Sample
 from sparktop.probe.bundle import Launch
@@ -105,7 +106,7 @@ class RunningProbe:
             if self.acknowledge and number is not None:
                 self.send(b'{"ack":%d}\n' % number)
 
-    def until(self, condition: Callable[[], M], *, within_s: float = 20.0, what: str = "") -> M:
+    def until(self, condition: Callable[[], M], *, within_s: float = PATIENCE_S, what: str = "") -> M:
         """Read until the condition gives something true."""
         deadline = time.monotonic() + within_s
         while not (found := condition()):
@@ -119,7 +120,9 @@ class RunningProbe:
     def of(self, kind: type[M]) -> list[M]:
         return [message for message in self.messages if isinstance(message, kind)]
 
-    def first(self, kind: type[M], matching: Callable[[M], object] = lambda _: True, *, within_s: float = 20.0) -> M:
+    def first(
+        self, kind: type[M], matching: Callable[[M], object] = lambda _: True, *, within_s: float = PATIENCE_S
+    ) -> M:
         """The first message of a kind that matches, read on for until it comes."""
 
         def found() -> list[M]:
@@ -136,7 +139,7 @@ class RunningProbe:
     def hello(self) -> Hello:
         return self.first(Hello)
 
-    def drain(self, within_s: float = 10.0) -> int:
+    def drain(self, within_s: float = PATIENCE_S) -> int:
         """Read to the end; the exit status."""
         deadline = time.monotonic() + within_s
         while not self.ended and time.monotonic() < deadline:

@@ -8,6 +8,8 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support import PATIENCE_S
+
 from sparktop.model.operation import Command, Operation
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
@@ -24,9 +26,9 @@ async def no_secret(node: str, wrong: int) -> str | None:
     raise AssertionError(f"{node} asked for a password")
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 15.0) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Wait for a condition by asking, with the loop running meanwhile."""
-    async with asyncio.timeout(within_s):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - it is another process that makes it true
             await asyncio.sleep(0.01)
 
@@ -70,7 +72,7 @@ class Bench:
 
     async def ended(self, line: RunnerLine, *, run: str = "r1", step: str = "s") -> Outcome:
         """The outcome, asked for until it is no longer under way."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 outcome = await line.outcome(run, step)
                 if outcome.state is not OutcomeState.RUNNING:

@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import pytest
 
+PATIENCE_S = 600.0
+"""How long a test waits for what must come: no limit of a product, and as good as never reached on a slow machine."""
 _CHANCE = random.SystemRandom()
 """Not the one that hypothesis gives the same seed in every process."""
 
@@ -64,12 +66,19 @@ def free_port(host: str = "127.0.0.1") -> int:
     pytest.fail("no port is free here")
 
 
-def poll(condition: Callable[[], object], *, within_s: float = 10.0, what: str = "the condition") -> None:
-    """Wait for a condition by asking, never by sleeping a fixed time; fails when it doesn't come true."""
+def poll(
+    condition: Callable[[], object],
+    *,
+    within_s: float = PATIENCE_S,
+    what: str = "the condition",
+    otherwise: Callable[[], object] = lambda: "",
+) -> None:
+    """Wait for a condition by asking, never by sleeping a fixed time; fails, with what is otherwise, when it doesn't
+    come true."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not come true within {within_s} s")
+            pytest.fail(f"{what} did not come true within {within_s} s: {otherwise()}")
         time.sleep(0.02)
 
 

@@ -75,6 +75,8 @@ if not peer:
         moved = b""
         while chunk := line.recv(100):
             moved += chunk
+        if mode == "error":
+            sys.exit("ethernet_read_keys: Couldn't read remote address\\n Unable to read to socket/rdma_cm")
         count("port_rcv_data", int(moved or 0))
     sys.exit(0)
 if mode == "no-client":
@@ -83,9 +85,9 @@ with socket.create_connection((peer, port), 5) as line:
     if mode == "hang":
         while True:
             time.sleep(1)
-    if mode == "error-exit-0":
+    if mode.startswith("error"):
         print(" Completion with error at client\\n Failed status 12: wr_id 0 syndrom 0x81")
-        sys.exit(0)
+        sys.exit(mode == "error")
     moved = 0 if mode == "elsewhere" else size * iterations
     count("port_xmit_data", moved)
     line.sendall(b"%d" % moved)

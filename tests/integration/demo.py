@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from tests.support import PATIENCE_S
+
 from sparktop.cli.composition import session
 from sparktop.cli.session import Session
 from sparktop.clock import SystemClock
@@ -20,8 +22,6 @@ from sparktop.operate.step.run import Run, RunState
 from sparktop.sim.scenario.scenario import load
 from sparktop.sim.server import connector_of, simulated
 
-WITHIN_S = 100.0
-
 
 @dataclass(frozen=True, slots=True)
 class Demo:
@@ -33,7 +33,7 @@ class Demo:
 
     async def until(self, condition: Callable[[FleetState], object]) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + WITHIN_S
+        deadline = loop.time() + PATIENCE_S
         while not condition(self.picture):
             assert loop.time() < deadline, "it was not seen in time"
             await asyncio.sleep(0.05)
@@ -56,7 +56,7 @@ class Demo:
         async def secret(node: str, wrong: int) -> str | None:
             raise AssertionError(f"{node} asks for a password")
 
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.session.operations.start(plan, secret=secret, changed=changed).finished()
 
     async def run(self, plan: Plan) -> Run:

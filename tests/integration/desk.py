@@ -20,6 +20,7 @@ import pytest
 from tests.guard_support import elsewhere
 from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd
+from tests.support import PATIENCE_S
 
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineState
@@ -61,12 +62,12 @@ class Desk:
     def finding(self, rule: str) -> Finding | None:
         return next((one for one in self.monitor.state.findings if one.rule == rule), None)
 
-    async def until(self, condition: Callable[[], object], *, what: str, within_s: float = 40.0) -> None:
-        deadline = time.monotonic() + within_s
+    async def until(self, condition: Callable[[], object], *, what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
                 last = self.shown[-1] if self.shown else None
-                pytest.fail(f"{what}: not within {within_s} s; {last}; {self.monitor.state.nodes[0].engines}")
+                pytest.fail(f"{what}: not within {PATIENCE_S} s; {last}; {self.monitor.state.nodes[0].engines}")
             await asyncio.sleep(0.05)
 
     async def sees(self, name: str, *states: EngineState) -> Engine:
@@ -115,16 +116,16 @@ class Desk:
 
         return self.operations.start(plan, secret=secret or _no_password, changed=changed)
 
-    async def do(self, action: str, target: str = "", *, within_s: float = 90.0, **more: Any) -> Run:
+    async def do(self, action: str, target: str = "", **more: Any) -> Run:
         """Plan and run to the end."""
-        return await self.finished(self.begin(await self.plan(action, target, **more)), within_s=within_s)
+        return await self.finished(self.begin(await self.plan(action, target, **more)))
 
-    async def finished(self, execution: PlanExecution, *, within_s: float = 240.0) -> Run:
+    async def finished(self, execution: PlanExecution) -> Run:
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(PATIENCE_S):
                 return await execution.finished()
         except TimeoutError:
-            pytest.fail(f"not over within {within_s} s: {told(execution.run)}")
+            pytest.fail(f"not over within {PATIENCE_S} s: {told(execution.run)}")
 
 
 async def _no_password(node: str, wrong: int) -> str | None:
@@ -183,7 +184,7 @@ async def watching(*connectors: Connector, **more: Any) -> AsyncIterator[Monitor
         yield monitor
 
 
-async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
+async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = PATIENCE_S) -> NodeView:
     """Wait until the first node's picture fits."""
     deadline = time.monotonic() + within_s
     while True:

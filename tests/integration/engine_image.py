@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from tests.integration.dockerd import Dockerd, busybox_tree, remove
-from tests.support import free_port, poll
+from tests.support import PATIENCE_S, free_port, poll
 
 from sparktop.sim.spark import engine_start
 
@@ -106,7 +106,7 @@ class EngineLike:
         finally:
             line.close()
 
-    def wait_ready(self, key: str = "", within_s: float = 30.0) -> None:
+    def wait_ready(self, key: str = "", within_s: float = PATIENCE_S) -> None:
         poll(lambda: self.answers(key=key), within_s=within_s, what=f"{self.name} ready")
 
 

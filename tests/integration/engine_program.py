@@ -8,12 +8,13 @@ beside it in the image). What it does beside that is set by its environment:
 
 ENGINE_LOAD_S=1          seconds of loading; ENGINE_HOLD_MIB=48 is what it holds afterwards
 ENGINE_SPIKE_MIB=0       taken at the first request, unless --enforce-eager (field report 001)
+ENGINE_HELD_BY=          a file: it doesn't come up while that is there
 ENGINE_FAILS=            "load": ends with an error while loading; "ready": just after it; both unless ENGINE_MENDED=1
                          or the flag of ENGINE_MENDED_BY stands in its arguments
 ENGINE_TOKENS_S=50       how fast it answers
 ENGINE_COMPLETION=       "hang", "error", "null" (all tokens went into reasoning), "empty" (tokens without text)
 ENGINE_BUSY=0            requests of others that run all the time
-ENGINE_DEAF=1            ignores SIGTERM, as a hung one does
+ENGINE_DEAF=1            doesn't end by SIGTERM, as a hung one; its log has "deaf"
 ENGINE_SAYS=             one more line of its log
 VLLM_API_KEY=            wanted in the Authorization header
 """
@@ -108,6 +109,8 @@ def load():
             continue
         if row["by"] == "graphs" and (IS_FURTHER_RANK or not FILLED["graphs"]):
             continue
+        while row["at"] and os.path.exists(ENVIRONMENT.get("ENGINE_HELD_BY", "")):
+            time.sleep(0.05)
         if row["at"] == 1.0 and not IS_FURTHER_RANK:
             return row["text"]
         come(row["at"])
@@ -135,6 +138,10 @@ def stop(*_):
     for row in LINES["stop"]:
         say(row["text"])
     os._exit(0)
+
+
+def deaf(*_):
+    os.write(2, b"deaf\n")
 
 
 def ranks_by_ray():
@@ -316,7 +323,7 @@ def metrics():
 
 
 def main():
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if ENVIRONMENT.get("ENGINE_DEAF") == "1" else stop)
+    signal.signal(signal.SIGTERM, deaf if ENVIRONMENT.get("ENGINE_DEAF") == "1" else stop)
     ready = load()
     if ENVIRONMENT.get("ENGINE_FAILS") == "ready" and not is_mended():
         fail("NCCL error: unhandled system error")

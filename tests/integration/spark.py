@@ -181,7 +181,7 @@ def _spawn_dockerd(root: Path, inside: tuple[str, ...]) -> subprocess.Popen[byte
             pytest.fail((root / "dockerd.log").read_text(errors="replace")[-2000:])
         return _answers(root / "docker.sock")
 
-    poll(is_up, within_s=60, what="dockerd in its namespace")
+    poll(is_up, what="dockerd in its namespace")
     return process
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from tests.support import PATIENCE_S
 
 SPARKTOP = (sys.executable, "-m", "sparktop")
 _HURRIED = (
@@ -42,7 +43,7 @@ def hurried_program() -> tuple[str, ...]:
 
 
 def sparktop(
-    *words: str, within_s: float = 90.0, environment: dict[str, str] | None = None, is_hurried: bool = False
+    *words: str, within_s: float = PATIENCE_S, environment: dict[str, str] | None = None, is_hurried: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run it without a terminal, to its end."""
     return subprocess.run(
@@ -81,7 +82,7 @@ class Terminal:
             return bool(data)
         return False
 
-    def reads(self, text: str, within_s: float = 60.0, *, after: int = 0) -> int:
+    def reads(self, text: str, within_s: float = PATIENCE_S, *, after: int = 0) -> int:
         """Until the text stands there; where it ends, to look after it for the next one."""
         deadline = time.monotonic() + within_s
         while (at := self.written.find(text.encode(), after)) < 0:
@@ -113,7 +114,7 @@ class Terminal:
     def types(self, text: str) -> None:
         os.write(self.handle, text.encode())
 
-    def ends(self, within_s: float = 60.0) -> int:
+    def ends(self, within_s: float = PATIENCE_S) -> int:
         """Its exit code."""
         deadline = time.monotonic() + within_s
         while self.looks():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.integration.demo import WITHIN_S, Demo, demo
+from tests.integration.demo import Demo, demo
 from tests.integration.test_demo_launches import order, planned
+from tests.support import PATIENCE_S
 
 from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.bringup.kept import Kept
@@ -99,7 +100,7 @@ async def test_from_first_contact_to_a_proven_exposed_endpoint_by_what_the_page_
 
 async def until_cured(shown: Demo, row: CheckResult) -> list[CheckResult]:
     """The rows once this one is no problem any more: the probe reads facts and interfaces seldom."""
-    deadline = asyncio.get_running_loop().time() + WITHIN_S
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         rows = await rows_of(shown)
         if row.key not in {one.key for one in rows if one.is_problem}:

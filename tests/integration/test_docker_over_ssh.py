@@ -11,6 +11,7 @@ import pytest
 from tests.integration.dockerd import Dockerd, processes_with
 from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
 from tests.runner_support import until
+from tests.support import PATIENCE_S
 
 from sparktop.model.engine import EndpointState
 from sparktop.model.telemetry import LogLine
@@ -45,7 +46,7 @@ async def test_containers_and_logs_through_the_forwarded_socket(
     await until(lambda: {line.text for line in seen} == {"hello", "x"})
     sshd.kill_sessions()
     for following in (log, file):
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             end = await following
         assert "connection to the Docker Engine broke" in end.reason
     await until(lambda: not processes_with("tail\0-n\x00500\0-F"))

@@ -22,7 +22,7 @@ import pytest
 from tests.hub import Hub, index_of, safetensors
 from tests.integration.spark import Spark, sparks
 from tests.runner_support import no_secret, until
-from tests.support import needs, unavailable
+from tests.support import PATIENCE_S, needs, unavailable
 
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Transfer
@@ -86,7 +86,7 @@ class Pair:
     seats: tuple[NodeContext, ...] = ()
 
     async def line(self, node: str) -> NodeLine:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.lines.wait(node)
 
     async def survey(self, order: Order) -> Survey:
@@ -113,7 +113,7 @@ class Pair:
         """In a run of its own: what a run has done, its nodes remember until they boot."""
         assert isinstance(step.act, Remote)
         line = await self.line(step.node)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             return await line.perform(
                 f"r{uuid.uuid4().hex}", step.id, step.act, told=self.told.append, secret=no_secret
             )
@@ -263,7 +263,7 @@ async def test_a_download_that_was_killed_keeps_the_files_that_had_come(pair: Pa
         there = [path for path in blobs.glob("*") if not path.name.endswith(".incomplete")] if blobs.is_dir() else []
         return len(there) >= 4
 
-    await until(small_ones_are_there, within_s=30)
+    await until(small_ones_are_there)
     killed = [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_download(entry, order)
     ]

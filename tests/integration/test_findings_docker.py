@@ -15,6 +15,7 @@ import pytest
 from tests.integration.desk import while_running
 from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
+from tests.support import PATIENCE_S
 
 from sparktop.diagnose.findings import as_data
 from sparktop.headless.findings import exit_code
@@ -70,16 +71,14 @@ async def watching(sshd: Sshd, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
         yield monitor
 
 
-async def until(
-    monitor: Monitor, condition: Callable[[list[Finding]], bool], *, within_s: float = 30.0
-) -> list[Finding]:
-    deadline = time.monotonic() + within_s
+async def until(monitor: Monitor, condition: Callable[[list[Finding]], bool]) -> list[Finding]:
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         found = list(monitor.state.findings)
         if condition(found):
             return found
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {within_s} s: {[one.rule for one in found]}, {monitor.state.nodes[0].engines}")
+            pytest.fail(f"not within {PATIENCE_S} s: {[one.rule for one in found]}, {monitor.state.nodes[0].engines}")
         await asyncio.sleep(0.05)
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.newspark import PASSWORD, NewSpark
 from tests.integration.sshd import make_key
 from tests.integration.terminal import sparktop, terminal
-from tests.support import needs, poll
+from tests.support import PATIENCE_S, needs, poll
 from tests.table import few
 
 from sparktop.operate.audit_file import entries
@@ -98,7 +98,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield line
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_without_a_key_the_command_that_makes_one_is_said(spark: NewSpark) -> No
     [("spark-abcd.local", "(mDNS)"), ("no-such-spark", "the name service knows no no-such-spark")],
 )
 def test_a_name_that_does_not_resolve_has_its_next_steps(name: str, said: str) -> None:
-    out = sparktop("bringup", name, "--only", "reach", "--json", "--timeout", "8", within_s=40)
+    out = sparktop("bringup", name, "--only", "reach", "--json", "--timeout", "8")
     assert out.returncode == 3, out.stderr
     found = {one["check"]: one for one in json.loads(out.stdout)["checks"]}["reach.name"]
     assert (found["state"], said in found["found"]) == ("failed", True), found

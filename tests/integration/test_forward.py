@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.spark import Spark
 from tests.integration.terminal import sparktop
-from tests.support import free_port, interruptible
+from tests.support import PATIENCE_S, free_port, interruptible
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def test_a_local_port_leads_to_the_engine_until_it_is_interrupted(spark: Spark) 
             assert url == f"http://127.0.0.1:{command[-1]}", process.stderr.read() if not url else ""
             assert answer(url) == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
+            assert process.wait(PATIENCE_S) == 130
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # each thread's traceback
             pytest.fail(process.stderr.read())

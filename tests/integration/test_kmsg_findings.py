@@ -12,7 +12,7 @@ import pytest
 from tests.integration.desk import watching
 from tests.integration.sshd import Sshd, sshd
 from tests.pictures_support import rules_on
-from tests.support import unavailable
+from tests.support import PATIENCE_S, unavailable
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 async def until(monitor: Monitor, look: Callable[[FleetState], T | None]) -> T:
     """What a look at the newest picture gives, once it gives something."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if (seen := look(monitor.state)) is not None:
                 return seen

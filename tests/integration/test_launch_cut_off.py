@@ -58,7 +58,7 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
         back = at.operations.way_back(found[0])
         assert back is not None
         await launch.live(at)
-        run = await at.finished(at.begin(back), within_s=60)
+        run = await at.finished(at.begin(back))
         assert run.state is RunState.DONE, told(run)
         assert launch.is_as_before()
         await at.until(lambda: run_report(one, at.monitor.state) is None, what="nothing of it left")
@@ -76,7 +76,7 @@ def test_the_console_at_a_terminal_shows_it_until_it_is_read(launch: Stage) -> N
         screen.reads("exact calls")  # the review: a dialog that waits for the plan has its title too
         screen.reads("Cancel")  # in sight, however small the terminal; a key before that may be lost
         screen.types("\t\r")
-        poll(launch.is_as_before, within_s=60, what="all as it was")
+        poll(launch.is_as_before, what="all as it was")
     said = sparktop("act", "drop-caches", "spark1", "--dry-run", is_hurried=True)
     assert "cut off: Launch tiny" not in said.stderr
     assert f"{OLD} on spark1 is stopped" not in said.stderr

@@ -15,7 +15,7 @@ from tests.integration.dockerd import busybox_tree
 from tests.integration.engine_image import IMAGE
 from tests.integration.launch_support import cache_with_model, order
 from tests.integration.spark import Spark, image_tree, sparks
-from tests.support import free_port
+from tests.support import PATIENCE_S, free_port
 
 from sparktop.model.prospect import Gate, GateState
 from sparktop.model.recipe import Order
@@ -47,7 +47,7 @@ class Pair:
 
     async def gates(self, asked: Order) -> dict[tuple[str, str], Gate]:
         """By name and node, as the whole planner comes to them."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for node in NODES:
                 await self.lines.wait(node)
             while any(node.network is None or node.facts is None for node in self.monitor.state.nodes):  # noqa: ASYNC110
@@ -214,7 +214,7 @@ async def test_a_way_from_node_to_node(pair: Pair) -> None:
 async def test_a_docker_that_is_gone(pair: Pair) -> None:
     socket_path = pair.sparks[1].root / "run/docker.sock"
     aside = socket_path.with_name("docker.aside")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await pair.lines.wait("spark2")
     socket_path.rename(aside)
     try:

@@ -97,7 +97,7 @@ async def test_the_link_is_cut_at_each_step_and_comes_back(launch: Stage) -> Non
                     cut.append(one.step.id)
                     launch.spark(one.step.node).sshd.kill_sessions()
 
-        run = await at.finished(at.begin(plan, also=changed), within_s=240)
+        run = await at.finished(at.begin(plan, also=changed))
         assert run.state is RunState.DONE, told(run)
         assert set(cut) == {step.id for step in plan.steps}
     assert not never_ran(launch)
@@ -111,7 +111,7 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> 
         for step in chosen(launch, await launch.steps(at), LOST_AT):
             plan = await launch.plan(at, step)
             sshd = launch.spark(step.node).sshd
-            run = await at.finished(at.begin(plan, also=at_step(step, sshd.stop)), within_s=240)
+            run = await at.finished(at.begin(plan, also=at_step(step, sshd.stop)))
             left = launch.boxes()
             sshd.run()
             assert run.state is RunState.FAILED, f"{step.id}: {told(run)}"
@@ -124,7 +124,7 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> 
                 assert back is not None, f"{step.id}: {told(run)}"
                 await launch.live(at)
                 back = at.operations.way_back(run)
-                ended = await at.finished(at.begin(back), within_s=120)
+                ended = await at.finished(at.begin(back))
                 assert ended.state is RunState.DONE, f"{step.id}: {told(ended)}"
                 assert launch.is_as_before() or never_ran(launch) == [NAME], f"{step.id}: {launch.boxes()}"
             launch.clear()

@@ -16,7 +16,7 @@ from tests.integration.launch_support import cache_with_model, order, text_of
 from tests.integration.spark import Spark, sparks
 from tests.integration.terminal import sparktop, terminal
 from tests.integration.test_operate_pair import NODES, PairDesk, console
-from tests.support import free_port
+from tests.support import PATIENCE_S, free_port
 
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
@@ -218,6 +218,6 @@ def test_nobody_reads_on_and_it_ends_with_its_own_code(pair: tuple[Spark, Spark]
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(90) == 1
+        assert process.wait(PATIENCE_S) == 1
     assert [one["state"] for one in entries()[0] if one["kind"] == "end"] == ["rolled back"]
     assert boxes(pair[0]) == {}

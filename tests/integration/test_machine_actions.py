@@ -143,5 +143,5 @@ async def test_one_process_is_ended_and_no_other(
 
     outcome = await done(plan, "end", line)
     assert outcome.state is OutcomeState.DONE, outcome
-    poll(lambda: sleeper.poll() is not None, within_s=5, what="its end")
+    poll(lambda: sleeper.poll() is not None, what="its end")
     assert sleeper.returncode == -9

@@ -17,7 +17,7 @@ from tests.integration.desk import told, while_running
 from tests.integration.engine_image import IMAGE
 from tests.integration.spark import Spark, sparks
 from tests.integration.test_measure_link import no_password, with_gpus
-from tests.support import free_port
+from tests.support import PATIENCE_S, free_port
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.measured import measured
@@ -41,6 +41,8 @@ TORCH = '''
 """Plays PyTorch with NCCL: two ranks meet at MASTER_PORT on this machine."""
 import os, socket, sys, time, types
 float32, mode = "float32", open("/fake/mode").read().strip()
+clock = [0.0]
+time.perf_counter = lambda: clock[0]
 cuda = types.SimpleNamespace(set_device=lambda number: None, synchronize=lambda: None)
 def zeros(*size, **more):
     return []
@@ -60,7 +62,7 @@ def init(backend, timeout):
         print(f"x:1:1 [0] NCCL INFO NET/{net} : Using {using}<0>", flush=True)
         print(f"x:1:1 [0] NCCL INFO Using network {net}", flush=True)
     else:
-        for _ in range(300):
+        for _ in range(6000):
             try:
                 with socket.create_connection(where, 1) as line:
                     line.sendall(b"x")
@@ -68,7 +70,9 @@ def init(backend, timeout):
             except OSError:
                 time.sleep(0.1)
 distributed.init_process_group = init
-distributed.all_reduce = lambda data: time.sleep(0.0458 if mode == "" else 0.35)
+def all_reduce(data):
+    clock[0] += 0.0458 if mode == "" else 0.35
+distributed.all_reduce = all_reduce
 distributed.destroy_process_group = lambda: None
 '''
 
@@ -114,7 +118,7 @@ class Console:
         return self.operations.start(plan, secret=no_password, changed=lambda run: None)
 
     async def measured(self, **options: str) -> Run:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             return await (await self.begun(**options)).finished()
 
 
@@ -128,7 +132,7 @@ async def console(sparks: tuple[Spark, ...], folder: Path) -> AsyncIterator[Cons
     monitor = Monitor(connectors, publish=lambda picture: None, interval_s=0.25, connections=lines)
     async with while_running(monitor):
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(PATIENCE_S):
                 while not all(view.has_looked_for_engines and view.sample for view in monitor.state.nodes):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             yield Console(monitor, operations)
@@ -142,7 +146,7 @@ def containers(sparks: tuple[Spark, ...]) -> list[Any]:
 
 
 async def running(sparks: tuple[Spark, ...]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while sum(row["State"] == "running" for row in containers(sparks)) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
@@ -184,7 +188,7 @@ async def test_an_abort_removes_both(sparks: tuple[Spark, Spark], torch: Path, t
         execution = await at.begun()
         await running(sparks)
         execution.abort()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             run = await execution.finished()
         assert run.state is RunState.ABORTED, told(run)
         assert containers(sparks) == []

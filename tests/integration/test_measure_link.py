@@ -14,6 +14,7 @@ import pytest
 from tests.integration.cabled import Cable, cabled
 from tests.integration.desk import told, while_running
 from tests.pictures_support import gpu
+from tests.support import PATIENCE_S
 
 from sparktop.bringup.measured import measured
 from sparktop.model.fleet import FleetState, NodeView
@@ -60,7 +61,7 @@ class Console:
         return with_gpus(self.monitor.state)
 
     async def ready(self) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE_S):
             while not all(map(is_ready, self.picture.nodes)):  # noqa: ASYNC110 - other processes make it true
                 await asyncio.sleep(0.1)
 
@@ -70,7 +71,7 @@ class Console:
         return self.operations.start(plan, secret=no_password, changed=lambda run: None)
 
     async def measured(self) -> Run:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             return await (await self.begun()).finished()
 
 
@@ -112,13 +113,13 @@ async def console(cable: Cable, folder: Path) -> AsyncIterator[Console]:
 
 async def loading(cable: Cable) -> None:
     """A server and its client run."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(cable.alive) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def quiet(cable: Cable) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while cable.alive:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
@@ -159,6 +160,7 @@ async def test_a_slow_cable_is_measured_and_its_remedies_are_in_order(cable: Cab
     ("mode", "why"),
     [
         ("error-exit-0", "Completion with error at client"),
+        ("error", "on spark1: Completion with error at client"),
         ("dead-server", "on spark2: Couldn't allocate MR"),
         ("no-client", "Couldn't connect to 10.0.0.2:18515"),
         ("small", "packets of 9000 bytes from 10.0.0.1 don't reach 10.0.0.2"),
@@ -168,7 +170,7 @@ async def test_what_fails_says_why_and_no_figure_is_made_up(cable: Cable, tmp_pa
     async with console(cable, tmp_path) as at:
         execution = await at.begun()  # the plan's own pings pass; what is wrong comes after
         cable.mode = mode
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             run = await execution.finished()
         assert run.state is RunState.FAILED, told(run)
         first = run.steps[0]
@@ -191,7 +193,7 @@ async def test_an_abort_ends_server_and_client(cable: Cable, tmp_path: Path) -> 
         execution = await at.begun()
         await loading(cable)
         execution.abort()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             run = await execution.finished()
         assert run.state is RunState.ABORTED
         await quiet(cable)
@@ -212,7 +214,7 @@ async def test_a_lost_connection_ends_the_program_there_and_its_peer(cable: Cabl
         await loading(cable)
         cable.machines["spark1"].sshd.kill_sessions()
         cable.mode = "no-client"
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             run = await execution.finished()
         assert "nothing was measured" in run.steps[0].detail, told(run)
         await quiet(cable)
@@ -227,7 +229,7 @@ async def test_a_program_that_ignores_its_end_is_killed(
         execution = await at.begun()
         await loading(cable)
         cable.mode = "no-client"
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             run = await execution.finished()
         assert run.steps[0].state is StepState.FAILED
         assert run.steps[0].detail.endswith("ib_write_bw did not end within 7 s, and was killed"), told(run)
@@ -243,6 +245,6 @@ async def test_a_killed_runner_takes_its_programs_with_it(cable: Cable, tmp_path
         assert isinstance(line, RunnerLine)
         os.kill(cable.machines["spark2"].outer_pid(line.pid), signal.SIGKILL)
         cable.mode = "no-client"
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             await execution.finished()
         await quiet(cable)

@@ -16,7 +16,7 @@ from tests.integration.engine_image import Engines
 from tests.integration.spark import Spark, machine, spark
 from tests.integration.sshd import Sshd, sshd
 from tests.integration.terminal import sparktop, terminal
-from tests.support import interruptible, poll
+from tests.support import PATIENCE_S, interruptible, poll
 
 from sparktop.operate.audit_file import entries
 
@@ -104,7 +104,7 @@ def test_ctrl_c_in_a_wait_gets_out_and_the_way_back_is_offered(spark: Spark) -> 
 
 def test_ctrl_c_twice_leaves_it_and_says_so(spark: Spark) -> None:
     engine = spark.engines.start("vllm-left", env={**QUICK, "ENGINE_DEAF": "1"})
-    words = [sys.executable, "-m", "sparktop", "act", "stop-engine", "spark1", "--set", "grace_s=6", "--yes"]
+    words = [sys.executable, "-m", "sparktop", "act", "stop-engine", "spark1", "--set", "grace_s=20", "--yes"]
     with subprocess.Popen(
         words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=interruptible
     ) as process:
@@ -116,10 +116,10 @@ def test_ctrl_c_twice_leaves_it_and_says_so(spark: Spark) -> None:
         assert b"aborting" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
-        assert process.wait(30) == 130, said
+        assert process.wait(PATIENCE_S) == 130, said
         assert b"completes or reverts the current step by itself" in said
         assert b"Traceback" not in said
-    poll(lambda: not engine.inspect()["State"]["Running"], what="the stop, finished without us", within_s=20)
+    poll(lambda: not engine.inspect()["State"]["Running"], what="the stop, finished without us")
     assert [one["state"] for one in audited() if one["kind"] == "end"] == ["aborted"]
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_while_it_connects_is_an_end_without_a_word_too_many(spark: Spark
             assert b"connecting" in process.stderr.readline()
             process.send_signal(signal.SIGINT)
             said = process.stderr.read()
-            assert process.wait(30) == 130, said
+            assert process.wait(PATIENCE_S) == 130, said
             assert b"Traceback" not in said
     finally:
         spark.sshd.thaw()

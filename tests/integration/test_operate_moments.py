@@ -10,6 +10,7 @@ from tests.integration.desk import Desk, at, desk, told
 from tests.integration.dockerd import Dockerd
 from tests.integration.engine_image import EngineLike, Engines
 from tests.integration.sshd import Sshd, sshd
+from tests.integration.test_launch_faults import when
 
 from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.step.plan import Plan, Refusal
@@ -74,10 +75,11 @@ async def test_two_consoles_and_one_node(
     ):
         await one.serves("vllm-two")
         await two.serves("vllm-two")
-        plans = [await at.plan("stop-engine", "vllm-two", grace_s="4") for at in (one, two)]
+        plans = [await at.plan("stop-engine", "vllm-two", grace_s="300") for at in (one, two)]
         first = one.begin(plans[0])
         await one.until(lambda: first.run.steps[0].state is StepState.DONE, what="its first step")
         late = await two.finished(two.begin(plans[1]))
+        engine.docker.api.kill(engine.container_id)
         run = await one.finished(first)
     assert late.state is RunState.REFUSED, told(late)
     assert "@" in late.message, "who has it is told"
@@ -88,29 +90,15 @@ async def test_two_consoles_and_one_node(
 async def test_the_docker_engine_restarts_in_the_middle(at: Desk, dockerd: Dockerd, engines: Engines) -> None:
     engine = engines.start("vllm-daemon", env={**QUICK, "ENGINE_DEAF": "1"}, restart_policy={"Name": "always"})
     await at.serves("vllm-daemon")
-    execution = at.begin(await at.plan("safe-restart", "vllm-daemon", **RESTART))
-
-    def is_stopping() -> bool:
-        return state_of(execution.run, "stop") is StepState.RUNNING
-
-    await at.until(is_stopping, what="its stop")
-    dockerd.restart()
-    run = await at.finished(execution, within_s=150)
+    plan = await at.plan("safe-restart", "vllm-daemon", **RESTART)
+    run = await at.finished(at.begin(plan, also=when("stop", dockerd.restart)))
     assert run.state is RunState.DONE, told(run)
     assert engine.answers() is not None
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"
 
 
 async def _aborted_at(at: Desk, plan: Plan | Refusal, step: str) -> Run:
-    execution = at.begin(plan)
-
-    def is_there() -> bool:
-        if execution.run.state.is_over:
-            return True
-        return any(one.step.id == step and one.state is StepState.RUNNING for one in execution.run.steps)
-
-    await at.until(is_there, what=f"step {step}", within_s=60)
-    execution.abort()
+    execution = at.begin(plan, also=when(step, lambda: execution.abort()))
     return await at.finished(execution)
 
 

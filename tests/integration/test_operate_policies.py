@@ -33,7 +33,7 @@ async def test_who_comes_again_with_the_docker_engine_is_told_before_the_stop(
         run = await at.finished(at.begin(plan))
         assert run.state is RunState.DONE, told(run)
     dockerd.restart()
-    poll(lambda: made["always"].inspect()["State"]["Running"], what="the one that always comes", within_s=20)
+    poll(lambda: made["always"].inspect()["State"]["Running"], what="the one that always comes")
     runs = {name: made[name].inspect()["State"]["Running"] for name in policies}
     assert warned == {"always": True, "on-failure": True, "unless-stopped": False}
     assert runs == {"always": True, "on-failure": False, "unless-stopped": False}, "stopped, vLLM exits with 0"

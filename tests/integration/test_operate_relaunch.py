@@ -14,7 +14,7 @@ from tests.integration.sshd import Sshd, sshd
 
 from sparktop.model.change import Change
 from sparktop.model.guard import GuardPhase
-from sparktop.operate.step.run import RunState
+from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
 from sparktop.text.units import GIB
 
@@ -130,18 +130,16 @@ async def test_the_link_is_cut_at_every_step_and_the_relaunch_is_finished(
     old = engine.inspect()
     await at.serves("vllm-cut-swap")
     change = Change(flags={"--served-model-name": "changed"})
-    execution = at.begin(await at.plan("relaunch", "vllm-cut-swap", change=change, target_gib="2", grace_s="10"))
+    plan = await at.plan("relaunch", "vllm-cut-swap", change=change, target_gib="2", grace_s="10")
     cut: list[str] = []
 
-    def cut_new_steps() -> bool:
-        for one in execution.run.steps:
+    def cut_new_steps(run: Run) -> None:
+        for one in run.steps:
             if one.state is StepState.RUNNING and one.step.id not in cut:
                 cut.append(one.step.id)
                 sshd.kill_sessions()
-        return execution.run.state.is_over
 
-    await at.until(cut_new_steps, what="its end", within_s=200)
-    run = execution.run
+    run = await at.finished(at.begin(plan, also=cut_new_steps))
     assert run.state is RunState.DONE, (run.message, told(run))
     assert "swap" in cut
     rows = [row for row in dockerd.api.containers(all=True) if "vllm-cut-swap" in row["Names"][0]]

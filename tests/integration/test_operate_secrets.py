@@ -197,7 +197,7 @@ def written(stage: Stage, since_s: float) -> Iterator[tuple[str, bytes]]:
 def console(stage: Stage) -> None:
     """The console at a terminal: its views, the logs, the details of the engine, a review."""
     with terminal("spark1", size=(60, 200)) as at:
-        at.reads("vllm-mine", within_s=30)
+        at.reads("vllm-mine")
         for keys, then in (
             ("l", "Application startup"),
             ("g", "the key is <masked>; Auth"),
@@ -209,7 +209,7 @@ def console(stage: Stage) -> None:
         ):
             at.types(keys)
             if then:
-                at.reads(then, within_s=20)
+                at.reads(then)
             at.pause(0.5)
         at.types("\x1b")
         at.pause(0.3)

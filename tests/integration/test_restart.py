@@ -99,7 +99,7 @@ async def test_the_link_is_cut_at_every_step_and_the_restart_is_finished(
                 cut.append(one.step.id)
                 sshd.kill_sessions()
 
-    run = await at.finished(at.begin(plan, also=cut_new_steps), within_s=150)
+    run = await at.finished(at.begin(plan, also=cut_new_steps))
     assert run.state is RunState.DONE, told(run)
     assert set(cut) == {one.step.id for one in run.steps if one.state is not StepState.SKIPPED}
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"

@@ -110,7 +110,7 @@ async def test_the_daemon_is_restarted_in_the_middle_of_a_stop(engine: Dockerd, 
             call("POST", f"/containers/{deaf}/rename", query={"name": "stopped"}, done_when=renamed),
         )
     )
-    await until(lambda: b"asked to end" in engine.api.logs(deaf), within_s=20)
+    await until(lambda: b"asked to end" in engine.api.logs(deaf))
     await in_thread(engine.restart)
     outcome = await performing
     assert outcome.state is OutcomeState.DONE, outcome
@@ -121,7 +121,7 @@ async def test_an_image_comes_from_its_registry(engine: Dockerd, stage: Bench) -
     with registry() as given:
         line = await stage.line()
         performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
-        await until(lambda: any((one.done_bytes or 0) > 1_000_000 for one in stage.progress), within_s=20)
+        await until(lambda: any((one.done_bytes or 0) > 1_000_000 for one in stage.progress))
         half = stage.progress[-1]
         assert half.words == "0 of 1 layer"
         assert half.total_bytes is not None
@@ -141,10 +141,10 @@ async def test_a_pull_is_ended_at_the_registry_too(engine: Dockerd, stage: Bench
     with registry() as given:
         line = await stage.line()
         performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
-        await until(lambda: any(one.done_bytes for one in stage.progress), within_s=20)
+        await until(lambda: any(one.done_bytes for one in stage.progress))
         await line.end("r1", "s")
         assert (await performing).results[0].was_ended
-        await until(given.hung_up.is_set, within_s=20)
+        await until(given.hung_up.is_set)
         assert not given.served
 
 
@@ -152,7 +152,7 @@ async def test_the_daemon_is_restarted_in_the_middle_of_a_pull(engine: Dockerd, 
     with registry() as given:
         line = await stage.line()
         performing = asyncio.create_task(stage.perform(line, ImagePull(image=given.image, limit_s=120.0)))
-        await until(lambda: any(one.done_bytes for one in stage.progress), within_s=20)
+        await until(lambda: any(one.done_bytes for one in stage.progress))
         await in_thread(engine.restart)
         given.go_on.set()
         outcome = await performing

@@ -13,6 +13,7 @@ import pytest
 from tests.integration.desk import while_running
 from tests.integration.sshd import Sshd, sshd
 from tests.runner_support import is_alive, no_secret, sh, until
+from tests.support import PATIENCE_S
 
 from sparktop.errors import LinkLost
 from sparktop.model.fleet import LinkState
@@ -41,7 +42,7 @@ async def watching(server: Sshd, state: Path) -> AsyncIterator[tuple[Monitor, Li
 
 
 async def runner(lines: Lines, *, other_than: NodeLine | None = None) -> RunnerLine:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             line = await lines.wait(NODE)
             if line is not other_than:
@@ -71,7 +72,7 @@ async def test_a_link_cut_in_the_middle_of_a_step(sshd: Sshd, tmp_path: Path) ->
         assert (await again.outcome("r1", "start")).state is OutcomeState.NOT_STARTED
         assert await again.lock("me@laptop", "restart x") is not None  # the step itself has it still
         go.touch()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (outcome := await again.outcome("r1", "stop")).state is OutcomeState.RUNNING:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert outcome.state is OutcomeState.DONE
@@ -86,7 +87,7 @@ async def test_a_network_that_dies_silently_leaves_the_lock_to_its_console(sshd:
     """The older runner hears nothing of it, and would keep the lock until its lease is over."""
     async with watching(sshd, tmp_path / "state") as (monitor, lines):
         line = await runner(lines)
-        await until(lambda: monitor.state.nodes[0].sample is not None, within_s=20)
+        await until(lambda: monitor.state.nodes[0].sample is not None)
         assert await line.lock("me@laptop", "restart x") is None
         frozen = sshd.session_pids()
         for pid in frozen:
@@ -101,7 +102,7 @@ async def test_a_network_that_dies_silently_leaves_the_lock_to_its_console(sshd:
             for pid in frozen:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE, within_s=20)
+        await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE)
 
 
 async def test_long_answers_beside_the_probe(sshd: Sshd, tmp_path: Path) -> None:
@@ -114,5 +115,5 @@ async def test_long_answers_beside_the_probe(sshd: Sshd, tmp_path: Path) -> None
         line = await runner(lines)
         answers = await line.ask([*asks, FileText(node=NODE, path="/proc/version")])
         assert all(len(answers[ask].value) == 4_000_000 for ask in asks)
-        await until(lambda: monitor.state.nodes[0].sample is not None, within_s=20)
+        await until(lambda: monitor.state.nodes[0].sample is not None)
         assert monitor.state.nodes[0].link.state is LinkState.LIVE

@@ -16,7 +16,6 @@ from sparktop.operate.audit_file import entries
 from sparktop.ui.terminal_driver import TICKS_FOR_S
 
 pytestmark = pytest.mark.integration
-ENDS_WITHIN_S = 20.0
 
 
 def closed(at: Terminal) -> None:
@@ -37,9 +36,9 @@ def told_to_end(at: Terminal) -> None:
 def test_a_demo_without_its_terminal_ends(goes: Callable[[Terminal], None], under_nohup: bool) -> None:
     with terminal("demo", under_nohup=under_nohup) as at:
         at.reads("spark2")
-        at.reads("log", within_s=30)
+        at.reads("log")
         goes(at)
-        assert at.ends(ENDS_WITHIN_S) == 0
+        assert at.ends() == 0
         if not at.is_hung_up:
             assert "\x1b[?1049l" in at.text, "the screen is given back"
             assert "Traceback" not in at.text
@@ -49,7 +48,7 @@ def test_keys_are_heard_by_a_console_that_nobody_has_typed_at_for_long() -> None
     """Without input the thread that reads it sleeps; for a lone Escape it must wake once more after it."""
     with terminal("demo") as at:
         at.reads("spark2")
-        at.reads("log", within_s=30)
+        at.reads("log")
         at.pause(TICKS_FOR_S + 0.5)
         at.types("?")
         place = at.reads("All keys")
@@ -66,7 +65,7 @@ def test_keys_are_heard_by_a_console_that_nobody_has_typed_at_for_long() -> None
         at.types("\x1b")
         at.reads("GiB available", after=place)
         at.types("q")
-        assert at.ends(ENDS_WITHIN_S) == 0
+        assert at.ends() == 0
         assert "Traceback" not in at.text
 
 
@@ -84,26 +83,25 @@ def test_a_step_under_way_is_finished_on_the_spark_and_told(spark: Spark) -> Non
     deaf = {"ENGINE_LOAD_S": "0.3", "ENGINE_HOLD_MIB": "16", "ENGINE_DEAF": "1"}
     engine = spark.engines.start("vllm-deaf", env=deaf, restart_policy={"Name": "always"})
     with terminal("spark1", size=(60, 200)) as at:
-        at.reads("vllm-deaf", within_s=30)
+        at.reads("vllm-deaf")
         at.pause(2)
         at.types("R")
-        at.reads("exact calls", within_s=20)  # the review: a dialog that waits for the plan has its title too
+        at.reads("exact calls")  # the review: a dialog that waits for the plan has its title too
         at.types("\t\r")
 
         def stops() -> bool:
             at.pause(0.1)
-            return any(one["kind"] == "step" and one["step"] == "policy-off" for one in audited())
+            return b"deaf" in engine.docker.api.logs(engine.container_id)
 
-        poll(stops, within_s=60, what="the stop")
-        at.pause(0.5)
+        poll(stops, what="the stop")
         at.hangs_up()
-        assert at.ends(ENDS_WITHIN_S) == 0
+        assert at.ends() == 0
     end = audited()[-1]
     assert (end["kind"], end["state"], end["left"]) == ("end", "aborted", True)
     assert "The console was closed during: Stop vllm-deaf" in str(end["message"])
     assert "docker update --restart=always vllm-deaf" in str(end["hint"])
     assert engine.inspect()["State"]["Running"], "in its grace period"
-    poll(lambda: not engine.inspect()["State"]["Running"], within_s=90, what="the engine's end, by the Spark alone")
+    poll(lambda: not engine.inspect()["State"]["Running"], what="the engine's end, by the Spark alone")
 
 
 def audited() -> list[dict[str, object]]:

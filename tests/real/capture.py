@@ -60,7 +60,7 @@ class Captures:
         asked = time.monotonic()
         if is_stopped:
             self.machine.run("docker", "stop", engine.name)
-        state = engine.ended(within_s=240)
+        state = engine.ended()
         self.text(f"{name}.log", engine.log(*(("--since", since) if since else ())))
         kept = ("ExitCode", "OOMKilled", "Error")
         self.ends[name] = {key: state[key] for key in kept} | {"seconds": round(time.monotonic() - asked, 1)}

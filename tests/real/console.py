@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.terminal import SPARKTOP, sparktop
+from tests.support import PATIENCE_S, poll
 
 
 @dataclass
@@ -30,23 +31,25 @@ class Watch:
     def read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):  # it was told to end
+                return
             self.pictures.append((time.monotonic(), json.loads(line)))
 
     @property
     def last(self) -> Any:
         return self.pictures[-1][1]
 
-    def until(self, condition: Callable[[Any], object], *, what: str, within_s: float = 60.0) -> float:
-        """Wait for a picture like that, from now on; how many seconds it took."""
+    def until(self, condition: Callable[[Any], object], *, what: str, within_s: float = PATIENCE_S) -> Any:
+        """Wait for a picture like that, from now on; that picture. For what stays: not every second has a picture."""
         begun, seen = time.monotonic(), len(self.pictures)
-        while time.monotonic() - begun < within_s:
-            for moment, picture in self.pictures[seen:]:
+        while time.monotonic() - begun < within_s and (self.process.poll() is None or seen < len(self.pictures)):
+            for _, picture in self.pictures[seen:]:
                 seen += 1
                 if condition(picture):
-                    return moment - begun
+                    return picture
             time.sleep(0.02)
-        shown = told(self.last) if self.pictures else f"no picture: {self.said.read_text()[-2000:]}"
-        raise AssertionError(f"{what}: not within {within_s} s; {shown}")
+        shown = told(self.last) if self.pictures else "no picture"
+        raise AssertionError(f"{what}: not within {within_s} s; {shown}; {self.said.read_text()[-2000:]}")
 
 
 @contextlib.contextmanager
@@ -65,8 +68,8 @@ def watching(*hosts: str) -> Iterator[Watch]:
         yield watch
     finally:
         process.terminate()
-        process.wait(20)
-        thread.join(5)
+        process.wait(PATIENCE_S)
+        thread.join(PATIENCE_S)
 
 
 def picture(*hosts: str) -> Any:
@@ -74,9 +77,21 @@ def picture(*hosts: str) -> Any:
     return json.loads(sparktop("status", "--json", *hosts, is_hurried=True).stdout)
 
 
-def run(*words: str, within_s: float = 240.0) -> str:
+def looked(condition: Callable[[Any], object], *hosts: str) -> Any:
+    """A look that shows it. One look waits some seconds for what a machine tells: a slow one may be late."""
+    shown: list[Any] = []
+
+    def shows() -> object:
+        shown.append(picture(*hosts))
+        return condition(shown[-1])
+
+    poll(shows, what="what one look shows", otherwise=lambda: told(shown[-1]))
+    return shown[-1]
+
+
+def run(*words: str) -> str:
     """Run a command that changes something, to its end; what it says. It must succeed."""
-    ended = sparktop(*words, "--yes", within_s=within_s, is_hurried=True)
+    ended = sparktop(*words, "--yes", is_hurried=True)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
     return ended.stdout
 
@@ -88,7 +103,7 @@ def act(action: str, *words: str) -> str:
 
 def bringup(*words: str) -> Any:
     """The checks of a bring-up."""
-    return json.loads(sparktop("bringup", "--json", *words, within_s=240).stdout)["checks"]
+    return json.loads(sparktop("bringup", "--json", *words).stdout)["checks"]
 
 
 def do(remedy: Any, **filled: str) -> None:
@@ -113,7 +128,7 @@ def type_in(line: str) -> str:
     home = pwd.getpwuid(os.getuid()).pw_dir
     Path(home, ".ssh").mkdir(mode=0o700, exist_ok=True)
     shell = ("unshare", "--mount", "sh", "-c", 'mount --bind "$HOME/.ssh" "$1/.ssh" && exec sh -c "$2"', "sh", home)
-    ended = subprocess.run([*shell, line], input="\n", capture_output=True, text=True, timeout=180, check=False)
+    ended = subprocess.run([*shell, line], input="\n", capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     is_cut_off = "reboot" in line and ended.returncode == 255
     assert ended.returncode == 0 or is_cut_off, (line, ended.stdout[-1000:], ended.stderr[-1000:])
     return ended.stdout
@@ -150,11 +165,12 @@ def acting(*words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
-def left_by(process: subprocess.Popen[str], how: int, within_s: float = 240.0) -> str:
-    """Send it a signal and wait for its end; what it has said."""
+def left_by(process: subprocess.Popen[str], how: int, then: Callable[[], object] = lambda: None) -> str:
+    """Send it a signal, and wait for its end; what it has said."""
     process.send_signal(how)
-    process.wait(within_s)
+    then()
+    process.wait(PATIENCE_S)
     return (Path.home() / "acting").read_text()

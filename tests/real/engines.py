@@ -21,6 +21,7 @@ from typing import IO, Any
 from prometheus_client.parser import text_string_to_metric_families
 from tests.real.machine import Machine
 from tests.real.parts import FOLDER, LLAMA_IMAGE, SGLANG_IMAGE, VLLM_IMAGE
+from tests.support import PATIENCE_S
 
 MODELS = Path("/models")
 SERVE = ("--served-model-name", "tiny", "--max-model-len", "4096", "--enforce-eager", "--gpu-memory-utilization", "0.2")
@@ -80,9 +81,9 @@ class Engine:
         """What it wrote, both streams in their order."""
         return self.machine.run("sh", "-c", 'docker logs "$@" 2>&1', "sh", *options, self.name)
 
-    def ended(self, within_s: float = 60.0) -> Any:
+    def ended(self) -> Any:
         """Its state, once it has ended."""
-        self.machine.until(lambda: not self.inspect()["State"]["Running"], what=f"{self.name}'s end", within_s=within_s)
+        self.machine.until(lambda: not self.inspect()["State"]["Running"], what=f"{self.name}'s end")
         self.is_over_with_its_start()
         return self.inspect()["State"]
 
@@ -94,7 +95,7 @@ class Engine:
 
     # -- what it answers
 
-    def ask(self, method: str, path: str, body: Any = None, within_s: float = 60.0) -> tuple[int, str]:
+    def ask(self, method: str, path: str, body: Any = None, within_s: float = PATIENCE_S) -> tuple[int, str]:
         """Status and text; OSError or HTTPException where it gives none."""
         line = http.client.HTTPConnection(self.machine.address, self.port, timeout=within_s)
         try:
@@ -107,11 +108,11 @@ class Engine:
 
     def answers(self, path: str = "/v1/models") -> bool:
         try:
-            return self.ask("GET", path, within_s=2)[0] == 200
+            return self.ask("GET", path, within_s=20)[0] == 200
         except (OSError, http.client.HTTPException):
             return False
 
-    def ready(self, within_s: float = 600.0) -> None:
+    def ready(self) -> None:
         """Wait until it lists its model; fails as soon as it has ended."""
 
         def serves() -> bool:
@@ -120,7 +121,7 @@ class Engine:
             return self.answers()
 
         try:
-            self.machine.until(serves, what=f"{self.name} ready", within_s=within_s)
+            self.machine.until(serves, what=f"{self.name} ready")
         finally:
             self.is_over_with_its_start()
 
@@ -133,7 +134,7 @@ class Engine:
     def complete(self, tokens: int = 16, prompt: str = "ba be bi", **more: Any) -> tuple[int, str]:
         """One completion, exactly so long."""
         body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, **more}
-        return self.ask("POST", "/v1/completions", body, within_s=600)
+        return self.ask("POST", "/v1/completions", body)
 
     def metrics_text(self) -> str:
         return self.ask("GET", "/metrics")[1]
@@ -168,7 +169,7 @@ class Engine:
         finally:
             is_over.set()
             for thread in threads:  # what runs is answered first, or ends with the engine
-                thread.join(60)
+                thread.join(PATIENCE_S)
 
 
 def one_start() -> IO[str]:

@@ -30,8 +30,10 @@ from pathlib import Path
 from typing import IO, ClassVar, Self
 
 from tests.real.parts import FOLDER, CanNotBeHad, done, missing
+from tests.support import PATIENCE_S, poll
 
 IMAGES = FOLDER / "images"
+BANNER_S = 20.0
 REBOOTS = 133
 """The exit code by which systemd-nspawn says that the machine asks to be booted again."""
 BRIDGE = f"spk-{os.getpid()}"
@@ -122,12 +124,12 @@ class Machine:
         self.runs.start()
         self.answers()
 
-    def answers(self, within_s: float = 60.0, address: str = "") -> None:
+    def answers(self, within_s: float = PATIENCE_S, address: str = "") -> None:
         """Wait until its sshd says its banner."""
         at = (address or self.address, 22)
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(at, timeout=within_s / 60) as line:
+            with contextlib.suppress(OSError), socket.create_connection(at, timeout=BANNER_S) as line:
                 if line.recv(4) == b"SSH-" and self.init:
                     return
             if self.runs is not None and not self.runs.is_alive():
@@ -141,13 +143,13 @@ class Machine:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
         if self.runs is not None:
-            self.runs.join(30)
+            self.runs.join(PATIENCE_S)
 
     def reboot(self) -> None:
         """As somebody at its keyboard does; returns once it is up with another boot ID."""
         before = self.boot_id()
         self.run("systemctl", "reboot", "--no-block")
-        self.until(lambda: self.boot_id() not in ("", before), what="another boot", within_s=180)
+        self.until(lambda: self.boot_id() not in ("", before), what="another boot")
         self.answers()
 
     def boot_id(self) -> str:
@@ -209,12 +211,9 @@ class Machine:
         """Of the processes in it whose command name begins so, numbered as here."""
         return [pid for pid in self.pids() if _read(f"/proc/{pid}/comm").startswith(name)]
 
-    def until(self, condition: Callable[[], object], *, what: str, within_s: float = 60.0) -> None:
+    def until(self, condition: Callable[[], object], *, what: str) -> None:
         """Wait for a condition by asking."""
-        deadline = time.monotonic() + within_s
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {within_s} s on {self.hostname}"
-            time.sleep(0.1)
+        poll(condition, what=f"{what} on {self.hostname}")
 
     # -- how it is reached
 
@@ -357,10 +356,20 @@ def _leave_ground() -> None:
 
 
 def _wait(condition: Callable[[], object]) -> None:
-    """For some seconds at most; what needs it says so itself when it hasn't come true."""
-    deadline = time.monotonic() + 10
+    """What needs it says so itself when it hasn't come true."""
+    deadline = time.monotonic() + PATIENCE_S / 10
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """A process that does nothing until the block is left: what it has said of itself stays so."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _children(pid: int) -> list[int]:

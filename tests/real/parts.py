@@ -185,6 +185,7 @@ def vm(folder: Path) -> None:
     if platform.machine() != "x86_64":
         raise CanNotBeHad("its kernel and its emulator are x86_64's so far")
     tree = folder / "tree"
+    folder.mkdir()
     spark_tree(tree, f"{MACHINE_PACKAGES},{KERNEL_PACKAGES}")
     (tree / "etc/initramfs-tools/modules").write_text(KERNEL_MODULES.replace(" ", "\n") + "\n")
     (tree / "etc/initramfs-tools/conf.d/modules").write_text("MODULES=list\n")

@@ -16,15 +16,23 @@ from tests.real.machine import Machine
 from tests.real.parts import ENGINE_IMAGE
 
 NAME = "vllm"
+HOLD = "/run/hold"
+"""A folder of the machine: the file of that name in it holds the engine in its loading."""
 UNIT = f"{NAME}.service"
 TRIED, KEPT = "run/netplan/40-sparktop-cable.yaml", "etc/netplan/40-sparktop-cable.yaml"
+NETPLAN = """#!/bin/sh
+/usr/share/netplan/netplan.script "$@" || exit
+while [ "$1" = apply ] && [ -e /run/hold ]; do sleep 0.1; done
+"""
+"""Its `apply` ends once nobody holds it."""
 Pair = tuple[Machine, Machine]
 
 
 def started(spark: Machine) -> str:
     """The tests' own engine; its container's id."""
     words = ("vllm", "serve", "tiny", "--gpu-memory-utilization", "0.1")
-    options = ("--env", "ENGINE_LOAD_S=0.5", "--restart", "unless-stopped")
+    held = ("--volume", f"{HOLD}:{HOLD}", "--env", f"ENGINE_HELD_BY={HOLD}/hold")
+    options = ("--env", "ENGINE_LOAD_S=0.5", "--restart", "unless-stopped", *held)
     return spark.run(*docker_run(NAME, *options), ENGINE_IMAGE, *words).strip()
 
 
@@ -47,14 +55,20 @@ def assert_as_before(spark: Machine, container_id: str) -> None:
 
 
 def installing(spark: Machine, container_id: str, how: int) -> str:
-    """`unit --install`, interrupted once the unit's own container is there; what it said."""
+    """`unit --install`, interrupted while the unit's own container loads; what it said."""
+
+    def is_its_own() -> bool:
+        said = spark.run("docker", "ps", "--all", "--no-trunc", "--format={{.ID}}", f"--filter=name=^{NAME}$").strip()
+        return said not in ("", container_id)
+
+    def released() -> None:
+        spark.until(lambda: process.poll() is not None or not is_its_own(), what="its interruption")
+        spark.run("rm", f"{HOLD}/hold")
+
+    spark.run("touch", f"{HOLD}/hold")
     with acting("unit", NAME, "spark1", "--install") as process:
-        spark.until(
-            lambda: (found := containers(spark).get(NAME)) and not found["Id"].startswith(container_id),
-            what="the unit's container",
-            within_s=240,
-        )
-        return left_by(process, how)
+        spark.until(is_its_own, what="the unit's container")
+        return left_by(process, how, released)
 
 
 @pytest.mark.parametrize("way", ["ctrl-c", "restore", "by hand"])
@@ -74,12 +88,12 @@ def test_an_interrupted_unit_is_led_back_to_the_container_that_was(spark: Machin
 def test_what_a_relaunch_changed_of_a_unit_goes_with_it(spark: Machine) -> None:
     started(spark)
     for change in ("2048", ""):
-        done = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+        done = sparktop("unit", NAME, "spark1", "--install", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
         if change:
             act("relaunch", "spark1", f"--flag=--max-model-len={change}", "--set", "target_gib=1")
             assert change in " ".join(containers(spark)[NAME]["Args"])
-            sparktop("unit", NAME, "spark1", "--remove", "--yes", within_s=240)
+            sparktop("unit", NAME, "spark1", "--remove", "--yes")
             spark.run("docker", "rm", NAME)
             started(spark)
     assert "2048" not in " ".join(containers(spark)[NAME]["Args"])
@@ -88,10 +102,14 @@ def test_what_a_relaunch_changed_of_a_unit_goes_with_it(spark: Machine) -> None:
 
 def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> None:
     first, _ = pair
+    program = "/usr/sbin/netplan"
+    first.run("rm", program)  # a link to its script
+    first.run("sh", "-c", f"touch /run/hold; cat >{program}; chmod +x {program}", said=NETPLAN)
     with acting("act", "set-addresses", "spark1", "spark2") as process:
-        first.until(lambda: "192.168.100." in first.run("ip", "-brief", "address"), what="an address", within_s=240)
+        first.until(lambda: "192.168.100." in first.run("ip", "-brief", "address"), what="an address")
         left_by(process, signal.SIGKILL)
-    assert sparktop("act", "restore", "spark1", "spark2", "--dry-run", within_s=240).returncode == 0
+    first.run("rm", "/run/hold")
+    assert sparktop("act", "restore", "spark1", "spark2", "--dry-run").returncode == 0
     first.reboot()
     assert not (first.root / KEPT).exists()
     assert "192.168.100." not in first.run("ip", "-brief", "address")

@@ -28,7 +28,7 @@ def served(spark: Machine) -> Any:
 
 def refused(*words: str) -> None:
     """A relaunch whose engine doesn't start fails."""
-    ended = sparktop("act", "relaunch", "spark1", *words, *WAITS, "--yes", within_s=240, is_hurried=True)
+    ended = sparktop("act", "relaunch", "spark1", *words, *WAITS, "--yes", is_hurried=True)
     assert ended.returncode == 1, ended.stdout + ended.stderr
 
 
@@ -60,7 +60,7 @@ def test_a_launched_container_is_relaunched_and_rolled_back(spark: Machine) -> N
 
 
 def test_an_exported_compose_service_is_relaunched_and_rolled_back(spark: Machine) -> None:
-    exported = sparktop("launch", str(recipe(spark)), "spark1", "--export", "compose", within_s=90)
+    exported = sparktop("launch", str(recipe(spark)), "spark1", "--export", "compose")
     assert exported.returncode == 0, exported.stderr
     spark.run("runuser", "-u", "spark", "--", "mkdir", FOLDER)
     (spark.root / FOLDER[1:] / "compose.yml").write_text(exported.stdout)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.integration.terminal import sparktop
-from tests.real.console import act, engine, picture, rules, state, watching
+from tests.real.console import act, engine, looked, rules, state, watching
 from tests.real.engines import docker_run
 from tests.real.machine import Machine
 from tests.real.parts import ENGINE_IMAGE
@@ -34,19 +35,17 @@ def link(picture_: Any) -> tuple[str, str]:
 def test_a_frozen_machine_is_told_and_comes_back(spark: Machine) -> None:
     with watching("spark1") as watch:
         spark.freeze()
-        watch.until(lambda one: link(one)[0] in ("stale", "lost"), what="stale", within_s=10)
-        watch.until(lambda one: link(one) == ("lost", "host up, SSH silent"), what="SSH silent", within_s=40)
+        watch.until(lambda one: link(one) == ("lost", "host up, SSH silent"), what="SSH silent")
         spark.thaw()
-        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=30)
+        watch.until(lambda one: link(one)[0] == "live", what="live again")
 
 
 def test_a_cut_lan_is_told_and_its_return(spark: Machine) -> None:
     with watching("spark1") as watch:
         spark.cut("lan")
-        watch.until(lambda one: link(one)[0] == "stale", what="stale", within_s=10)
-        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone", within_s=40)
+        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone")
         spark.plug("lan")
-        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=30)
+        watch.until(lambda one: link(one)[0] == "live", what="live again")
 
 
 def test_lost_power_is_told_and_the_engine_of_the_next_boot(spark: Machine) -> None:
@@ -55,11 +54,11 @@ def test_lost_power_is_told_and_the_engine_of_the_next_boot(spark: Machine) -> N
     with watching("spark1") as watch:
         watch.until(lambda one: state(one, NAME) in SERVES, what="serves")
         spark.kill()
-        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone", within_s=40)
+        watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone")
         spark.again()
         assert spark.boot_id() != boot
-        watch.until(lambda one: link(one)[0] == "live", what="live again", within_s=40)
-        watch.until(lambda one: state(one, NAME) in SERVES, what="serves again", within_s=60)
+        watch.until(lambda one: link(one)[0] == "live", what="live again")
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves again")
 
 
 def test_a_reboot_brings_back_what_would_not_come_by_itself(spark: Machine) -> None:
@@ -71,15 +70,17 @@ def test_a_reboot_brings_back_what_would_not_come_by_itself(spark: Machine) -> N
 
 
 def test_caches_are_dropped(spark: Machine) -> None:
+    """Those of all machines here: others fill them meanwhile, but not with this file."""
     spark.run("dd", "if=/dev/urandom", "of=/root/cached", "bs=1M", "count=300", "status=none")
-    before = cached_bytes(spark)
+    file = spark.root / "root/cached"
+    assert cached_bytes(file) > 250 * 2**20
     act("drop-caches", "spark1")
-    assert cached_bytes(spark) < before - 200 * 2**20
+    assert cached_bytes(file) < 50 * 2**20
 
 
-def cached_bytes(spark: Machine) -> int:
-    lines = spark.run("cat", "/proc/meminfo").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Cached:"))
+def cached_bytes(file: Path) -> int:
+    words = ("fincore", "--bytes", "--noheadings", "--output=RES", str(file))
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
 def test_what_was_stopped_and_started_by_hand_is_followed(spark: Machine) -> None:
@@ -105,16 +106,16 @@ def test_a_safe_restart_on_systemd_and_docker_26(spark: Machine) -> None:
 
 def test_a_unit_serves_again_after_a_reboot_and_is_removed(spark: Machine) -> None:
     started(spark, "--restart", "unless-stopped")
-    installed = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+    installed = sparktop("unit", NAME, "spark1", "--install", "--yes")
     assert installed.returncode == 0, installed.stdout + installed.stderr
     assert spark.run("systemctl", "is-active", f"{NAME}.service").strip() == "active"
     assert spark.run("systemctl", "is-enabled", f"{NAME}.service").strip() == "enabled"
     assert inspected(spark)["HostConfig"]["RestartPolicy"]["Name"] in ("no", "")
     spark.reboot()
     with watching("spark1") as watch:
-        watch.until(lambda one: state(one, NAME) in SERVES, what="serves", within_s=90)
+        watch.until(lambda one: state(one, NAME) in SERVES, what="serves")
     assert spark.run("systemctl", "is-active", f"{NAME}.service").strip() == "active"
-    removed = sparktop("unit", NAME, "spark1", "--remove", "--yes", within_s=240)
+    removed = sparktop("unit", NAME, "spark1", "--remove", "--yes")
     assert removed.returncode == 0, removed.stdout + removed.stderr
     assert not inspected(spark)["State"]["Running"]
     assert spark.run("sh", "-c", f"systemctl is-enabled {NAME}.service 2>/dev/null; true").strip() in ("", "not-found")
@@ -123,7 +124,7 @@ def test_a_unit_serves_again_after_a_reboot_and_is_removed(spark: Machine) -> No
 
 def test_a_unit_starts_a_killed_engine_again(spark: Machine) -> None:
     started(spark)
-    installed = sparktop("unit", NAME, "spark1", "--install", "--yes", within_s=240)
+    installed = sparktop("unit", NAME, "spark1", "--install", "--yes")
     assert installed.returncode == 0, installed.stdout + installed.stderr
     # vLLM ends with 0 where its EngineCore was killed, and `on-failure` would leave it down
     assert spark.run("systemctl", "show", "-P", "Restart", f"{NAME}.service").strip() == "always"
@@ -134,18 +135,32 @@ def test_a_unit_starts_a_killed_engine_again(spark: Machine) -> None:
         listed = spark.run("docker", "ps", "--quiet", "--no-trunc", "--filter", f"name=^{NAME}$").strip()
         return listed not in ("", before)
 
-    spark.until(is_new, what="another container", within_s=90)
+    spark.until(is_new, what="another container")
 
 
 def test_a_guard_kills_below_its_floor_and_says_so(spark: Machine) -> None:
     started(spark)
-    act("guard", "spark1", "--engine", NAME, "--set", f"floor_gib={available_gib() - 1:.1f}", "--set", "stay_minutes=3")
-    spark.run("systemd-run", "--unit=hog", "python3", "-c", "import time; held = b'x' * (3 << 30); time.sleep(600)")
+    floor_gib = available_gib() - 1
+    act("guard", "spark1", "--engine", NAME, "--set", f"floor_gib={floor_gib:.1f}", "--set", "stay_minutes=30")
+    spark.run("systemd-run", "--unit=hog", "python3", "-c", HOG, str(floor_gib))
     spark.until(lambda: not inspected(spark)["State"]["Running"], what="the kill")
     spark.run("systemctl", "stop", "hog")
     assert inspected(spark)["State"]["ExitCode"] == 137
-    found = rules(picture("spark1"))
-    assert any("guard" in rule for rule in found), found
+    looked(lambda one: any("guard" in rule for rule in rules(one)), "spark1")
+
+
+HOG = """
+import sys, time
+held = []
+while True:  # whatever the others on this machine free
+    lines = open("/proc/meminfo").read().splitlines()
+    gib = next(int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:"))
+    if gib > float(sys.argv[1]) - 1 and len(held) < 64:
+        held.append(b"x" * (128 << 20))
+    else:
+        time.sleep(0.05)
+"""
+"""Takes memory until a GiB less than a floor is available, and again when others free some; 8 GiB at most."""
 
 
 def available_gib() -> float:
@@ -155,10 +170,11 @@ def available_gib() -> float:
 
 def test_gpu_figures_come_through_nvml(spark: Machine) -> None:
     spark.gb10(sm=96, power_mw=15_000, clock_mhz=2405, temperature=52)
-    gpu = picture("spark1")["nodes"][0]["gpus"][0]
+    one = looked(lambda one: one["nodes"][0]["gpus"], "spark1")
+    gpu = one["nodes"][0]["gpus"][0]
     assert (gpu["utilisation_percent"], gpu["power_w"], gpu["sm_clock_mhz"], gpu["temperature_c"]) == (96, 15, 2405, 52)
     assert gpu["gaps"]["memory_used_bytes"] == "not supported"
-    assert engine(picture("spark1"), NAME) is None
+    assert engine(one, NAME) is None
 
 
 def test_whoever_fills_run_lock_keeps_nobody_from_acting(spark: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.real.console import act, bringup, do, watching
 from tests.real.machine import CABLE, Machine
 from tests.real.recipes import recipe
 from tests.real.test_remedies import answered as asked
+from tests.support import poll
 
 Pair = tuple[Machine, Machine]
 HERE_NEVER = {
@@ -29,20 +31,27 @@ ALONE = {"wiring.neighbours", "addresses.jumbo", "addresses.kept"}
 KEY = "canary-77c1d0"
 
 
-def rows(*words: str) -> dict[str, Any]:
-    """A bring-up's rows of one machine by their check."""
-    return {one["check"]: one for one in bringup(*words)}
+def rows(*words: str, offering: tuple[str, ...]) -> dict[str, Any]:
+    """A bring-up's rows by their check, once these offer something: what a slow machine was asked may be unknown."""
+    found: dict[str, Any] = {}
+
+    def offers() -> bool:
+        found.update({one["check"]: one for one in bringup(*words)})
+        return all(found[check]["remedies"] for check in offering)
+
+    poll(offers, what=f"remedies for {offering}", otherwise=lambda: [found[check] for check in offering])
+    return found
 
 
 def remedy(found: dict[str, Any], check: str) -> Any:
     """The first that a row offers."""
-    assert found[check]["remedies"], found[check]
     return found[check]["remedies"][0]
 
 
-def left_to_do(*hosts: str) -> set[str]:
-    """Rows that have not passed and could here, whatever the reason."""
-    return {one["check"] for one in bringup(*hosts) if one["state"] != "passed"} - HERE_NEVER
+def nothing_is_left_to_do(*words: str, but: set[str]) -> None:
+    """All rows that could here come to pass, but those."""
+    left = lambda: {one["check"] for one in bringup(*words) if one["state"] != "passed"} - HERE_NEVER - but  # noqa: E731
+    poll(lambda: not left(), what="nothing left to do", otherwise=left)
 
 
 def publish(spark: Machine, name: str) -> None:
@@ -66,20 +75,13 @@ def served(spark: Machine) -> tuple[int, list[str]]:
     return model["max_model_len"], json.loads(spark.run("docker", "inspect", "vllm-tiny"))[0]["Args"]
 
 
-def actions(*hosts: str) -> set[str]:
-    """What bring-up offers to do for checks that have not passed."""
-    rows = bringup(*hosts)
-    return {
-        remedy["action"] for one in rows if one["state"] != "passed" for remedy in one["remedies"] if remedy["action"]
-    }
-
-
 def test_one_machine_is_brought_up_to_its_end(spark: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what it is told, done as it is told: until an engine serves, is proven, and nothing is left."""
     spark.run("gpasswd", "--delete", "spark", "docker")
     publish(spark, "spark1-2")
     spark.run("touch", "/run/reboot-required")
-    found = rows("spark1")
+    told = ("access.docker", "access.linger", "identity.name", "release.reboot", "endpoint.served")
+    found = rows("spark1", offering=told)
     do(remedy(found, "access.docker"))
     assert "spark" in spark.run("getent", "group", "docker").strip().split(":")[-1].split(",")
     do(remedy(found, "access.linger"))
@@ -92,24 +94,25 @@ def test_one_machine_is_brought_up_to_its_end(spark: Machine, monkeypatch: pytes
 
     do(remedy(found, "endpoint.served"), RECIPE=str(recipe(spark)))
     assert served(spark)[0] == 4096
-    found = rows("spark1")
+    found = rows("spark1", offering=("endpoint.answer",))
     assert found["access.docker"]["state"] == "passed"
     do(remedy(found, "endpoint.answer"))  # proves it
-    found = rows("spark1", "--only", "endpoint")
+    found = rows("spark1", "--only", "endpoint", offering=("endpoint.tools", "endpoint.reach"))
     do(remedy(found, "endpoint.tools"), NAME="hermes")
     context, words = served(spark)
     assert (context, "--enable-auto-tool-choice" in words, "hermes" in words) == (4096, True, True), words
     spark.run("systemctl", "start", "nginx")
     monkeypatch.setenv("SPARKTOP_API_KEY", KEY)
     do(remedy(found, "endpoint.reach"), HOSTNAME="llm.example.org")
-    assert (asked(spark, "wrong"), asked(spark, KEY)) == ("401", "200")
+    spark.until(lambda: (asked(spark, "wrong"), asked(spark, KEY)) == ("401", "200"), what="a key")
     monkeypatch.delenv("SPARKTOP_API_KEY")
-    do(remedy(rows("spark1", "--only", "endpoint"), "endpoint.answer"))
-    assert left_to_do("spark1") - ALONE == set()
+    do(remedy(rows("spark1", "--only", "endpoint", offering=("endpoint.answer",)), "endpoint.answer"))
+    nothing_is_left_to_do("spark1", but=ALONE)
 
 
 def test_looking_changes_no_file(spark: Machine) -> None:
     spark.run("runuser", "-u", "spark", "--", "sudo", "true")  # sudo itself notes the first time
+    spark.run("sh", "-c", "systemctl is-system-running --wait; systemctl stop '*.timer'")  # and systemd, of its boot
     spark.run("touch", "/run/before")
     bringup("spark1")
     folders = ("/etc", "/home", "/root", "/usr", "/var/lib/systemd")
@@ -123,11 +126,11 @@ def test_two_machines_are_brought_up_to_their_end(pair: Pair) -> None:
         (second.root / file).write_bytes((first.root / file).read_bytes())
     second.run("systemctl", "restart", "ssh")
     known(second)
-    found = rows("spark1", "spark2")
+    found = rows("spark1", "spark2", offering=("addresses.plan", "identity.clones"))
     do(remedy(found, "addresses.plan"))
     addresses = [cable_address(one) for one in pair]
     assert all(addresses), addresses
-    first.run("ping", "-c", "1", "-W", "2", "-M", "do", "-s", "8972", "-I", CABLE, addresses[1])
+    reaches_with_jumbo_frames(first, addresses[1])
     for one in pair:
         assert json.loads(one.run("ip", "-j", "link", "show", CABLE))[0]["mtu"] == 9000
         assert [path for path in (one.root / "etc/netplan").iterdir() if path.name != "01-lan.yaml"]
@@ -141,18 +144,29 @@ def test_two_machines_are_brought_up_to_their_end(pair: Pair) -> None:
     assert host_key(first) != host_key(second)
     second.until(lambda: cable_address(second) == addresses[1], what="its address after the reboot")
 
-    do(remedy(rows("spark1", "spark2", "--only", "addresses"), "addresses.ssh"))
+    found = rows("spark1", "spark2", "--only", "addresses", offering=("addresses.ssh",))
+    do(remedy(found, "addresses.ssh"))
     as_spark = ("runuser", "-u", "spark", "--", "ssh", "-o", "BatchMode=yes", f"spark@{addresses[1]}", "hostname")
     assert first.run(*as_spark).strip() == "spark2"
     for node in ("spark1", "spark2"):
         act("enable-linger", node)
-    assert left_to_do("spark1", "spark2") - {"endpoint.served"} == set()
+    nothing_is_left_to_do("spark1", "spark2", but={"endpoint.served"})
     for action, lacks in (("measure-link", "RDMA"), ("measure-collective", "RDMA"), ("measure-power", "cuBLAS")):
-        refused = sparktop("act", action, "spark1", "spark2", "--dry-run", "--json", within_s=90)
-        assert lacks in json.loads(refused.stdout)["refusal"]["reason"]
+        first.until(lambda: lacks in refusal(action), what=f"a refusal of {action} for {lacks}")  # noqa: B023
     act("ssh-mesh", "spark1", "spark2", "--set", "remove=yes")
     with pytest.raises(AssertionError):
         first.run(*as_spark)
+
+
+def refusal(action: str) -> str:
+    """Why it is refused for both."""
+    said = sparktop("act", action, "spark1", "spark2", "--dry-run", "--json").stdout
+    return str(json.loads(said)["refusal"]["reason"])
+
+
+def reaches_with_jumbo_frames(machine: Machine, address: str) -> None:
+    """Over the cable: a ping is answered, if not the first."""
+    machine.run("ping", "-c", "1", "-w", "100", "-M", "do", "-s", "8972", "-I", CABLE, address)
 
 
 def host_key(machine: Machine) -> str:
@@ -171,7 +185,7 @@ def test_addresses_set_by_hand_are_put_right_by_hand(pair: Pair) -> None:
     for one, address in zip(pair, ("10.50.0.1", "10.60.0.2"), strict=True):
         one.run("ip", "link", "set", CABLE, "mtu", "1500")
         one.run("ip", "address", "add", f"{address}/24", "dev", CABLE)
-    found = rows("spark1", "spark2", "--only", "addresses")
+    found = rows("spark1", "spark2", "--only", "addresses", offering=("addresses.plan", "addresses.kept"))
     assert (found["addresses.plan"]["state"], found["addresses.kept"]["state"]) == ("failed", "failed")
     do(remedy(found, "addresses.plan"), ADDRESS="10.50.0.2")
     assert cable_address(pair[1]) == "10.50.0.2"
@@ -182,9 +196,8 @@ def test_addresses_set_by_hand_are_put_right_by_hand(pair: Pair) -> None:
                 do(one["remedies"][0])
     pair[0].reboot()
     pair[0].until(lambda: cable_address(pair[0]) == "10.50.0.1", what="its address after a reboot")
-    pair[1].run("ping", "-c", "1", "-W", "2", "-M", "do", "-s", "8972", "-I", CABLE, "10.50.0.1")
-    found = bringup("spark1", "spark2", "--only", "addresses")
-    assert {one["check"] for one in found if one["state"] != "passed"} == {"addresses.ssh"}, found
+    reaches_with_jumbo_frames(pair[1], "10.50.0.1")
+    nothing_is_left_to_do("spark1", "spark2", "--only", "addresses", but={"addresses.ssh"})
 
 
 @pytest.mark.xfail(reason="machines 14: live, a cable without an engine over it is not told", strict=True)
@@ -198,7 +211,8 @@ def test_a_cut_cable_between_two_is_told_live(pair: Pair) -> None:
 def test_a_cut_cable_between_two_is_seen_by_bring_up(pair: Pair) -> None:
     act("set-addresses", "spark1", "spark2")
     cut(pair[0])
-    assert "wiring.cable" in {one["check"] for one in bringup("spark1", "spark2") if one["state"] == "failed"}
+    failed = lambda: {one["check"] for one in bringup("spark1", "spark2") if one["state"] == "failed"}  # noqa: E731
+    pair[0].until(lambda: "wiring.cable" in failed(), what="a failed cable")
 
 
 def cut(machine: Machine) -> None:
@@ -212,8 +226,9 @@ def test_root_is_permitted_for_what_is_needed_alone(spark: Machine) -> None:
     (spark.root / "etc/sudoers.d/spark").write_text("spark ALL=(ALL) ALL\n")
     spark.run("chpasswd", said="spark:sesame\n")
     spark.run("gpasswd", "--delete", "spark", "adm")
-    found = rows("spark1", "--only", "access")
-    for check in ("access.kernel-log", "access.sudo"):
+    checks = ("access.kernel-log", "access.sudo")
+    found = rows("spark1", "--only", "access", offering=checks)
+    for check in checks:
         with terminal(*shlex.split(remedy(found, check)["command"])[1:], "--yes") as at:
             at.reads("wants your password")
             at.types("sesame\n")
@@ -232,32 +247,37 @@ def cable_address(machine: Machine) -> str:
     return next((one["local"] for row in rows for one in row.get("addr_info", ())), "")
 
 
-def row(check: str, node: str, *hosts: str) -> Any:
-    """A check's row about one node alone."""
-    return next(one for one in bringup(*hosts) if one["check"] == check and one["nodes"] == [node])
+def row(check: str, node: str, *hosts: str, is_it: Callable[[Any], object] = bool) -> Any:
+    """A check's row about one node alone, once it is that one."""
+    found: list[Any] = []
+
+    def is_there() -> object:
+        found[:] = [one for one in bringup(*hosts) if one["check"] == check and one["nodes"] == [node]]
+        return is_it(found[0])
+
+    poll(is_there, what=check, otherwise=lambda: found)
+    return found[0]
 
 
 def test_a_port_that_is_switched_off_is_switched_on_by_its_remedy(pair: Pair) -> None:
     pair[0].run("ip", "link", "set", CABLE, "down")
-    off = row("wiring.cable", "spark1", "spark1", "spark2")
-    assert off["state"] == "failed"
+    off = row("wiring.cable", "spark1", "spark1", "spark2", is_it=lambda one: one["state"] == "failed")
     ((step,),) = [remedy["steps"] for remedy in off["remedies"]]
     pair[0].run(*shlex.split(step.removeprefix("on spark1: sudo ")))
     pair[0].until(lambda: pair[0].run("cat", f"/sys/class/net/{CABLE}/carrier").strip() == "1", what="carrier")
-    assert row("wiring.cable", "spark1", "spark1", "spark2")["state"] != "failed"
+    row("wiring.cable", "spark1", "spark1", "spark2", is_it=lambda one: one["state"] != "failed")
 
 
 def test_addresses_whose_netplan_file_is_gone_are_not_kept(pair: Pair) -> None:
     act("set-addresses", "spark1", "spark2")
     (file,) = (path for path in (pair[0].root / "etc/netplan").iterdir() if path.name != "01-lan.yaml")
     pair[0].run("rm", f"/etc/netplan/{file.name}")
-    states = {tuple(one["nodes"]): one["state"] for one in bringup("spark1", "spark2") if "kept" in one["check"]}
-    assert states == {("spark1",): "warning", ("spark2",): "passed"}
+    for node, state in (("spark1", "warning"), ("spark2", "passed")):
+        row("addresses.kept", node, "spark1", "spark2", is_it=lambda one: one["state"] == state)  # noqa: B023
 
 
 def test_a_user_without_any_right_is_offered_no_rule(spark: Machine) -> None:
     """sudo asks for the password before it looks whether the user may do anything."""
     (spark.root / "etc/sudoers.d/spark").unlink()
     spark.run("gpasswd", "--delete", "spark", "sudo")
-    sudo = row("access.sudo", "spark1", "spark1")
-    assert (sudo["state"], sudo["remedies"]) == ("unknown", [])
+    assert row("access.sudo", "spark1", "spark1", is_it=lambda one: one["state"] == "unknown")["remedies"] == []

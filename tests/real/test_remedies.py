@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.terminal import sparktop, terminal
-from tests.real.console import act, bringup, do, picture, told, type_in
+from tests.real.console import act, bringup, do, looked, type_in
 from tests.real.engines import docker_run
 from tests.real.machine import Machine
 from tests.real.parts import ENGINE_IMAGE
@@ -43,7 +43,7 @@ def test_a_stopped_engine_stays_stopped(spark: Machine) -> None:
 
 
 def test_a_holder_of_gpu_memory_is_ended(spark: Machine) -> None:
-    spark.run("systemd-run", "--unit=holder", "--uid=spark", "sleep", "1000")
+    spark.run("systemd-run", "--property=Type=exec", "--unit=holder", "--uid=spark", "sleep", "1000")
     pid = spark.run("systemctl", "show", "--property=MainPID", "--value", "holder").strip()
     spark.gb10(f"{pid} {64 * 2**20} sleep", sm=0)
     act("end-holder", "spark1", "--pid", pid)
@@ -54,13 +54,14 @@ def test_an_engine_is_exposed_by_nginx_with_a_key_and_no_more(spark: Machine) ->
     started(spark)
     spark.run("systemctl", "start", "nginx")
     words = ("expose", "llm.example.org", "spark1", "--on", "spark1", "--yes")
-    done = sparktop(*words, within_s=240, environment={"SPARKTOP_API_KEY": KEY})
+    done = sparktop(*words, environment={"SPARKTOP_API_KEY": KEY})
     assert done.returncode == 0, done.stdout + done.stderr
     assert KEY not in done.stdout + done.stderr
-    assert (answered(spark, ""), answered(spark, "wrong"), answered(spark, KEY)) == ("401", "401", "200")
-    removed = sparktop("expose", "llm.example.org", "--on", "spark1", "--remove", "--yes", within_s=240)
+    # nginx reloads while its former workers still answer
+    spark.until(lambda: [answered(spark, key) for key in ("", "wrong", KEY)] == ["401", "401", "200"], what="a key")
+    removed = sparktop("expose", "llm.example.org", "--on", "spark1", "--remove", "--yes")
     assert removed.returncode == 0, removed.stdout + removed.stderr
-    assert answered(spark, KEY) != "200"
+    spark.until(lambda: answered(spark, KEY) != "200", what="its removal")
     assert not (spark.root / "etc/nginx/sparktop/llm.example.org.key").exists()
 
 
@@ -75,9 +76,7 @@ def answered(spark: Machine, key: str) -> str:
 
 def test_a_stopped_docker_is_named(spark: Machine) -> None:
     spark.run("systemctl", "stop", "docker.socket", "docker")
-    found = picture("spark1")
-    assert not found["nodes"][0]["containers"]["available"]
-    assert found["nodes"][0]["containers"]["detail"], told(found)
+    looked(lambda one: (one := one["nodes"][0]["containers"])["detail"] and not one["available"], "spark1")
 
 
 DESKTOP = {
@@ -115,9 +114,10 @@ def test_a_desktop_is_recovered_in_each_way_beside_an_engine(spark: Machine) -> 
     spark.until(lambda: main_pid(spark, "gnome-shell") not in ("0", shell), what="a shell of the new session")
 
     act("recover-desktop", "spark1", "--set", "way=console")
-    assert [active(spark, unit) for unit in ("graphical.target", "gdm", "gnome-shell")] == ["inactive"] * 3
+    states = lambda: {active(spark, unit) for unit in ("graphical.target", "gdm", "gnome-shell")}  # noqa: E731
+    spark.until(lambda: states() == {"inactive"}, what="no desktop")  # systemd waits for the target alone
     spark.run("systemctl", "isolate", "graphical.target")
-    assert [active(spark, unit) for unit in ("graphical.target", "gdm", "gnome-shell")] == ["active"] * 3
+    spark.until(lambda: states() == {"active"}, what="the desktop again")
     assert inspected(spark)["State"]["StartedAt"] == engine
 
 
@@ -150,15 +150,23 @@ def test_a_unit_that_would_stay_down_and_a_stopped_docker_are_put_right_by_hand(
     remedy = access(spark, "access.docker")
     do({**remedy, "steps": [step for step in remedy["steps"] if "systemctl status" not in step]})
     assert active(spark, "docker") == "active"
-    left = {one["check"] for one in bringup("spark1", "--only", "access") if one["state"] in ("failed", "unknown")}
-    assert left == {"access.gpu-runtime", "access.cdi"}
+    left = lambda: {one["check"] for one in bringup("spark1", "--only", "access") if one["state"] in BAD}  # noqa: E731
+    spark.until(lambda: left() == {"access.gpu-runtime", "access.cdi"}, what="nothing else left")
+
+
+BAD = ("failed", "unknown")
 
 
 def access(spark: Machine, check: str) -> Any:
     """The remedy of a check that found something."""
-    (found,) = (one for one in bringup("spark1", "--only", "access") if one["check"] == check)
-    assert found["state"] in ("warning", "failed"), found
-    return found["remedies"][0]
+    found: list[Any] = []
+
+    def is_bad() -> bool:
+        found[:] = [one for one in bringup("spark1", "--only", "access") if one["check"] == check]
+        return found[0]["state"] in ("warning", "failed")
+
+    spark.until(is_bad, what=check)
+    return found[0]["remedies"][0]
 
 
 def test_a_key_is_installed_by_who_came_with_a_password(spark: Machine) -> None:
@@ -180,4 +188,4 @@ def test_a_key_is_installed_by_who_came_with_a_password(spark: Machine) -> None:
     installed = (spark.root / "home/spark/.ssh/authorized_keys").read_text().splitlines()
     assert installed == [(folder / "id_ed25519.pub").read_text().strip()]
     assert type_in("ssh -o BatchMode=yes spark1 hostname").strip() == "spark1"
-    assert {one["state"] for one in bringup("spark1", "--only", "reach")} == {"passed"}
+    spark.until(lambda: {one["state"] for one in bringup("spark1", "--only", "reach")} == {"passed"}, what="passed")

@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from tests.real.machine import CABLE, NETPLAN, Machine, free_number, make_ground
 from tests.real.parts import FOLDER, done, load_stand_in
+from tests.support import PATIENCE_S
 
 VM = FOLDER / "vm"
 BOOTED, MEMORY = "booted", "memory"
@@ -105,7 +106,7 @@ class Guest(Machine):
             load_stand_in(one)
             one.run("sync")
             one.tell("stop")
-            one.tell(f'migrate "exec:cat >{source / MEMORY}"', within_s=120)
+            one.tell(f'migrate "exec:cat >{source / MEMORY}"')
         finally:
             one.kill()
             one._forget()
@@ -121,10 +122,10 @@ class Guest(Machine):
     def inside(self, *argv: str) -> tuple[str, ...]:
         key, address = (self.key, self.address) if self.has_its_own else (self.source / "key", self.first_address)
         known = ("-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR")
-        ends = ("-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6")
+        ends = ("-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=24")
         return ("ssh", "-F", "none", "-i", str(key), *known, *ends, f"root@{address}", shlex.join(argv))
 
-    def tell(self, command: str, within_s: float = 20.0) -> str:
+    def tell(self, command: str, within_s: float = PATIENCE_S) -> str:
         """A command to the emulator itself; what it answers."""
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(within_s)
@@ -144,7 +145,7 @@ class Guest(Machine):
         if self.is_asleep:
             self.until(self._has_its_memory, what="its memory")
             self.tell("cont")
-            self.answers(60, self.first_address)
+            self.answers(address=self.first_address)
             self._give_what_is_its_own()
             self.is_asleep = False
         self.answers(BOOT_S)
@@ -169,7 +170,9 @@ class Guest(Machine):
     def _run(self) -> None:
         """Wake or boot it; it boots again by itself after a reboot."""
         argv = [
-            *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-M", "q35", "-cpu", "max", "-smp", "2"),
+            # Before whatever else runs here: its time doesn't wait, and a login or a ping has a limit.
+            *("setpriv", "--pdeathsig", "KILL", "nice", "-n", "-10"),
+            *("qemu-system-x86_64", "-M", "q35", "-cpu", "max", "-smp", "2"),
             *("-accel", "tcg,thread=multi", "-m", "1536", "-nodefaults", "-display", "none"),
             *("-monitor", f"unix:{self.monitor},server=on,wait=off", "-serial", "stdio"),
             *("-kernel", str(self.source / "vmlinuz"), "-initrd", str(self.source / "initrd.img"), "-append", KERNEL),

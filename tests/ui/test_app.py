@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support import PATIENCE_S
 from tests.table import over
 from tests.ui import pictures, svg
 from tests.ui.look import clock_of_pictures, console
@@ -27,7 +29,8 @@ EACH_SIZE = [pytest.param(size, marks=pytest.mark.fast if size == (80, 24) else 
 
 async def until(pilot: Pilot[int], condition: Callable[[], object], *, what: str = "the condition") -> None:
     """Let the app run until something is so; fails when it doesn't come."""
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         await pilot.pause(0.01)
         if condition():
             return
@@ -464,7 +467,7 @@ async def test_a_theme_is_chosen_by_its_name() -> None:
         await pilot.press("T")
         await until(pilot, lambda: "nord" in screen(pilot) or "Search" in screen(pilot))
         await pilot.press(*"nord")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: screen(pilot).count("nord") > 1, what="the theme among what was found")
         await pilot.press("down", "enter")
         await until(pilot, lambda: app.theme == "nord")
 

@@ -21,7 +21,7 @@ from sparktop.documents.step_text import masked, masked_lines
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.audit import last_run_on
 from sparktop.headless.plan_data import JSON_VERSION, plan_data, refusal_data, run_data
-from sparktop.headless.status import comes_true, has_asked_engines, has_looked_at_desktop, settled
+from sparktop.headless.status import comes_true, has_asked_who_works, has_looked_at_desktop, settled
 from sparktop.headless.terminal import agreed, answered, draw, say, width_of, written
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
@@ -186,8 +186,8 @@ async def _request(arguments: ActArguments, watch: Watch, fresh: asyncio.Event, 
     """
     if arguments.options.get("watch_only") != "yes":  # watch_only waits for a node that is gone
         check_links(watch.state, one_will_do=arguments.action.name == "collect-evidence")
-    if arguments.action.only_measures:  # what an engine works on, its figures say; others don't wait for one that hangs
-        await comes_true(lambda: all(map(has_asked_engines, watch.state.nodes)), fresh, timeout_s)
+    if arguments.action.only_measures:  # what a node works on, figures say; others don't wait for one that hangs
+        await comes_true(lambda: all(map(has_asked_who_works, watch.state.nodes)), fresh, timeout_s)
     if arguments.action.name == "recover-desktop":
         await comes_true(lambda: all(map(has_looked_at_desktop, watch.state.nodes)), fresh, timeout_s)
     if (

@@ -187,10 +187,12 @@ def has_looked_at_desktop(node: NodeView) -> bool:
     return node.desktop is not None or not any(process.command in COMPOSITORS for process in processes)
 
 
-def has_asked_engines(node: NodeView) -> bool:
-    """Whether every engine that runs was asked for its figures once."""
+def has_asked_who_works(node: NodeView) -> bool:
+    """Whether the GPU and every engine that runs were asked for their figures once, and NVML, if late, has answered."""
+    nvml = node.collectors.get("nvml")
+    is_late = node.gpu is None and nvml is not None and nvml.state is CollectorState.STUCK
     endpoints = [engine.endpoint for engine in node.engines if engine.state is not EngineState.EXITED]
-    return all(one is None or one.state is not EndpointState.NOT_ASKED for one in endpoints)
+    return not is_late and all(one is None or one.state is not EndpointState.NOT_ASKED for one in endpoints)
 
 
 def _has_engine_logs(node: NodeView) -> bool:

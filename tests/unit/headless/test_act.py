@@ -30,6 +30,7 @@ from sparktop.model.engine import Containers, Endpoint, EndpointState
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
+from sparktop.model.telemetry import Collector, CollectorState
 from sparktop.operate.actions import action
 from sparktop.operate.audit.interrupted_runs import interrupted_runs
 from sparktop.operate.audit_file import Audit
@@ -85,29 +86,36 @@ async def test_a_dry_run_prints_the_plan_and_runs_nothing(capsys: pytest.Capture
     assert side.executions == ()
 
 
-async def test_a_measurement_is_planned_once_a_running_engine_was_asked() -> None:
-    """Without its figures it is refused, as where they are off; what stops one that hangs doesn't wait."""
-    state = pictures.PICTURES["one"](clock_of_pictures())
-    watch = pictures.FakeWatch(with_endpoint(state, EndpointState.NOT_ASKED))
-    planned: list[EndpointState] = []
+async def test_a_measurement_is_planned_once_engines_were_asked_and_nvml_answered() -> None:
+    """Without their figures it is refused, as where they are off; what stops one that hangs doesn't wait."""
+    known = with_endpoint(pictures.PICTURES["one"](clock_of_pictures()), EndpointState.OK)
+    planned: list[bool] = []
+    watch = pictures.FakeWatch(known)
 
     class Plans(Side):
         async def plan(self, request: Request) -> Plan | Refusal:
-            planned.append(watch.state.nodes[0].engines[0].endpoint.state)  # type: ignore[union-attr]
+            planned.append(watch.state is known)
             return await super().plan(request)
 
     def made(publish: Callable[[FleetState], None]) -> Any:
         def answers() -> None:
-            watch.state = with_endpoint(state, EndpointState.OK)
+            watch.state = known
             publish(watch.state)
 
         asyncio.get_running_loop().call_later(0.05, answers)
         return watch, Plans()
 
-    for name in ("prove-endpoint", "safe-restart"):
-        watch.state = with_endpoint(state, EndpointState.NOT_ASKED)
-        await act(made, asked(name), output=OutputOptions(timeout_s=60, is_dry=True), secret=nobody)
-    assert planned == [EndpointState.OK, EndpointState.NOT_ASKED]
+    for before in (with_endpoint(known, EndpointState.NOT_ASKED), with_late_nvml(known)):
+        for name in ("prove-endpoint", "safe-restart"):
+            watch.state = before
+            await act(made, asked(name), output=OutputOptions(timeout_s=60, is_dry=True), secret=nobody)
+    assert planned == [True, False] * 2
+
+
+def with_late_nvml(state: FleetState) -> FleetState:
+    """It compiles its binding, on a slow machine longer than one answer may take."""
+    late = Collector(name="nvml", state=CollectorState.STUCK)
+    return replace(state, nodes=tuple(replace(one, gpu=None, collectors={"nvml": late}) for one in state.nodes))
 
 
 def with_endpoint(state: FleetState, answer: EndpointState) -> FleetState:

@@ -137,10 +137,12 @@ async def _loaded(ends: _Ends, act: MeasureLink) -> list[str]:
         failed = next((answer for answer in answers.values() if answer.problem), None)
         await asyncio.wait({serving}, timeout=LAST_S if failed is None else LOOK_S)
         if failed is not None:
-            own = serving.result().values() if serving.done() else ()
-            why_server = next((answer for answer in own if answer.problem), None)  # says why its client found nobody
-            node, answer = (ends.near.node, failed) if why_server is None else (ends.far.node, why_server)
-            raise _Unmeasured(f"on {node}: {_why(answer, act)}")
+            served = serving.result().values() if serving.done() else ()
+            own = ((ends.far.node, answer) for answer in served if answer.problem)
+            said = [(node, _why(answer, act)) for node, answer in (*own, (ends.near.node, failed))]
+            # Who says no more than that the other end was gone doesn't know why.
+            node, why = next((one for one in said if not perftest.LOST_PEER.search(one[1])), said[0])
+            raise _Unmeasured(f"on {node}: {why}")
         return [_text_of(answers[client]) for client in clients]
     finally:
         pending = {future for future in (serving, sending) if future is not None}

@@ -97,6 +97,7 @@ _TROUBLE = re.compile(
     r"couldn't|could not|unable|failed|not found|error|conflicting|no such|invalid|unsupported|exited|took more",
     re.IGNORECASE,
 )
+LOST_PEER = re.compile(r"couldn't (connect to|read remote)|unable to (read|write)|exchange data", re.IGNORECASE)
 _HARMLESS = re.compile(r"conflicting cpu frequency|cpu frequency is not max", re.IGNORECASE)
 """A remark that `-F` lets pass: the result below it counts."""
 PROBLEM_CHARS = 200
