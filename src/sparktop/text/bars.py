@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from rich.cells import cell_len
 
 from sparktop.model.fleet import Holder, Ledger
-from sparktop.text.lines import Line, Run, flowed
+from sparktop.text.lines import Line, Run, flowed, merged
 from sparktop.text.units import bare_gib
 
 _TONES = {"shared": "kernel", "huge": "kernel"}
@@ -114,11 +113,6 @@ def gauge(value: float, healthy: tuple[float, float], full: float, width: int, t
     marked = range(min(low, width - 1), min(width, max(high, low + 1)))
     rest = "".join("▒" if cell in marked else "·" for cell in range(filled, width))
     return Line(merged((("█" * filled, tone), *((cell, "ok" if cell == "▒" else "quiet") for cell in rest))))
-
-
-def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """The runs, with neighbours of the same tone joined."""
-    return tuple(("".join(text for text, _ in group), tone) for tone, group in groupby(runs, key=lambda run: run[1]))
 
 
 _GLYPHS = {

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from sparktop.model.telemetry import Series
-from sparktop.text.bars import merged
-from sparktop.text.lines import Line, Run
+from sparktop.text.lines import Line, Run, merged
 
 SPANS_S = (120.0, 300.0, 600.0)
 """The time spans of a graph; a short history gets a short span, which shows changes within seconds."""

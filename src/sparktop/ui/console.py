@@ -280,8 +280,8 @@ class ConsoleScreen(Screen[None]):
         self.nodes[self._node].focus()
 
     def action_details(self) -> None:
-        """Open the details of the verdict's first finding; with nothing wrong, those of the selected engine."""
-        finding = self.verdict.first
+        """Open the details of the verdict's finding or note; without one, those of the selected engine."""
+        finding = self.verdict.first or self.verdict.note
         if finding is not None:
             self._open_finding(finding)
         else:
