@@ -30,7 +30,7 @@ LINES = {
     "transport": (4842, "transport"),
     "probe": (7183, "probe"),
     "cmdline": (3365, "cmdline"),
-    "text": (990, "text"),
+    "text": (1085, "text"),
     "model, wire and config": (3770, "model", "wire", "config.py"),
     "ground": (
         930,

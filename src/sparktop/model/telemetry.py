@@ -460,3 +460,16 @@ class Series:
     times: tuple[float, ...] = ()
     """Node boot-time seconds, continued across reboots (see observe.history)."""
     values: tuple[float | None, ...] = ()
+
+
+class Level(float):
+    """Available memory in bytes at one moment, with who held the rest."""
+
+    __slots__ = ("tops",)
+    tops: tuple[int, int, int, int]
+    """Bytes up to the top of each part, stacked: engines, other processes, unaccounted, page cache."""
+
+    def __new__(cls, available_bytes: float, tops: tuple[int, int, int, int]) -> Level:
+        level = super().__new__(cls, available_bytes)
+        level.tops = tops
+        return level

@@ -11,7 +11,7 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
 from sparktop.engines.labels import name_set_aside
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
-from sparktop.model.fleet import Contact, Earlier, Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.fleet import Contact, Earlier, Ledger, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
@@ -22,6 +22,7 @@ from sparktop.model.telemetry import (
     HostFacts,
     KernelLines,
     LogLine,
+    Memory,
     Message,
     NetworkReading,
     ProcessTable,
@@ -32,7 +33,7 @@ from sparktop.observe.contained import Contained
 from sparktop.observe.frames import FRAME_S, FrameReader, Later
 from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
 from sparktop.observe.log_ring import LineRing
-from sparktop.observe.memory_ledger import bandwidth, ledger
+from sparktop.observe.memory_ledger import bandwidth, ledger, level
 
 LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
@@ -77,6 +78,7 @@ class NodeBook:
         self.gpu_reading: GpuReading | None = None
         self.process_table: ProcessTable | None = None
         self._collectors: dict[str, Collector] = {}
+        self._counted: tuple[tuple[object, ...], Ledger] | None = None
         self._available = History()
         self._utilisation = History()
         self._power = History()
@@ -245,6 +247,13 @@ class NodeBook:
                 self._view = replace(self._last_view, link=self._link, warnings=self._warnings)
         return self._view
 
+    def _ledger(self, memory: Memory) -> Ledger:
+        """Who holds this memory; counted once for the same readings."""
+        readings = (memory, self.process_table, self.gpu_reading, self._engines)
+        if self._counted is None or any(old is not new for old, new in zip(self._counted[0], readings, strict=True)):
+            self._counted = (readings, ledger(*readings))
+        return self._counted[1]
+
     def _notify(self, urgent: bool) -> None:
         self._view = None
         self._changed(urgent)
@@ -267,7 +276,7 @@ class NodeBook:
             engines=self._engines,
             has_looked_for_engines=self._has_looked_for_engines,
             collectors=dict(self._collectors),
-            ledger=ledger(sample.memory, self.process_table, self.gpu_reading, self._engines) if sample else None,
+            ledger=self._ledger(sample.memory) if sample else None,
             growing=self._growth.growing(self._engines),
             trend=trend(self._available.recent(WINDOW_S)),
             cpu_busy_percent=self._cpu_busy_percent,
@@ -326,7 +335,10 @@ class NodeBook:
         self.last_sample_arrived_s = arrived_s
         placed_s = self._placement.place(sample.boot_s, arrived_s)
         self._sample_at_s = placed_s
-        self._available.add(placed_s, float(sample.memory.available_bytes), expected_s=sample.interval_s)
+        available = float(sample.memory.available_bytes)
+        if self._has_looked_for_engines and self.process_table is not None:  # before, who holds the rest isn't known
+            available = level(sample.memory, self._ledger(sample.memory))
+        self._available.add(placed_s, available, expected_s=sample.interval_s)
         rates = [engine.rates.generation_tokens_per_s for engine in self._engines if engine.rates is not None]
         known = [rate for rate in rates if rate is not None]
         if known:

@@ -68,7 +68,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("slower", "minus", "Sample slower", "app", "Double the sampling interval of all nodes.",
              action="change_interval(2.0)"),
         _row("window", "h", "Graph window", "console",
-             "How far back the graphs reach: by themselves, 2 min, 10 min, 1 h, the whole session."),
+             "How far back the charts reach: as far as they began, 2 min, 10 min, 1 h, the whole session."),
         _row("retry", "r", "Reconnect now", "console",
              "Reconnect now to every node that is not live."),
     ),

@@ -176,7 +176,13 @@ class ConsoleScreen(Screen[None]):
             view = self.fleet.node(pane.node_name)
             if view is not None:
                 findings = tuple(found for found in self.fleet.findings if pane.node_name in found.nodes)
-                window = Window(span_s=self._window_s, findings=findings, wall_s=self._clock.wall())
+                window = Window(
+                    span_s=self._window_s,
+                    findings=findings,
+                    interventions=tuple(one for one in self.fleet.interventions if one.node == pane.node_name),
+                    wall_s=self._clock.wall(),
+                    has_colour=not self.app.no_color,
+                )
                 self.contain(pane.node_name, partial(pane.show, view, hidden_views, window))
 
     def tick(self) -> None:

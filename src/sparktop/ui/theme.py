@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -166,6 +167,10 @@ TONES: Mapping[str, tuple[str, str, str]] = {
         for kind in ("engine", "gpu", "desktop", "processes", "kernel", "unaccounted", "cache")
     },
     "mark-free": ("faint", "", ""),
+    **{
+        f"fill-{lower}-{upper}": (f"hold-{lower}", f"hold-{upper}", "")
+        for lower, upper in combinations(("engine", "processes", "unaccounted", "cache"), 2)
+    },
 }
 """Tone -> (colour of the text, colour behind it or "" for the widget's own, text style); colours by variable name.
 

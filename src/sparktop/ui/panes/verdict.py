@@ -298,6 +298,8 @@ class VerdictPane(LineWidget):
         calm = f"{'nothing new' if has_hidden else 'nothing wrong'}{watching}"
         line = Line.of((" ✓", "ok"), (f" {calm}", "quiet"))
         glyph, tone = SIGNS[Severity.INFO]
+        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
+        right = joined([part for part in (_counts_line(count_texts), last_run) if part.runs], "  ")
         if down := missing(self._fleet.findings):
             titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
             line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
@@ -313,14 +315,10 @@ class VerdictPane(LineWidget):
         elif note := self.note:
             figures = f"  {note.figures}" if note.figures else ""
             line = Line.of((f" {glyph} ", tone), (note.title, ""), (figures, "quiet"))
-            if (whole := line + Line.of((f"; {calm}", "quiet"))).width < width - MOST_BESIDE:
-                line = whole
+            line += Line.of((f"; {calm}" if line.width + cell_len(calm) < width - right.width - 6 else "", "quiet"))
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
-        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
-        counts_line = _counts_line(count_texts)
-        gap = Line.of("  ") if counts_line.runs and last_run.runs else Line()
-        return spread(width - 1, line, counts_line + gap + last_run)
+        return spread(width - 1, line, right)
 
 
 def blindness(nodes: Sequence[NodeView]) -> str:
