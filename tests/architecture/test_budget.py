@@ -20,7 +20,7 @@ LINES = {
     "sim": (6845, "sim"),
     "documents": (3880, "documents"),
     "bringup": (3780, "bringup"),
-    "observe": (3500, "observe"),
+    "observe": (3580, "observe"),
     "operate without launches": (18947, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
@@ -40,9 +40,9 @@ LINES = {
     "everything": (106900, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 518
+MODULES = 519
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89487, 15200
+TESTS, CASES = 89720, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -630,6 +630,8 @@ class FakeFeed:
         self.title = title
         self.status = status
         self.ring = LineRing()
+        self.brief = None
+        self.folded: dict[str, int] = {}
         self.previous = None
         self.ring.extend(LogLine(text=line) for line in lines)
 

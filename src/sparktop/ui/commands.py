@@ -178,6 +178,8 @@ COMMANDS: tuple[Command, ...] = (
         _row("heads", "p", "Whole lines", "log",
              "Show each line as the engine wrote it, with its process, time and source file, or fold them away.",
              in_palette=False),
+        _row("routine", "z", "Unfold", "log console",
+             "Show an engine's statistics lines, health probes and scrapes in its log too, or only count them."),
         _row("previous", "b", "Earlier container", "log console",
              "The log of the container that had this engine's name before a relaunch, or this one's again.",
              in_palette=False),

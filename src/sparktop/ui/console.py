@@ -514,6 +514,9 @@ class ConsoleScreen(Screen[None]):
     def action_wrap(self) -> None:
         self._act_on_log("wrap")
 
+    def action_routine(self) -> None:
+        self._act_on_log("routine")
+
     def action_previous(self) -> None:
         self._act_on_log("previous")
 

@@ -120,15 +120,7 @@ def _headline(view: NodeView, width: int) -> Line:
     # The figure is the last to go: first its words, then its unit.
     shorter = (full, Line.of((f"{figure} GiB", tone)), Line.of((figure, tone)))
     available = next((line for line in shorter if line.width <= width), shorter[-1].cut(width))
-    return fitting(
-        [
-            available,
-            empty_line(view),
-            trend_line(view),
-        ],
-        width,
-        "  ",
-    )
+    return fitting([available, empty_line(view), trend_line(view)], width, "  ")
 
 
 def _tall_headline(view: NodeView, graphs: Graphs | None, width: int) -> list[Line]:

@@ -197,37 +197,25 @@ class VerdictPane(LineWidget):
             ([f"+{hidden}"] if is_narrow else [f"{hidden} more", *count_texts]) if hidden else count_texts
         )
         has_own_line = bool(hidden) and len(lines) + len(shown_items) < height
-        # All lines have as many cells for the keys at the right, so that what stands before them is aligned.
         has_hint = width >= HINTS_FROM
         hint = self._hint(finding_rows[0].finding if finding_rows else None, width)
-        last_hint = counts_line if not has_own_line and (hidden or shown_items[1:]) and has_hint else Line()
-        first_hint = (
-            hint + Line.of("  ") + counts_line
-            if counts_line.runs and not shown_items[1:] and width >= BOTH_HINTS_FROM
-            else hint
-        )
-        hints = max(first_hint.width, last_hint.width)
-        if hints > hint.width:
-            hints = -(-hints // STEP) * STEP  # so that "2 notes" instead of "1 note" moves nothing
-        nodes = nodes_cells(finding_rows, names)
+        rights: list[list[Line]] = []
         for item in shown_items:
-            line_hint = first_hint if finding_rows and item is finding_rows[0] else Line()
-            if item is shown_items[-1] and last_hint.runs and (shown_items[1:] or width < BOTH_HINTS_FROM):
-                line_hint = last_hint
-            hint_lines = [line_hint]
-            if line_hint is first_hint and first_hint is not hint:
-                hint_lines.append(counts_line)
-            elif line_hint is hint and hint.width > DETAILS.width:
-                hint_lines.append(FIX)
+            keys = [hint, FIX][: 1 + (hint.width > DETAILS.width)] if finding_rows and item is finding_rows[0] else []
+            ends = item is shown_items[-1] and counts_line.runs and not has_own_line
             # The keys at the right are in the last line of the screen too; only the number of hidden lines is not.
-            hint_lines.append(Line.of((f"+{hidden}", "quiet")) if line_hint is last_hint and hidden else Line())
-            if not has_hint:
-                hint_lines = [Line()]
+            least = Line.of((f"+{hidden}", "quiet")) if ends and hidden else Line()
+            whole = joined([*keys[:1], *([counts_line] if ends else [])], "  ")
+            rights.append([whole, *([counts_line] if ends else keys[1:]), least] if has_hint else [Line()])
+        # All lines have as many cells for them, rounded up: "2 notes" instead of "1 note" moves nothing.
+        cells = -(-max(right[0].width for right in rights) // STEP) * STEP
+        nodes = nodes_cells(finding_rows, names)
+        for item, right in zip(shown_items, rights, strict=True):
             if isinstance(item, Notice):
-                line = self._notice(item, width, hint_lines)
+                line = self._notice(item, width, right)
             else:
-                hint_lines[0] = hint_lines[0].right(hints if has_hint else 0)
-                line = Line.of(" ") + row_line(item, width - 2, names, now_s, nodes=nodes, hints=hint_lines)
+                hints = [right[0].right(cells if has_hint else 0), *right[1:]]
+                line = Line.of(" ") + row_line(item, width - 2, names, now_s, nodes=nodes, hints=hints)
             severity = item.severity if isinstance(item, Notice) else item.finding.severity
             lines.append(line if lines else line.bar(SIGNS[severity][1], width))
         if has_own_line:
@@ -259,9 +247,7 @@ class VerdictPane(LineWidget):
         view = self._fleet.node(notice.node) if notice.node else None
         if view is None or view.link.state is not LinkState.LOST:
             return (Line(),)
-        if notice is not next(
-            (fleet_notice for fleet_notice in self._fleet.notices if fleet_notice.node == notice.node), None
-        ):
+        if notice is not next((other for other in self._fleet.notices if other.node == notice.node), None):
             return (Line(),)
         wait_s = (view.link.next_attempt_s or 0.0) - self._clock.monotonic()
         if wait_s <= 0:
