@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10460, "ui"),
+    "ui": (10573, "ui"),
     "headless": (2493, "headless"),
     "sim": (6845, "sim"),
     "documents": (3880, "documents"),
     "bringup": (3780, "bringup"),
-    "observe": (3580, "observe"),
+    "observe": (3595, "observe"),
     "operate without launches": (18947, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
@@ -31,7 +31,7 @@ LINES = {
     "probe": (7183, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1085, "text"),
-    "model, wire and config": (3770, "model", "wire", "config.py"),
+    "model, wire and config": (3792, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
@@ -40,9 +40,9 @@ LINES = {
     "everything": (106900, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 519
+MODULES = 520
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89720, 15200
+TESTS, CASES = 89801, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

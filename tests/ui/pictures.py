@@ -42,6 +42,7 @@ from sparktop.model.telemetry import (
     Collector,
     CollectorState,
     Disk,
+    EngineMoment,
     GapReason,
     GpuProcess,
     GpuReading,
@@ -276,6 +277,16 @@ def idle(clock: ManualClock) -> FleetState:
     return _fleet(clock, node(clock, "spark1", available=107.2), node(clock, "spark2", available=112.9, age_s=0.6))
 
 
+def engine_history() -> Series:
+    """An engine that began to serve 400 s ago."""
+    busy = zip(wave(400, 32.7, 6), wave(400, 411.0, 300), wave(400, 3, 2), wave(400, 0.4, 0.1), strict=True)
+    moments = [
+        EngineMoment((speed, prompt, round(running), max(0, round(running) - 3), kv, 0.62, 1.2 + kv, 0.0306))
+        for speed, prompt, running, kv in busy
+    ]
+    return series(BOOT_S, moments)
+
+
 def _decoding(clock: ManualClock, name: str, age_s: float, **more: object) -> NodeView:
     load = [44.8 + 62 * max(0.0, 1 - i / 90) for i in range(300)] + wave(320, 45.4, 0.8)
     options: dict[str, object] = {
@@ -287,6 +298,7 @@ def _decoding(clock: ManualClock, name: str, age_s: float, **more: object) -> No
             ("processes", "other processes", 3.6),
         ),
         "token_history": series(BOOT_S, wave(400, 32.7, 6)),
+        "engine_histories": {"3f1c9a04d2be": engine_history(), "8be07711aa23": engine_history()},
         "history": load,
         "reading": gpu(busy=96, power=38.2, clock=2405, heat=58, state="P0", processes=(WORKER, XORG)),
         "engines": (engine(),),

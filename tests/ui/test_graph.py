@@ -37,6 +37,13 @@ def test_the_lowest_value_of_a_moment_is_drawn() -> None:
     assert min(value for value in found if value is not None) == 2.0
 
 
+def test_the_highest_value_is_drawn_where_that_is_the_one_to_see() -> None:
+    series = made([1.0] * 300 + [9.0] + [1.0] * 300)
+    found = columns(series, now_s=1000.0, count=60, takes_highest=True)
+    assert [value for value in found if value is not None].count(9.0) == 1
+    assert 9.0 not in columns(series, now_s=1000.0, count=60)
+
+
 def test_a_gap_is_a_gap_and_not_a_value() -> None:
     series = Series(times=(400.0, 500.0, 600.0, 990.0, 1000.0), values=(5.0, 5.0, None, 5.0, 5.0))
     found = columns(series, now_s=1000.0, count=60)

@@ -473,3 +473,16 @@ class Level(float):
         level = super().__new__(cls, available_bytes)
         level.tops = tops
         return level
+
+
+class EngineMoment(float):
+    """Tokens a second that an engine generates at one moment, 0 where unknown, with its figures then."""
+
+    __slots__ = ("figures",)
+    figures: tuple[float | None, ...]
+    """As `engine.figures_of` has them."""
+
+    def __new__(cls, figures: tuple[float | None, ...]) -> EngineMoment:
+        moment = super().__new__(cls, figures[0] or 0.0)
+        moment.figures = figures
+        return moment

@@ -10,12 +10,13 @@ from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
 from sparktop.engines.labels import name_set_aside
-from sparktop.model.engine import NOT_ASKED, Containers, Engine
+from sparktop.model.engine import NOT_ASKED, Containers, Engine, figures_of
 from sparktop.model.fleet import Contact, Earlier, Ledger, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
     DesktopReading,
+    EngineMoment,
     Garbled,
     GpuReading,
     Hello,
@@ -84,6 +85,7 @@ class NodeBook:
         self._power = History()
         self._sm_clock = History()
         self._tokens = History()
+        self._engine_histories: dict[str, History] = {}
         self._network: NetworkReading | None = None
         self._rdma_bytes_per_s: float | None = None
         self._swap_bytes_per_s: float | None = None
@@ -287,6 +289,7 @@ class NodeBook:
             power_history=self._power.series(),
             clock_history=self._sm_clock.series(),
             token_history=self._tokens.series(),
+            engine_histories={key: history.series() for key, history in self._engine_histories.items()},
             earlier=Earlier(
                 available=self._available.earlier(),
                 utilisation=self._utilisation.earlier(),
@@ -318,7 +321,14 @@ class NodeBook:
             self.process_table = self.gpu_reading = None
             self._network = self._desktop = self._rdma_bytes_per_s = None
             self._growth = GrowthWatch()
-            for history in (self._available, self._utilisation, self._power, self._sm_clock, self._tokens):
+            for history in (
+                self._available,
+                self._utilisation,
+                self._power,
+                self._sm_clock,
+                self._tokens,
+                *self._engine_histories.values(),
+            ):
                 history.cut()
         self._facts = hello.facts
         if self._guard is not None and not self._guard.has_acted:
@@ -343,6 +353,12 @@ class NodeBook:
         known = [rate for rate in rates if rate is not None]
         if known:
             self._tokens.add(placed_s, sum(known), expected_s=sample.interval_s)
+        old = self._engine_histories
+        asked = [engine for engine in self._engines if engine.metrics is not None or engine.key in old]
+        self._engine_histories = {engine.key: old.get(engine.key) or History() for engine in asked}
+        for engine in asked:
+            moment = EngineMoment(figures_of(engine)) if engine.metrics is not None else None
+            self._engine_histories[engine.key].add(placed_s, moment, expected_s=sample.interval_s)
         if before is not None:
             self._compare(before, sample)
         if self._link.state is not LinkState.LIVE:

@@ -60,8 +60,11 @@ def joined(earlier: Series, recent: Series) -> Series:
     )
 
 
-def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S) -> list[Column]:
-    """The history as `count` moments, the oldest first: the lowest value of each, GAP, or None before the first value.
+def columns(
+    series: Series, *, now_s: float, count: int, span_s: float = SPAN_S, takes_highest: bool = False
+) -> list[Column]:
+    """The history as `count` moments, the oldest first: the lowest value of each (or the highest), GAP, or None before
+    the first value.
 
     `now_s` is the right edge on the series' own clock. Moments begin at multiples of their length, so that the drawing
     moves by whole columns and does not flicker.
@@ -87,7 +90,8 @@ def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S)
                 moments[between] = fill
         if column >= 0:
             value_before = moments[column] if column == last_column else None
-            moments[column] = value if value_before is None or value < value_before else value_before
+            is_kept = value_before is not None and value_before != value and (value > value_before) is not takes_highest
+            moments[column] = value_before if is_kept else value
             last_column = column
         if last_value is not None and not broken:
             interval = time_s - last_time

@@ -414,6 +414,8 @@ class ConsoleScreen(Screen[None]):
     def action_window(self) -> None:
         """Let the graphs reach further back; after the whole session as far as they begin."""
         self._window_s = WINDOWS_S[(WINDOWS_S.index(self._window_s) + 1) % len(WINDOWS_S)]
+        self.engines.window_s = self._window_s
+        self.engines.redraw()
         self._show_nodes()
 
     def action_retry(self) -> None:

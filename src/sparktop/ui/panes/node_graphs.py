@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from sparktop.dataclass import dataclass
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.documents.node_figures import available_tone, gpu_age_s
@@ -13,6 +15,10 @@ from sparktop.text.graph import SPANS_S, Mark, area, columns, joined, span_of, s
 from sparktop.text.lines import Line
 from sparktop.text.units import GIB, NA, duration, percent, watts
 
+Chart = tuple[str, str, Series, float, str]
+"""Label, present figure, history, highest value drawn, tone."""
+Moments = Callable[[Series, int], list[float | None]]
+"""So many moments of a history."""
 BESIDE_FROM_CELLS = 84
 """Width from which the charts of load, power and tokens stand beside the memory's, where there are BESIDE_ROWS."""
 
@@ -70,20 +76,21 @@ class Graphs:
     def _moments(self, series: Series, count: int) -> list[float | None]:
         return columns(series, now_s=self._now_s, count=count, span_s=self.span_s)
 
-    def others(self) -> list[tuple[str, str, Series, float, str]]:
-        """(label, present figure, history, highest value drawn, tone) of load, power and tokens, where known."""
-        view, earlier, rows = self._view, self._view.earlier, []
+    def others(self) -> list[Chart]:
+        """Load, power and tokens, where known."""
+        view, earlier = self._view, self._view.earlier
+        rows: list[Chart] = []
         if (gpu := view.first_gpu) is not None:
             utilisation = self._history(earlier.utilisation, view.utilisation_history)
             power = self._history(earlier.power, view.power_history)
             rows.append(("SM", percent(gpu.utilisation_percent), utilisation, 100.0, "graph"))
-            rows.append(("power", watts(gpu.power_w), power, _highest(power, 50.0), "graph-power"))
+            rows.append(("power", watts(gpu.power_w), power, highest(power, 50.0), "graph-power"))
         rates = [engine.rates.generation_tokens_per_s for engine in view.engines if engine.rates is not None]
         tokens = self._history(earlier.tokens, view.token_history)
         if rates or tokens.values:
             known = [rate for rate in rates if rate is not None]
             figure = f"{sum(known):.0f}" if known else NA
-            rows.append(("tok/s", figure, tokens, _highest(tokens, 10.0), "ok"))
+            rows.append(("tok/s", figure, tokens, highest(tokens, 10.0), "ok"))
         return rows
 
     def memory(self, width: int, rows: int, *, axis: bool) -> list[Line]:
@@ -107,21 +114,45 @@ class Graphs:
 
     def charts(self, width: int, rows: int) -> list[Line]:
         """Load, power and tokens below one another, in so many rows together."""
-        shown = self.others()[:rows]
-        lines: list[Line] = []
-        for label, figure, series, top, tone in shown:
-            height = rows // len(shown)
-            head = [Line.of((f"{label:<5}", "quiet"), (f"{figure:>7}  ", "strong"))]
-            if height > 1:
-                head = [Line.of((f"{label:<9}", "quiet")), Line.of((f"{figure:<9}", "strong"))]
-            if label != "tok/s" and gpu_age_s(self._view):
-                head = [line.faded() for line in head]
-            head += [Line.of(" " * head[0].width)] * (height - len(head))
-            cells = max(1, width - head[0].width)
-            drawn = area(self._moments(series, cells * 2), top=top, rows=height, tone=tone)
-            lines += [left + line for left, line in zip(head, drawn, strict=True)]
-        return [*lines, *[Line()] * (rows - len(lines))]
+        late = ("SM", "power") if gpu_age_s(self._view) else ()
+        return charts(self.others(), width, rows, self._moments, late=late)
 
 
-def _highest(series: Series, least: float) -> float:
+def charts(
+    shown: Sequence[Chart],
+    width: int,
+    rows: int,
+    moments: Moments,
+    *,
+    late: Sequence[str] = (),
+    axis_s: float | None = None,
+) -> list[Line]:
+    """Charts below one another, in so many rows together.
+
+    Args:
+        late: the labels whose figures are outdated.
+        axis_s: seconds of a time axis, for one more line below.
+    """
+    lines: list[Line] = []
+    name_cells = max((len(chart[0]) for chart in shown), default=0)
+    figure_cells = max((len(chart[1]) for chart in shown), default=6)
+    cells = width
+    for label, figure, series, top, tone in shown[:rows]:
+        height = rows // min(rows, len(shown))
+        head = [Line.of((f"{label:<{name_cells}}", "quiet"), (f" {figure:>{max(6, figure_cells)}}  ", "strong"))]
+        if height > 1:
+            both = max(name_cells, figure_cells, 6) + 2
+            head = [Line.of((f"{label:<{both}}", "quiet")), Line.of((f"{figure:<{both}}", "strong"))]
+        if label in late:
+            head = [line.faded() for line in head]
+        head += [Line.of(" " * head[0].width)] * (height - len(head))
+        cells = max(1, width - head[0].width)
+        drawn = area(moments(series, cells * 2), top=top, rows=height, tone=tone)
+        lines += [left + line for left, line in zip(head, drawn, strict=True)]
+    lines += [Line()] * (rows - len(lines))
+    return lines if axis_s is None else [*lines, Line.of(" " * (width - cells)) + time_axis(cells, axis_s)]
+
+
+def highest(series: Series, least: float) -> float:
+    """The highest value, or `least` where that is higher."""
     return max([least, *(value for value in series.values if value is not None)])
