@@ -112,6 +112,8 @@ def test_who_held_it_is_unknown_where_only_the_level_is_known() -> None:
 
 def test_without_colour_the_parts_have_textures() -> None:
     assert [line.plain for line in stacked((50, 50, 50, 75), has_colour=False)] == [" ", "░", "▓", "▓"]
+    book = held(("engine", "vllm", 60), ("cache", "page cache", 6), ("free", "free", 10))
+    assert legend(book.holders, 60, 1, has_colour=False)[0].plain == "▓▓ vllm 60.0  ░░ page cache 6.0     free 10.0"
 
 
 def test_a_gap_in_a_stack_says_so() -> None:

@@ -35,6 +35,10 @@ _REST = "rest, held by what can't be seen"
 SEPARATOR = "▏"
 
 
+TEXTURES = {"engine": "▓", "processes": "▒", "unaccounted": "╳", "cache": "░", "kernel": "·", "free": " "}
+"""What tells the parts of memory apart where there is no colour."""
+
+
 OWN_PART = 12
 """A process that holds one of so many parts of the memory is named in its legend."""
 
@@ -89,12 +93,12 @@ def _tone(holder: Holder) -> str:
     return "processes" if _is_rest(holder) else _TONES.get(holder.kind, holder.kind)
 
 
-def legend(holders: Sequence[Holder], width: int, lines: int) -> list[Line]:
-    """Names and amounts in at most `lines` lines; less than 0.05 GiB is left out."""
+def legend(holders: Sequence[Holder], width: int, lines: int, *, has_colour: bool = True) -> list[Line]:
+    """Names and amounts in at most `lines` lines, with squares or TEXTURES; less than 0.05 GiB is left out."""
     worth = [holder for holder in holders if holder.held_bytes >= 0.05 * 1024**3]
     items = [
         Line.of(
-            ("■ ", f"mark-{_tone(holder)}"),
+            ("■ " if has_colour else f"{TEXTURES[_tone(holder)] * 2} ", f"mark-{_tone(holder)}"),
             (f"{_REST if _is_rest(holder) else holder.label} ", "quiet"),
             (_amount(holder), ""),
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from sparktop.model.telemetry import Level, Series
+from sparktop.text.bars import TEXTURES
 from sparktop.text.lines import Line, Run, merged
 
 SPANS_S = (30.0, 60.0, 120.0, 300.0, 600.0)
@@ -176,8 +177,6 @@ def _slice(line: Line, start: int, stop: int) -> list[Run]:
 BANDS = ("engine", "processes", "unaccounted", "cache", "kernel")
 """The parts of a stack, from below; the last has the colour of what is used by nobody knows whom."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_TEXTURES = {"engine": "▓", "processes": "▒", "unaccounted": "╳", "cache": "░", "kernel": "·"}
-"""What tells the parts apart where there is no colour."""
 _Stacked = tuple[tuple[int, ...], str] | str
 """The levels up to the top of each part, and the tone of the top of what is used; or "" and "gap"."""
 
@@ -227,8 +226,8 @@ def _block(tops: tuple[int, ...], edge: str, floor: int, has_colour: bool) -> Ru
     if edge and floor < used <= floor + 8:
         return _BLOCKS[used - floor], edge
     if not has_colour:
-        size, band = max(filled)
-        return (_TEXTURES[band] if sum(size for size, _ in filled) >= 4 else " "), f"mark-{band}"
+        band = _largest(filled)
+        return (TEXTURES[band] if sum(size for size, _ in filled) >= 4 else " "), f"mark-{band}"
     free = 8 - sum(size for size, _ in filled)
     if filled[1:] and free < 4:
         return _BLOCKS[filled[0][0]], f"fill-{filled[0][1]}-{_largest(filled[1:])}"

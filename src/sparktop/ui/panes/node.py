@@ -81,7 +81,8 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
         rows = MIN_CHART_ROWS
     host = room.take([host_line(view, width)])
     rows += len(room.some([BLANK] * (BESIDE_ROWS - MIN_CHART_ROWS) if axis else []))
-    names = legend(by_part(view.ledger), width, 2) if axis and view.ledger is not None else []
+    holders = by_part(view.ledger) if axis and view.ledger is not None else []
+    names = legend(holders, width, 2, has_colour=window.has_colour)
     names = names if room.take(names[1:]) else names[:1]
     bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
     processes = room.some(gpu_processes(view, width, min(2, room.left))) if room.left > 1 else []
@@ -99,8 +100,8 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
     if is_tall:
         head = _tall_headline(view, graphs if others and not is_beside else None, width)
         gpu = [gpu_line(view, width, rest=bool(others))]
-    if not axis and view.ledger is not None:
-        bar = [memory_bar(view.ledger, width)[0]] if bar else []
+    if bar and not axis and view.ledger is not None:
+        bar = [memory_bar(view.ledger, width)[0]]
     left = width * 6 // 11 if is_beside else width
     chart = [*head, *graphs.memory(left, rows, axis=axis)] if rows else head
     if is_beside:
