@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10573, "ui"),
+    "ui": (10562, "ui"),
     "headless": (2493, "headless"),
     "sim": (6845, "sim"),
     "documents": (3880, "documents"),

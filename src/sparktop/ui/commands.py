@@ -35,6 +35,10 @@ class Command:
     changes: bool = False
     """Whether it can change a Spark: always through a review, and never in a read-only console."""
 
+    def action_in(self, scope: str) -> str:
+        """Its action as this scope binds it: the console has the shown log do what is a log's."""
+        return f"on_log('{self.action}')" if scope == "console" and "log" in self.scopes else self.action
+
 
 def _row(id: str, keys: str, title: str, scopes: str, description: str, **rest: Any) -> Command:  # noqa: A002
     """A command without its group; several keys, scopes or views are separated by spaces. The action is the id's."""
@@ -223,7 +227,7 @@ PLAIN_KEYS = {
 def bindings(scope: str) -> list[BindingType]:
     """The Textual bindings of one scope; hidden, as the footer is drawn from COMMANDS."""
     return [
-        Binding(",".join(command.keys), command.action, command.title, show=False, id=f"{scope}.{command.id}")
+        Binding(",".join(command.keys), command.action_in(scope), command.title, show=False, id=f"{scope}.{command.id}")
         for command in COMMANDS
         if scope in command.scopes
     ]

@@ -273,7 +273,9 @@ class ConsoleScreen(Screen[None]):
                 return
             self.call_later(self.app.run_action, command.action, self.findings)
             return
-        self.call_later(self.app.run_action, command.action, self.app if "app" in command.scopes else self)
+        self.call_later(
+            self.app.run_action, command.action_in("console"), self.app if "app" in command.scopes else self
+        )
 
     @on(KeyLine.Chosen)
     def _command_clicked(self, message: KeyLine.Chosen) -> None:
@@ -498,7 +500,7 @@ class ConsoleScreen(Screen[None]):
         self.action_view("log")
         return True
 
-    def _act_on_log(self, action: str) -> None:
+    def action_on_log(self, action: str) -> None:
         """Run a log action on the shown log: the engine's, or the kernel's where only that is shown."""
         if not self.bottom.shown_logs:
             self.action_view("log")
@@ -506,24 +508,6 @@ class ConsoleScreen(Screen[None]):
             pane = self.bottom.shown_logs[0]
             self._focus(pane)
             self.call_later(self.app.run_action, action, pane)
-
-    def action_search(self) -> None:
-        self._act_on_log("search")
-
-    def action_pause(self) -> None:
-        self._act_on_log("pause")
-
-    def action_wrap(self) -> None:
-        self._act_on_log("wrap")
-
-    def action_routine(self) -> None:
-        self._act_on_log("routine")
-
-    def action_previous(self) -> None:
-        self._act_on_log("previous")
-
-    def action_save(self) -> None:
-        self._act_on_log("save")
 
     def action_export(self) -> None:
         """Write this fleet state to a file, as `sparktop status` prints it, secrets masked."""
