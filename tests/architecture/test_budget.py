@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10460, "ui"),
+    "ui": (10566, "ui"),
     "headless": (2500, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3640, "documents"),
+    "documents": (3596, "documents"),
     "bringup": (3727, "bringup"),
-    "observe": (3500, "observe"),
+    "observe": (3595, "observe"),
     "operate without launches": (19999, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
@@ -30,8 +30,8 @@ LINES = {
     "transport": (4842, "transport"),
     "probe": (7352, "probe"),
     "cmdline": (3365, "cmdline"),
-    "text": (998, "text"),
-    "model, wire and config": (3302, "model", "wire", "config.py"),
+    "text": (1100, "text"),
+    "model, wire and config": (3348, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
@@ -40,9 +40,9 @@ LINES = {
     "everything": (106900, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 529
+MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89789, 15235
+TESTS, CASES = 89936, 15235
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -58,6 +58,8 @@ class Feed:
 
     title: str = "vllm-minimax @ spark1"
     status: str = "docker logs"
+    brief: LineRing | None = None
+    folded: dict[str, int] = field(default_factory=dict)
     ring: LineRing = field(default_factory=LineRing)
     previous: Feed | None = None
 

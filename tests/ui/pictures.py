@@ -42,10 +42,12 @@ from sparktop.model.telemetry import (
     Collector,
     CollectorState,
     Disk,
+    EngineMoment,
     GapReason,
     GpuProcess,
     GpuReading,
     HostFacts,
+    Level,
     LogLine,
     Memory,
     Pressure,
@@ -54,6 +56,7 @@ from sparktop.model.telemetry import (
     Series,
 )
 from sparktop.observe.log_ring import LineRing
+from sparktop.observe.memory_ledger import level
 
 BOOT_S = 1_051_200.0
 """Twelve days and four hours."""
@@ -63,6 +66,19 @@ NAMES = ("spark1", "spark2")
 def levels(values: Iterable[float | None]) -> list[float | None]:
     """GiB as bytes."""
     return [None if value is None else value * GIB for value in values]
+
+
+def held(values: Iterable[float | None], mem: Memory, book: Ledger) -> list[float | None]:
+    """Available GiB as bytes, with the ledger's engines growing first and what else it has before that."""
+    now = level(mem, book)
+    engines, processes, used, cache = now.tops
+    made: list[float | None] = []
+    for value in levels(values):
+        more = 0 if value is None else int(now - value)
+        kept = max(0, engines + more)
+        tops = (kept, processes + kept - engines, used + kept - engines, min(TOTAL_BYTES, cache + kept - engines))
+        made.append(None if value is None else Level(value, tops))
+    return made
 
 
 def series(now_boot_s: float, values: Iterable[float | None], step_s: float = 1.0) -> Series:
@@ -201,7 +217,7 @@ def node(
     available: float = 101.3,
     age_s: float = 0.4,
     link: Link | None = None,
-    held: tuple[tuple[str, str, float], ...] = (("desktop", "desktop", 2.1), ("processes", "other processes", 4.2)),
+    holders: tuple[tuple[str, str, float], ...] = (("desktop", "desktop", 2.1), ("processes", "other processes", 4.2)),
     history: Iterable[float | None] = (),
     trend: Trend | None = None,
     pressure: Pressure | None = None,
@@ -236,17 +252,20 @@ def node(
         collectors={
             part: Collector(name=part, state=CollectorState.OK) for part in ("nvml", "processes", "kernel", "facts")
         },
-        ledger=ledger(mem, *held),
+        ledger=ledger(mem, *holders),
         trend=trend or Trend(bytes_per_s=2e6),
         cpu_busy_percent=8.2,
         probe_cpu_percent=0.09,
         bandwidth=Bandwidth(peak_bytes_per_s=273e9, reason="n/a on GB10"),
-        available_history=series(BOOT_S, levels(history or wave(620, available, 0.8))),
         utilisation_history=series(BOOT_S, wave(620, 2, 3)),
         power_history=series(BOOT_S, wave(620, 4.6, 0.6)),
         kernel_source="journal",
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    made = replace(made, **more)  # type: ignore[arg-type]
+    if "available_history" in more or made.ledger is None or made.sample is None:
+        return made
+    values = held(history or wave(620, available, 0.8), made.sample.memory, made.ledger)
+    return replace(made, available_history=series(BOOT_S, values))
 
 
 def _fleet(clock: ManualClock, *nodes: NodeView) -> FleetState:
@@ -258,12 +277,28 @@ def idle(clock: ManualClock) -> FleetState:
     return _fleet(clock, node(clock, "spark1", available=107.2), node(clock, "spark2", available=112.9, age_s=0.6))
 
 
+def engine_history() -> Series:
+    """An engine that began to serve 400 s ago."""
+    busy = zip(wave(400, 32.7, 6), wave(400, 411.0, 300), wave(400, 3, 2), wave(400, 0.4, 0.1), strict=True)
+    moments = [
+        EngineMoment((speed, prompt, round(running), max(0, round(running) - 3), kv, 0.62, 1.2 + kv, 0.0306))
+        for speed, prompt, running, kv in busy
+    ]
+    return series(BOOT_S, moments)
+
+
 def _decoding(clock: ManualClock, name: str, age_s: float, **more: object) -> NodeView:
     load = [44.8 + 62 * max(0.0, 1 - i / 90) for i in range(300)] + wave(320, 45.4, 0.8)
     options: dict[str, object] = {
         "available": 45.4,
         "age_s": age_s,
-        "held": (("engine", "vllm-minimax", 66.0), ("desktop", "desktop", 2.1), ("processes", "other processes", 3.6)),
+        "holders": (
+            ("engine", "vllm-minimax", 66.0),
+            ("desktop", "desktop", 2.1),
+            ("processes", "other processes", 3.6),
+        ),
+        "token_history": series(BOOT_S, wave(400, 32.7, 6)),
+        "engine_histories": {"3f1c9a04d2be": engine_history(), "8be07711aa23": engine_history()},
         "history": load,
         "reading": gpu(busy=96, power=38.2, clock=2405, heat=58, state="P0", processes=(WORKER, XORG)),
         "engines": (engine(),),
@@ -475,8 +510,8 @@ def bare(clock: ManualClock) -> FleetState:
         clock,
         "local",
         available=5.1,
-        history=wave(200, 5.1, 0.2),
-        held=(),
+        available_history=series(BOOT_S, levels(wave(200, 5.1, 0.2))),
+        holders=(),
         utilisation_history=Series(),
         power_history=Series(),
         containers=Containers(detail="permission denied on /var/run/docker.sock: add ops to the group docker"),
@@ -486,7 +521,7 @@ def bare(clock: ManualClock) -> FleetState:
     mem = replace(memory(5.1, cache=1.4), total_bytes=gib(7.8), swap_total_bytes=0, swap_free_bytes=0)
     assert view.sample is not None
     assert view.facts is not None
-    held = ledger(mem, ("processes", "other processes", 1.4), ("kernel", "kernel", 0.2))
+    parts = ledger(mem, ("processes", "other processes", 1.4), ("kernel", "kernel", 0.2))
     return _fleet(
         clock,
         replace(
@@ -494,9 +529,9 @@ def bare(clock: ManualClock) -> FleetState:
             gpu=None,
             sample=replace(view.sample, memory=mem),
             ledger=replace(
-                held,
+                parts,
                 unaccounted_bytes=None,
-                holders=tuple(replace(part, estimated=part.kind == "unaccounted") for part in held.holders),
+                holders=tuple(replace(part, estimated=part.kind == "unaccounted") for part in parts.holders),
             ),
             facts=replace(view.facts, dgx_release=None, driver_version=None, product=None, cpu_count=2),
             collectors={
@@ -607,6 +642,8 @@ class FakeFeed:
         self.title = title
         self.status = status
         self.ring = LineRing()
+        self.brief = None
+        self.folded: dict[str, int] = {}
         self.previous = None
         self.ring.extend(LogLine(text=line) for line in lines)
 

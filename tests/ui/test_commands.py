@@ -41,7 +41,7 @@ def test_a_key_means_one_thing_in_one_place(scope: str) -> None:
 @over("scope", HOLDERS)
 def test_every_binding_is_in_the_registry(scope: str) -> None:
     own = vars(HOLDERS[scope])["BINDINGS"]
-    known = {(key, command.action) for command in COMMANDS if scope in command.scopes for key in command.keys}
+    known = {(key, command.action_in(scope)) for command in COMMANDS if scope in command.scopes for key in command.keys}
     bound = {(key, binding.action) for binding in own for key in binding.key.split(",")}
     assert bound == known
 
@@ -50,7 +50,7 @@ def test_every_binding_is_in_the_registry(scope: str) -> None:
 def test_every_command_can_be_run_where_it_is_bound(scope: str) -> None:
     for command in COMMANDS:
         if scope in command.scopes:
-            assert hasattr(HOLDERS[scope], f"action_{command.action.split('(')[0]}"), (scope, command.id)
+            assert hasattr(HOLDERS[scope], f"action_{command.action_in(scope).split('(')[0]}"), (scope, command.id)
 
 
 def test_what_the_palette_and_the_footer_offer_works_from_anywhere() -> None:

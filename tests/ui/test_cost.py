@@ -44,7 +44,7 @@ def test_a_graph_whose_cells_stay_is_not_drawn_again() -> None:
     moments = [None, graph.GAP, *(float(value) for value in range(40))]
 
     def drawn(top: float) -> list[Line]:
-        return graph.area(moments, top=top, rows=4, tone=lambda value: "graph-low" if value < 5 else "graph")
+        return graph.area(moments, top=top, rows=4, tone="graph")
 
     first = drawn(100.0)
     before = graph._drawn.cache_info()

@@ -22,8 +22,10 @@ from sparktop.documents.engine_table import (
     state_cell,
     table_row,
 )
-from sparktop.model.engine import Endpoint, EndpointState, EngineState
+from sparktop.model.engine import Endpoint, EndpointState, EngineState, figures_of
 from sparktop.model.event import Severity
+from sparktop.model.telemetry import EngineMoment, Series
+from sparktop.ui.panes.engine_charts import FIGURES, engine_charts
 from sparktop.ui.panes.engines import details
 
 
@@ -215,3 +217,42 @@ async def test_the_cursor_follows_a_container_made_anew_under_its_old_name() -> 
             pane.show(replace(fleet, nodes=(replace(fleet.nodes[0], engines=engines), *fleet.nodes[1:])))
             assert pane.selected is not None
             assert pane.selected.engine.key == key
+
+
+LABELS = [figure.label for figure in FIGURES]
+
+
+@over("width, rows, height", [(76, 5, 1), (116, 23, 5), (196, 31, 7), (60, 17, 2), (60, 8, 0), (76, 4, 0)])
+def test_the_charts_of_an_engine_fill_their_room_evenly(width: int, rows: int, height: int) -> None:
+    view = pictures.decode(clock_of_pictures()).nodes[0]
+    (engine,) = view.engines
+    lines = engine_charts(engine, view.engine_histories[engine.key], width, rows)
+    labelled = [label for label in LABELS if any(label in line.plain for line in lines)]
+    assert labelled == (LABELS if height else [])
+    assert len(lines) == (height * (4 if width >= 72 else 8) + 1 if height else 0)
+    assert all(line.width <= width for line in lines)
+
+
+def test_a_figure_that_is_unknown_is_no_zero_in_its_chart() -> None:
+    view = pictures.decode(clock_of_pictures()).nodes[0]
+    (engine,) = view.engines
+    assert engine.metrics is not None
+    blind = replace(engine, metrics=replace(engine.metrics, waiting=None))
+    moments = tuple(EngineMoment(figures_of(blind)) for _ in range(30))
+    lines = engine_charts(blind, Series(times=tuple(map(float, range(30))), values=moments), 76, 5)
+    rows = {label: next(line.plain for line in lines if label in line.plain)[:37] for label in ("running", "waiting")}
+    assert "n/a" in rows["waiting"]
+    drawn = {label: any("\u2800" < char < "\u2900" for char in row) for label, row in rows.items()}
+    assert drawn == {"running": True, "waiting": False}
+
+
+async def test_the_view_of_engines_has_the_selected_ones_charts() -> None:
+    app, _ = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert "prompt/s" not in screen(pilot)
+        await pilot.press("3")
+        await until(pilot, lambda: all(label in screen(pilot) for label in LABELS))
+        assert "10 min ago" in screen(pilot)
+        await pilot.press("h")
+        await until(pilot, lambda: "2 min ago" in screen(pilot))

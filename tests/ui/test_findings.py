@@ -9,15 +9,18 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from tests.table import over
 from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
+from textual.color import Color
+from textual.theme import Theme
 
 from sparktop.clock import ManualClock
 from sparktop.diagnose.findings import ENGINE_DOWN
 from sparktop.documents.finding import FindingView, details, evidence_log, short
-from sparktop.documents.finding_tree import AttentionState, Order, columns, family, in_order, row_line, rows
+from sparktop.documents.finding_tree import AttentionState, Order, family, in_order, row_line, rows
 from sparktop.model.engine import NOT_ASKED, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
@@ -28,6 +31,7 @@ from sparktop.ui.commands import COMMANDS
 from sparktop.ui.panes.header import KeyLine
 from sparktop.ui.panes.verdict import VerdictPane
 from sparktop.ui.screens.finding import FindingScreen
+from sparktop.ui.theme import DARK_VARIABLES, THEMES, _tones
 
 ONE = Finding(rule="area.one", severity=Severity.CRITICAL, title="One", nodes=("spark1",))
 
@@ -101,8 +105,7 @@ made = st.builds(
 @given(st.lists(made, max_size=6), st.integers(30, 200))
 def test_every_row_fits_its_width(found: Sequence[Finding], width: int) -> None:
     shown = rows(found, is_open)
-    to = columns(shown, width, ("spark1", "spark2"), 2e6)
-    assert all(row_line(row, to, ("spark1", "spark2"), 2e6).width <= max(width, 44) for row in shown)
+    assert all(row_line(row, width, ("spark1", "spark2"), 2e6, nodes=6).width <= width for row in shown)
 
 
 @given(made, st.integers(30, 120))
@@ -122,8 +125,7 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
     assert lines[0].startswith(" ✖ both    Spin deadlock across both nodes")
     assert "Spin deadlock across both nodes  96 % SM at 15 W, 0 tok/s, 3 requests held  " in lines[0]
     assert "2 min" in lines[0]
-    wide = verdict(clock, pictures.deadlock(clock), width=140)
-    assert wide[0].index("confirmed") == wide[2].index("suspected"), "where it cuts no figure"
+    assert lines[0].index("2 min") == lines[2].index("2 min"), "times stand below one another"
     assert lines[0].endswith("d details")
     assert lines[1].startswith(" ├ ✖ spark1  Clients of vllm-minimax get no answer")
     assert "suspected" in lines[2]
@@ -141,15 +143,15 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
         (
             {"title": "The desktop may be frozen: its GPU doesn't answer the driver",
              "confidence": Confidence.SUSPECTED},
-            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver  ?",
+            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver       ?",
         ),
         (
             {"title": "Stop vllm-gptoss now: its first request takes spark1's memory", "is_unseen": True},
-            " ✖ Stop vllm-gptoss now: its first request takes spark1's memory  last seen",
+            " ✖ Stop vllm-gptoss now: its first request takes spark1's memory      last seen",
         ),
         (
             {"title": "Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qwen36)"},
-            " ✖ spark1  Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qw…",
+            " ✖ spark1  Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-q…",
         ),
         (
             {"title": "The desktop may be frozen: its GPU doesn't answer the driver any more",
@@ -165,7 +167,7 @@ def test_a_narrow_screen_keeps_what_is_wrong_where_and_how_sure(
     told = finding("a.a", brief="96 % SM at 15 W", since_wall_s=clock.wall() - 70, **fields)
     fleet = replace(pictures.deadlock(clock), findings=(told,), notices=())
     assert verdict(clock, fleet, width=80, height=2)[0] == line
-    is_timed = "1 min" in verdict(clock, fleet, width=120, height=2)[0]
+    is_timed = "1 min" in verdict(clock, fleet, width=140, height=2)[0]
     assert is_timed is not told.is_unseen, "whether it still lasts isn't known of a node that doesn't answer"
 
 
@@ -191,7 +193,8 @@ def test_a_notice_is_told_whole_before_the_time_of_the_next_attempt(clock: Manua
 
 
 def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: ManualClock) -> None:
-    assert verdict(clock, pictures.well(clock))[0].startswith(" ✓ nothing wrong, 58 rules watching")
+    well = replace(pictures.well(clock), findings=())
+    assert verdict(clock, well)[0].startswith(" ✓ nothing wrong, 58 rules watching")
     blind = replace(pictures.bare(clock), rules_watching=58, notices=())
     assert verdict(clock, blind)[0] == (
         " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
@@ -255,7 +258,7 @@ def test_causes_keep_their_lines_when_consequences_have_no_room(clock: ManualClo
     assert verdict(clock, fleet, height=4, attention=attention)[3] == " … and 3 more, 3 notes, 1 acknowledged  A all"
     narrow = verdict(clock, pictures.many(clock), width=80, height=4)
     assert [line.split("  ")[0] for line in narrow] == [" ✖ both", " ▲ both", " ▲ spark2", " ▲ spark1"]
-    assert narrow[3].endswith("+2  A all")
+    assert narrow[3].endswith("+2"), "the figures come before the key, which the last line of the screen has too"
     small = verdict(clock, pictures.many(clock), width=60, height=4)
     assert [line.split("  ")[0] for line in small[:3]] == [" ✖ both", " ▲ both", " ▲ spark2"]
     assert small[3] == " … and 3 more, 1 note  A all"
@@ -327,7 +330,9 @@ def test_a_digit_more_moves_nothing(clock: ManualClock) -> None:
 def test_one_line_has_room_for_both_keys(clock: ManualClock) -> None:
     fleet = claims.with_findings(pictures.idle(clock), clock, claims.low, claims.dead_variable)
     (line,) = verdict(clock, fleet)
-    assert line.endswith("d details   1 note  A all")
+    assert line.endswith("3.1 of 121.7 GiB available    1 note  A all"), "the figures come before the time"
+    (line,) = verdict(clock, fleet, width=160)
+    assert line.endswith("d details  1 note  A all")
     (line,) = verdict(clock, fleet, width=80)
     assert line.endswith("one more allocation can hang it"), "the title comes first"
 
@@ -346,7 +351,7 @@ def test_a_starved_host_is_told_once_and_the_next_try_is_never_cut(clock: Manual
     worse, note = finding("b.worse", nodes=("spark2",)), finding("a.note", severity=Severity.INFO)
     late = replace(notice, severity=Severity.WARNING)
     lines = verdict(clock, replace(lost, notices=(late,), findings=(worse, note)))
-    assert lines[1].endswith("next try in 0:12  r now   1 note  A all")
+    assert lines[1].endswith("next try in 0:12  r now  1 note  A all")
     starved = finding("memory.starved", title="spark1 takes connections and does not answer SSH")
     (line,) = verdict(clock, replace(lost, findings=(starved,)))
     assert "does not answer SSH" in line
@@ -373,7 +378,7 @@ def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock)
     assert lines[0].startswith(" ▲ both  Available memory")
     attention.acknowledge(fleet.findings[3:4], on=True)
     (line,) = verdict(clock, fleet, attention=attention)
-    assert line.startswith(" ✓ nothing new, 58 rules watching")
+    assert line.startswith(f" • {fleet.findings[-1].title}; nothing new, 58 rules watching")
     assert "4 acknowledged" in line
 
 
@@ -439,12 +444,45 @@ async def test_d_opens_the_verdicts_first_finding_and_closes_it(size: tuple[int,
         await until(pilot, lambda: len(app.screen_stack) == 1)
 
 
-async def test_with_nothing_wrong_d_is_the_engines() -> None:
-    app, _ = console("well")
+async def test_with_nothing_wrong_d_is_the_notes_or_the_engines() -> None:
+    app, watch = console("well")
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         await pilot.press("d")
+        await until(pilot, lambda: "config.variable-unread" in screen(pilot))
+        await pilot.press("escape")
+        app.publish(replace(watch.state, findings=()))
+        await until(pilot, lambda: "✓ nothing wrong" in screen(pilot))
+        await pilot.press("d")
         await until(pilot, lambda: "vllm/vllm-openai" in screen(pilot))
+
+
+@over("theme", THEMES)
+def test_the_verdict_is_a_bar_in_its_severitys_colour(theme: Theme) -> None:
+    """Its whole width, and reversed where there is no colour; what is only quiet has none."""
+    clock = clock_of_pictures()
+    for no_color in (False, True):
+        styles = _tones(theme.name, tuple(theme.variables[name] for name in DARK_VARIABLES), Color(0, 0, 0), no_color)
+        for picture, tone in (("deadlock", "bar-critical"), ("suspicion", "bar-warning"), ("well", "")):
+            pane = VerdictPane(clock)
+            pane._fleet = pictures.PICTURES[picture](clock)
+            runs = pane.draw(120, 4)[0].runs
+            assert {run_tone.removesuffix("-bold") for _, run_tone in runs if tone} == ({tone} if tone else set())
+            if tone:
+                strong = Color.parse(theme.variables["strong" if no_color else tone.replace("bar", "severity")])
+                assert styles[tone].bgcolor == strong.rich_color
+                assert sum(cell_len(text) for text, _ in runs) == 120
+
+
+def test_a_note_stands_where_nothing_wrong_would(clock: ManualClock) -> None:
+    note = finding("a.note", severity=Severity.INFO, title="13 requests wait", brief="KV cache 99 %")
+    fleet = replace(pictures.well(clock), findings=(note, finding("b.note", severity=Severity.INFO)))
+    (line,) = verdict(clock, fleet, width=80)
+    assert line.startswith(" • 13 requests wait  KV cache 99 %")
+    assert line.endswith("2 notes  A all")
+    pane = VerdictPane(clock)
+    pane._fleet = fleet
+    assert (pane.first, pane.fixable) == (None, note)
 
 
 async def test_the_list_is_walked_and_opened() -> None:

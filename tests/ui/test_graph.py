@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.model.fleet import Holder, Ledger
-from sparktop.model.telemetry import Series
-from sparktop.text.bars import legend, memory_bar, progress, shares
-from sparktop.text.graph import SESSION, area, columns, joined, span_of, spark, time_axis
+from sparktop.model.telemetry import Level, Series
+from sparktop.text.bars import by_part, legend, memory_bar, progress, shares
+from sparktop.text.graph import SESSION, area, columns, joined, span_of, stack, time_axis
+from sparktop.text.lines import Line
 
 GIB = 1024**3
 
@@ -34,6 +35,13 @@ def test_before_the_first_sample_there_is_nothing() -> None:
 def test_the_lowest_value_of_a_moment_is_drawn() -> None:
     found = columns(made([9.0] * 300 + [2.0] + [9.0] * 300), now_s=1000.0, count=60)
     assert min(value for value in found if value is not None) == 2.0
+
+
+def test_the_highest_value_is_drawn_where_that_is_the_one_to_see() -> None:
+    series = made([1.0] * 300 + [9.0] + [1.0] * 300)
+    found = columns(series, now_s=1000.0, count=60, takes_highest=True)
+    assert [value for value in found if value is not None].count(9.0) == 1
+    assert 9.0 not in columns(series, now_s=1000.0, count=60)
 
 
 def test_a_gap_is_a_gap_and_not_a_value() -> None:
@@ -64,23 +72,58 @@ def test_a_drawn_history_moves_by_whole_columns() -> None:
 
 
 def test_rows_and_width() -> None:
-    lines = area(columns(made([5.0] * 600), now_s=1000.0, count=80), top=10.0, rows=4, tone=lambda _: "graph")
+    lines = area(columns(made([5.0] * 600), now_s=1000.0, count=80), top=10.0, rows=4, tone="graph")
     assert [line.width for line in lines] == [40] * 4
     assert lines[0].plain.strip() == ""
     assert lines[3].plain[20] == "⣿"
 
 
-def test_the_edge_carries_the_tone() -> None:
-    moments = columns(made([9.0] * 300 + [1.0] * 300), now_s=1000.0, count=80)
-    lines = area(moments, top=10.0, rows=3, tone=lambda value: "graph-critical" if value < 2 else "graph")
-    tones = {tone for line in lines for text, tone in line.runs if text.strip(" ")}
-    assert tones == {"graph", "graph-fill", "graph-critical"}
+def stacked(*tops: tuple[int, int, int, int], rows: int = 4, **more: bool) -> list[Line]:
+    levels = [Level(100.0 - tops[2], tops) for tops in tops]
+    return stack(levels, top=100.0, rows=rows, tone=lambda left: "graph-critical" if left < 10 else "", **more)
+
+
+def test_the_parts_are_stacked_from_below_and_what_is_free_is_air() -> None:
+    lines = stacked((50, 50, 50, 75))
+    assert [line.runs for line in lines] == [
+        ((" ", ""),), (("█", "mark-cache"),), (("█", "mark-engine"),), (("█", "mark-engine"),),
+    ]  # fmt: skip
+    (shared,) = stacked((5, 25, 25, 25), rows=1)
+    assert shared.runs == (("▂", "mark-processes"),), "a cell with much air has the colour of its largest part"
+    (full,) = stacked((50, 50, 50, 100), rows=1)
+    assert full.runs == (("▄", "fill-engine-cache"),)
+
+
+def test_the_top_of_what_is_used_tells_that_it_is_too_high() -> None:
+    lines = stacked((95, 95, 95, 100))
+    assert lines[0].runs == (("▆", "graph-critical"),)
+    assert lines[1].runs == (("█", "mark-engine"),)
+
+
+def test_lost_memory_is_seen_and_a_rounding_is_not() -> None:
+    assert "mark-unaccounted" in {tone for line in stacked((0, 5, 75, 80)) for _, tone in line.runs}
+    assert stacked((20, 22, 24, 24))[-1].runs == (("▆", "fill-engine-processes"),)
+
+
+def test_who_held_it_is_unknown_where_only_the_level_is_known() -> None:
+    lines = stack([50.0, None, math.nan], top=100.0, rows=2, tone=lambda _: "")
+    assert [line.runs for line in lines] == [((" ", ""), ("  ", "faint")), (("█", "mark-kernel"), (" ╌", "faint"))]
+
+
+def test_without_colour_the_parts_have_textures() -> None:
+    assert [line.plain for line in stacked((50, 50, 50, 75), has_colour=False)] == [" ", "░", "▓", "▓"]
+    book = held(("engine", "vllm", 60), ("cache", "page cache", 6), ("free", "free", 10))
+    assert legend(book.holders, 60, 1, has_colour=False)[0].plain == "▓▓ vllm 60.0  ░░ page cache 6.0     free 10.0"
+
+
+def test_a_gap_in_a_stack_says_so() -> None:
+    assert "no data" in "".join(line.plain for line in stack([5.0, *[math.nan] * 20, 5.0], top=9, rows=3, tone=str))
 
 
 def test_a_gap_with_room_says_so() -> None:
     values: list[float | None] = [5.0] * 100 + [None] + [5.0]
     series = Series(times=(*range(100), 300.0, 600.0), values=tuple(values))
-    lines = area(columns(series, now_s=600.0, count=120), top=10.0, rows=3, tone=lambda _: "graph")
+    lines = area(columns(series, now_s=600.0, count=120), top=10.0, rows=3, tone="graph")
     assert "no data" in lines[0].plain
     assert "╌" in lines[-1].plain
 
@@ -91,15 +134,15 @@ def test_a_young_history_gets_a_short_span() -> None:
     assert span_of(made([5.0] * 11, step=3600.0), SESSION) == 12 * 3600
     assert span_of(made([5.0] * 30, step=3600.0), SESSION) == 48 * 3600
     assert time_axis(40, 12 * 3600.0).plain.startswith("12 h ago")
-    assert span_of(Series()) == 120
-    assert span_of(made([5.0] * 60)) == 120
+    assert span_of(Series()) == 30
+    assert span_of(made([5.0] * 20)) == 30
+    assert span_of(made([5.0] * 60)) == 60
     assert span_of(made([5.0] * 200)) == 300
     assert span_of(made([5.0] * 900)) == 600
     assert time_axis(40, 120).plain.startswith("2 min ago")
 
 
-def test_spark_and_axis_have_the_width() -> None:
-    assert spark(columns(made([5.0]), now_s=1000.0, count=30), top=10.0, tone="graph").width == 15
+def test_the_axis_has_the_width() -> None:
     for cells in (3, 10, 20, 40, 90):
         assert time_axis(cells).width == cells
         assert time_axis(cells).plain.endswith("now")
@@ -115,7 +158,7 @@ def test_any_history_can_be_drawn(points: list[tuple[float, float | None]], now_
     series = Series(times=tuple(t for t, _ in points), values=tuple(v for _, v in points))
     moments = columns(series, now_s=now_s, count=cells * 2)
     assert len(moments) == cells * 2
-    lines = area(moments, top=100.0, rows=3, tone=lambda _: "graph")
+    lines = area(moments, top=100.0, rows=3, tone="graph")
     assert [line.width for line in lines] == [cells] * 3
 
 
@@ -169,10 +212,27 @@ def test_progress() -> None:
 
 def test_findings_are_marked_where_they_began() -> None:
     critical, warning = ("✖", "critical"), ("▲", "warning")
-    line = time_axis(50, 600, [(300.0, warning), (1.0, critical), (900.0, critical)])
+    line = time_axis(50, 600, [(300.0, warning, ""), (1.0, critical, ""), (900.0, critical, "")])
     assert line.width == 50
     assert line.plain == "10 min ago" + " " * 14 + "▲" + " " * 24 + "✖"
     assert [run for run in line.runs if run in (critical, warning)] == [warning, critical]
+
+
+def test_marks_have_their_words_where_there_is_room() -> None:
+    guard, start, run = ("⊘", "critical"), ("↑", "info"), ("◆", "info")
+    line = time_axis(40, 600, [(1.0, ("✖", "critical"), ""), (1.0, guard, "guard"), (300.0, start, "start")])
+    assert line.plain == "10 min ago         ↑start        guard⊘✖"
+    assert time_axis(12, 600, [(300.0, start, "start"), (200.0, run, "relaunch")]).plain.strip().startswith("start↑")
+    for cells in range(1, 30):
+        assert time_axis(cells, 600, [(300.0, start, "start"), (299.0, run, "run")]).width == cells
+
+
+def test_the_legend_names_who_holds_a_lot_and_sums_the_rest() -> None:
+    book = held(("engine", "vllm", 60), ("gpu", "python3", 20), ("desktop", "desktop", 2), ("kernel", "kernel", 1),
+                ("unaccounted", "unaccounted", 1), ("cache", "page cache", 6), ("free", "free", 10))  # fmt: skip
+    assert legend(by_part(book), 100, 1)[0].plain == (
+        "■ vllm 60.0  ■ python3 20.0  ■ other 3.0  ■ unaccounted 1.0  ■ page cache 6.0  ■ free 10.0"
+    )
 
 
 def test_an_earlier_history_goes_before_the_recent_one() -> None:

@@ -102,7 +102,7 @@ def test_the_worst_comes_first_and_the_rest_is_counted(clock: ManualClock) -> No
     many = tuple(Notice(severity=Severity.WARNING, text=f"thing {n}", node="spark1") for n in range(6))
     worst = Notice(severity=Severity.CRITICAL, text="only 1.0 GiB available", node="spark2")
     lines = verdict(clock, FleetState(nodes=fleet.nodes, notices=(worst, *many)), height=3)
-    assert lines[0] == " ✖ spark2  only 1.0 GiB available"
+    assert lines[0].rstrip() == " ✖ spark2  only 1.0 GiB available"
     assert lines[-1].rstrip().endswith("+4  A all")
     assert len(lines) == 3
 

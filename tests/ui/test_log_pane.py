@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from sparktop.clock import ManualClock
 from sparktop.model.telemetry import LogLine
+from sparktop.observe.log_ring import LineRing
 from sparktop.ui.panes.log import LogPane
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.search_bar import SearchBar
@@ -55,6 +56,38 @@ async def test_the_frame_says_whose_log_it_is_and_whether_it_follows() -> None:
         await pilot.press("space")
         await svg.settle(pilot, lambda: title(pane).endswith("following"))
         assert pane.log_view.visible_rows[-1].line.text == "line 1333"
+
+
+async def test_routine_lines_are_folded_until_z_and_searched_and_saved_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    feed = feed_of([line for number in range(30) for line in (*numbered(number, 1), LogLine(text=f"scrape {number}"))])
+    feed.brief, feed.folded = LineRing(), {"statistics": 25, "probes": 5}
+    feed.brief.extend(numbered(0, 30))
+    pane, stage = staged(feed)
+    async with stage.run_test(size=(110, 12)) as pilot:
+        await svg.settle(pilot, lambda: texts(pane)[-2:] == ["line 28", "line 29"])
+        assert "30 folded (statistics 25, probes 5)  z unfold" in title(pane)
+        await pilot.press("k", "k")
+        top = texts(pane)[0]
+        await pilot.press("z")
+        await svg.settle(pilot, lambda: "z fold" in title(pane))
+        assert texts(pane)[0] == top, "the place stays"
+        await pilot.press("z", "space")
+        await svg.settle(pilot, lambda: texts(pane)[-2:] == ["line 28", "line 29"])
+        await pilot.press("slash", *"scrape 7", "enter")
+        await svg.settle(pilot, lambda: "scrape 7" in texts(pane))
+        await pilot.press("escape")
+        await svg.settle(pilot, lambda: not any("scrape" in text for text in texts(pane)))
+        await pilot.press("ctrl+s")
+        await svg.settle(pilot, lambda: any((tmp_path / "sparktop/logs").glob("*")))
+        (saved,) = (tmp_path / "sparktop/logs").glob("*")
+        await svg.settle(pilot, lambda: saved.read_text().count("scrape") == 30)
+
+
+def texts(pane: LogPane) -> list[str]:
+    return [row.line.text for row in pane.log_view.visible_rows]
 
 
 def rows_of(pane: LogPane) -> list[str]:

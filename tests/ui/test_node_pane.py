@@ -11,11 +11,12 @@ from tests.ui import claims, pictures
 from tests.ui.look import clock_of_pictures
 
 from sparktop.documents.node_figures import gpu_line
-from sparktop.model.fleet import Earlier, NodeView
+from sparktop.model.fleet import Earlier, Intervention, NodeView
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import GapReason, Pressure, Series
 from sparktop.text.graph import SESSION
 from sparktop.ui.panes.node import _briefest, node_body
-from sparktop.ui.panes.node_graphs import Window
+from sparktop.ui.panes.node_graphs import Window, marks
 
 ROOMY = (96, 30)
 
@@ -45,13 +46,14 @@ def test_healthy_decode_has_all_of_it() -> None:
         "GiB available of 121.7",
         "steady",
         "vllm-minimax 66.0",
-        "desktop 2.1",
+        "other 5.7",
+        "tok/s",
         "used 76.3",
         "cache 9.1",
         "swap 0.0 of 16.0",
         "shared 0.4",
         "pressure 0 %",
-        "SM 96 %",
+        "96 %",
         "2405 MHz",
         "58 °C",
         "no throttling",
@@ -69,7 +71,7 @@ def test_healthy_decode_has_all_of_it() -> None:
 
 def test_a_small_pane_keeps_what_matters() -> None:
     text = body("memory-spike", size=(54, 7))
-    for words in ("45.4 GiB", "▼ 5.7 GiB/s", "empty in 0:07", "vllm-minimax 66.0", "38 W", "96 %"):
+    for words in ("GiB available", "▼ 5.7 GiB/s", "empty in 0:07", "vllm-minimax 66.0", "38 W", "96 %"):
         assert words in text, words
 
 
@@ -200,12 +202,28 @@ def test_a_wide_pane_has_load_power_and_tokens_beside_the_memory() -> None:
     node = pictures.decode(clock).nodes[0]
     times = node.available_history.times
     node = replace(node, token_history=Series(times=times, values=(32.0,) * len(times)))
-    text = shown(node, (96, 24))
-    assert [word for word in ("SM", "power", "tok/s") if any(row.endswith(word) for row in text.splitlines())] == [
-        "SM", "power", "tok/s",
-    ]  # fmt: skip
-    assert text.count("min ago") == 2
-    assert not any(row.endswith("tok/s") for row in shown(node, (60, 24)).splitlines())
+
+    def charted(size: tuple[int, int]) -> list[int]:
+        rows = shown(node, size).splitlines()
+        return [next(y for y, row in enumerate(rows) if name in row) for name in ("SM ", "power ", "tok/s")]
+
+    assert charted((54, 15)) == [0, 1, 2], "in the headline, a row each"
+    assert charted((76, 7)) == [0, 1, 2]
+    first, second, third = charted((96, 24))
+    assert second - first == third - second > 1
+    assert "min ago" not in shown(node, (76, 7))
+
+
+def test_what_began_is_marked_on_the_axis() -> None:
+    clock = clock_of_pictures()
+    node = pictures.decode(clock).nodes[0]
+    guard = GuardState(phase=GuardPhase.FIRED, since_wall_s=clock.wall() - 100)
+    run = Intervention(node="spark1", action="restart", began_wall_s=clock.wall() - 50)
+    node = replace(node, guard=guard, engines=(replace(node.engines[0], uptime_s=200.0),))
+    finding = replace(claims.spin(clock.wall()), since_wall_s=clock.wall() - 20)
+    window = Window(findings=(finding,), interventions=(run,), wall_s=clock.wall())
+    shown_marks = [(round(ago_s, -1), word) for ago_s, _, word in marks(node, window, 0.4)]
+    assert shown_marks == [(20, ""), (100, "guard"), (50, "restart"), (200, "start")]
 
 
 def test_the_window_reaches_back_to_the_sessions_start_and_marks_findings() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import cause_of, families
-from sparktop.documents.finding_tree import SIGNS, AttentionState, columns, cuts_brief, row_line, rows, unmarked
+from sparktop.documents.finding_tree import SIGNS, AttentionState, nodes_cells, row_line, rows, unmarked
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Phase, Remedy
 from sparktop.text.lines import BLANK, UNCUT, Line, hanging, indented, is_uncut, spaced, titled, wrapped
@@ -60,11 +60,13 @@ def listing(findings: Sequence[Finding], width: int, fleet: Sequence[str], now_w
     """The findings as a tree, each with a summary below and the rule that found it, for the command line."""
 
     tree = rows(findings, unmarked)
-    to = columns(tree, width, fleet, now_wall_s)
+    nodes = nodes_cells(tree, fleet)
     blocks: list[list[Line]] = []
     for row in tree:
         cells = len(row.stem) + INDENT
-        figures = wrapped(row.finding.figures, width - cells, "value") if cuts_brief(row, to, fleet) else []
+        line = row_line(row, width, fleet, now_wall_s, nodes=nodes)
+        is_cut = row.finding.figures not in line.plain
+        figures = wrapped(row.finding.figures, width - cells, "value") if is_cut else []
         summary = [
             *figures,
             *_explanation(row.finding, width - cells),
@@ -72,7 +74,7 @@ def listing(findings: Sequence[Finding], width: int, fleet: Sequence[str], now_w
             *_first_remedy(row.finding, width - cells),
             Line.of((f"rule {row.finding.rule}", "quiet")),
         ]
-        blocks.append([row_line(row, to, fleet, now_wall_s), *indented(summary, cells)])
+        blocks.append([line, *indented(summary, cells)])
     return spaced(blocks)
 
 

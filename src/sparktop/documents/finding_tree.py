@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ENGINE_DOWN, cause_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
-from sparktop.text.lines import Line
+from sparktop.text.lines import Line, joined, spread
 from sparktop.text.units import duration
 
 SIGNS: dict[Severity, tuple[str, str]] = {
@@ -159,96 +159,46 @@ def _has_later(parents: Sequence[int | None], index: int) -> bool:
     return parents[index] in parents[index + 1 :]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """The width of each column in cells."""
+def row_line(
+    row: FindingRow,
+    width: int,
+    fleet: Sequence[str],
+    now_wall_s: float,
+    *,
+    nodes: int = 0,
+    hints: Sequence[Line] = (Line(),),
+) -> Line:
+    """One finding in `width` cells: sign, nodes, title and figures; at the right how sure, since when, and a hint.
 
-    nodes: int
-    """Node names, in the rows that have them."""
-    said: int
-    """Tree lines, sign, nodes, title, and the figures in the cells that are left."""
-    word: int
-    """How sure, or the operator's mark; 0: no such column."""
-    since: int
-    says_sure: bool = True
-    """Whether "confirmed" is shown, or only less sure words."""
-
-
-def columns(visible: Sequence[FindingRow], width: int, fleet: Sequence[str], now_wall_s: float) -> Columns:
-    """The columns for these rows in `width` cells; `fleet` are the names of all watched nodes.
-
-    Titles take room first, then figures; "confirmed" is shown only where it cuts no figures. The column of titles is a
-    multiple of `STEP` cells wide, so that one digit more or less doesn't move the others.
+    Where not all has room, the figures outlive the longer hints and the time, and the title outlives all but that
+    the finding is only suspected. `fleet` are the names of all watched nodes, `nodes` the cells for a finding's own,
+    and `hints` the widest first; a blank one only keeps what stands before it aligned.
     """
-    nodes = max((cell_len(nodes_text(row.finding, fleet)) for row in visible), default=0)
-    since = max((cell_len(since_text(row, now_wall_s)) for row in visible), default=0)
-    since = max(since, MIN_SINCE) if since else 0
-    head_cells = max((_head_and_figures(row, nodes, fleet).width for row in visible), default=0)
-    head_cells = -(-head_cells // STEP) * STEP
-    word = room = 0
-    for says_sure in (True, False):
-        word = max((cell_len(word_text(row, says_sure=says_sure)) for row in visible), default=0)
-        room = width - (since + 2 if since else 0) - (word + 2 if word else 0)
-        if head_cells <= room:
-            break
-    return Columns(nodes=nodes, said=max(1, min(head_cells, room)), word=word, since=since, says_sure=says_sure)
-
-
-def row_line(row: FindingRow, to: Columns, fleet: Sequence[str], now_wall_s: float) -> Line:
-    """One row drawn in these columns."""
-    text = _head_and_figures(row, to.nodes, fleet)
-    head = _head(row, to.nodes, fleet)
-    word = word_text(row, says_sure=to.says_sure)
-    room = _room(row, to)
-    if text.width > room and room - head.width < MIN_BRIEF + 2:
-        text = head  # too few cells for the figures
-    cells = [text.fit(room)]
-    if word:
-        cells.append(Line.of("  ", (word, "warning" if word == Confidence.SUSPECTED else "quiet")).fit(to.word + 2))
-    if to.since:
-        cells.append(Line.of("  ") + Line.of((since_text(row, now_wall_s), "quiet")).right(to.since))
-    return Line(tuple(run for cell in cells for run in cell.runs if run[0]))
-
-
-def cuts_title(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
-    """Whether the columns have no room for all of the row's title."""
-    return _head(row, to.nodes, fleet).width > _room(row, to)
-
-
-def whole_titles(row: FindingRow, fleet: Sequence[str], now_wall_s: float) -> Iterator[tuple[Line, Line]]:
-    """(the row without columns and figures, what stands beside it), each time with less of that: time, how sure.
-
-    Where even the last is too wide, the title's end goes: not its node, as the pane below may show the other one, nor
-    that it is suspected.
-    """
-    word = word_text(row, says_sure=False)
-    since = since_text(row, now_wall_s)
-    short_word = "?" if word == Confidence.SUSPECTED else word
+    head, figures = _head(row, nodes, fleet), row.finding.figures
+    word, since = word_text(row), since_text(row, now_wall_s)
     tone = "warning" if word == Confidence.SUSPECTED else "quiet"
-    nodes = cell_len(nodes_text(row.finding, fleet))
-    head = _head(row, nodes, fleet)
-    least_word = short_word if word == Confidence.SUSPECTED else ""
-    for told_word, told_since in ((word, since), (word, ""), (short_word, ""), (least_word, "")):
-        tail = Line.of("  ", (told_word, tone)) if told_word else Line()
-        yield head, tail + (Line.of("  ", (told_since, "quiet")) if told_since else Line())
+    least_word = "?" if word == Confidence.SUSPECTED else ""
+
+    def tail(word: str, since: str, hint: Line) -> Line:
+        time = Line.of((since, "quiet")).right(max(cell_len(since), MIN_SINCE)) if since else Line()
+        return joined([part for part in (Line.of((word, tone)), time, hint) if part.width], "  ")
+
+    tails = [tail(word, time, hint) for hint in hints for time in (since, "")[: 2 if hint.plain.strip() else 1]]
+    tails += [tail(word, "", hints[-1]), tail(least_word, "", hints[-1])]
+    toned = Line.of("  ", (figures, "" if head.runs[-1][1] == "strong" else "quiet"))
+    for text in (head + toned, head) if figures else (head,):
+        for right in tails if text is head else tails[: -2 if hints[0].width else 1]:
+            room = width - (right.width + 2 if right.runs else 0)
+            if text.width <= room:
+                is_cut = figures and text is head and room - head.width >= MIN_BRIEF + 2
+                return spread(width, head + toned if is_cut else text, right)
+    room = width - (tails[-1].width + 2 if tails[-1].runs else 0)
+    return spread(width, head.cut(max(0, room)), tails[-1])
 
 
-def cuts_brief(row: FindingRow, to: Columns, fleet: Sequence[str]) -> bool:
-    """Whether the row has no room for all of its figures."""
-    return bool(row.finding.figures) and _head_and_figures(row, to.nodes, fleet).width > _room(row, to)
-
-
-def _room(row: FindingRow, to: Columns) -> int:
-    """Cells for title and figures: a row without a word has that column's cells too."""
-    has_word = not to.word or word_text(row, says_sure=to.says_sure)
-    return to.said if has_word else to.said + 2 + to.word
-
-
-def _head_and_figures(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
-    """The row's head and figures; the figures are dimmer than the title."""
-    head = _head(row, nodes, fleet)
-    tone = "" if head.runs[-1][1] == "strong" else "quiet"
-    return head + Line.of("  ", (row.finding.figures, tone)) if row.finding.figures else head
+def nodes_cells(visible: Sequence[FindingRow], fleet: Sequence[str]) -> int:
+    """Cells for the names of the nodes before the titles of these rows."""
+    return max((cell_len(nodes_text(row.finding, fleet)) for row in visible), default=0)
 
 
 def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
@@ -273,14 +223,13 @@ def nodes_text(finding: Finding, fleet: Sequence[str]) -> str:
     return "+".join(finding.nodes)
 
 
-def word_text(row: FindingRow, *, says_sure: bool) -> str:
-    """The operator's mark or "resolved", else how sure the finding is."""
+def word_text(row: FindingRow) -> str:
+    """The operator's mark or "resolved", else "suspected", else ""."""
     if row.standing is not AttentionState.OPEN:
         return row.standing.value
     if row.finding.is_unseen:
         return "last seen"
-    confidence = row.finding.confidence
-    return confidence.value if says_sure or confidence is not Confidence.CONFIRMED else ""
+    return Confidence.SUSPECTED.value if row.finding.confidence is Confidence.SUSPECTED else ""
 
 
 def since_text(row: FindingRow, now_wall_s: float) -> str:
@@ -301,14 +250,20 @@ def missing(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.rule == ENGINE_DOWN and finding.phase is Phase.FIRING)
 
 
+def notes(findings: Sequence[Finding], standing_of: StandingOf) -> list[Finding]:
+    """The open findings that are only notes, the first first."""
+    return [
+        finding
+        for finding in findings
+        if finding.severity is Severity.INFO and standing_of(finding) is AttentionState.OPEN
+    ]
+
+
 def counts(findings: Sequence[Finding], standing_of: StandingOf) -> list[str]:
     """The findings without a line of their own at the top, counted: "2 notes", "1 acknowledged", "1 snoozed"."""
-    standings = [(finding, standing_of(finding)) for finding in findings]
-    notes = sum(
-        finding.severity is Severity.INFO and standing is AttentionState.OPEN for finding, standing in standings
-    )
-    texts = [f"{notes} note{'s' if notes > 1 else ''}"] if notes else []
+    count = len(notes(findings, standing_of))
+    texts = [f"{count} note{'s' if count > 1 else ''}"] if count else []
     for standing in (AttentionState.ACKNOWLEDGED, AttentionState.SNOOZED):
-        count = sum(other is standing for _, other in standings)
+        count = sum(standing_of(finding) is standing for finding in findings)
         texts += [f"{count} {standing}"] if count else []
     return texts

@@ -81,7 +81,7 @@ def _soon_empty_s(view: NodeView) -> float | None:
 
 
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
-    """SM, power, clock, temperature and throttling, or why there are none; `rest`: without those in large digits."""
+    """SM, power, clock, temperature and throttling, or why there are none; `rest`: without what the charts tell."""
     gpu = view.first_gpu
     if gpu is None:
         return no_gpu(view).cut(width)
@@ -97,10 +97,11 @@ def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
     heat = missing("temperature_c", gaps) if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
     power = missing("power_w", gaps) if gpu.power_w is None else watts(gpu.power_w)
     busy = missing("utilisation_percent", gaps) if gpu.utilisation_percent is None else percent(gpu.utilisation_percent)
+    hot = "warning" if gpu.temperature_c is not None and gpu.temperature_c >= 85 else "value"
     if rest:
         state = figure("state", gpu.performance_state or missing("performance_state", gaps))
-        return fitting([throttle(gpu), figure("SM clock", clock.strip()), state], width)
-    hot = "warning" if gpu.temperature_c is not None and gpu.temperature_c >= 85 else "value"
+        unread = [figure(name, text) for name, text in (("SM", busy), ("power", power)) if text.startswith(NA)]
+        return fitting([*unread, figure("clock", clock), figure("temp", heat, hot), throttle(gpu), state], width)
     items = [
         figure("SM", busy.rjust(5), "strong"),
         figure("power", power.rjust(5), "strong"),

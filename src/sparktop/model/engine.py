@@ -262,3 +262,21 @@ class Containers:
 
 
 NOT_ASKED = Containers(is_asked=False, detail="not asked yet")
+
+
+def figures_of(engine: Engine) -> tuple[float | None, ...]:
+    """Tokens and prompt tokens a second, running, waiting, KV cache and prefix hits (0 to 1), TTFT and ITL (seconds).
+
+    Latencies of the engine's whole life are none of this moment.
+    """
+    rates, metrics = engine.rates or EngineRates(), engine.metrics or EngineMetrics(wall_s=0.0)
+    return (
+        rates.generation_tokens_per_s,
+        rates.prompt_tokens_per_s,
+        metrics.running,
+        metrics.waiting,
+        metrics.kv_cache_ratio,
+        rates.prefix_hit_ratio,
+        None if "ttft_p50_s" in rates.of_life else rates.ttft_p50_s,
+        None if "itl_p50_s" in rates.of_life else rates.itl_p50_s,
+    )

@@ -238,6 +238,8 @@ class NodeView:
     """SM clock in MHz."""
     token_history: Series = Series()
     """Tokens a second that the node's engines generate together."""
+    engine_histories: Mapping[str, Series] = field(default_factory=dict)
+    """Of EngineMoments, by the engine's key; an engine without metrics has none."""
     earlier: Earlier = Earlier()
     swap_bytes_per_s: float | None = None
     """Swapped in and out together, between the last two samples."""

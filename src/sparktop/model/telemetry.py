@@ -460,3 +460,29 @@ class Series:
     times: tuple[float, ...] = ()
     """Node boot-time seconds, continued across reboots (see observe.history)."""
     values: tuple[float | None, ...] = ()
+
+
+class Level(float):
+    """Available memory in bytes at one moment, with who held the rest."""
+
+    __slots__ = ("tops",)
+    tops: tuple[int, int, int, int]
+    """Bytes up to the top of each part, stacked: engines, other processes, unaccounted, page cache."""
+
+    def __new__(cls, available_bytes: float, tops: tuple[int, int, int, int]) -> Level:
+        level = super().__new__(cls, available_bytes)
+        level.tops = tops
+        return level
+
+
+class EngineMoment(float):
+    """Tokens a second that an engine generates at one moment, 0 where unknown, with its figures then."""
+
+    __slots__ = ("figures",)
+    figures: tuple[float | None, ...]
+    """As `engine.figures_of` has them."""
+
+    def __new__(cls, figures: tuple[float | None, ...]) -> EngineMoment:
+        moment = super().__new__(cls, figures[0] or 0.0)
+        moment.figures = figures
+        return moment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from sparktop.cmdline.engine_command import of_container
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
 from sparktop.diagnose.logs.reader import Lexicon, LogReader
+from sparktop.diagnose.logs.routine import STATISTICS, routine
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import DOCKER_LOGS, names_of
 from sparktop.engines.labels import SPARKRUN_LOG
@@ -18,7 +20,7 @@ from sparktop.model.engine import Engine, EngineKind, LogFacts
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import NOTE, LogLine
 from sparktop.observe.frames import FrameReader
-from sparktop.observe.log_ring import LineRing
+from sparktop.observe.log_ring import Entry, LineRing, entry_of
 
 CAPACITY = 50_000
 BEFORE_START_S = 0.1
@@ -55,6 +57,12 @@ class Feed:
         self.command = "cat LOG"
         """What prints the output of a process outside containers, once it is followed."""
         self.ring = LineRing(CAPACITY)
+        self.folded: Counter[str] = Counter()
+        """The lines that `brief` leaves out, by what they are (`diagnose.logs.routine`)."""
+        self.brief = LineRing(CAPACITY)
+        self._was_folded = False
+        self._is_scraped = False
+        """Whether the engine's metrics were read: then its table has what its statistics lines say."""
         self._said = EngineLogState()
         self.started_s: float | None = None
         """When the container's newest run was started, node time."""
@@ -69,6 +77,9 @@ class Feed:
 
     def name(self, engine: Engine) -> None:
         """Take the engine's names, which discovery may learn some seconds after its process."""
+        if engine.metrics is not None and not self._is_scraped:
+            self._is_scraped = True
+            self._fold_again()
         self._reader.name(names_of(engine, log_source(engine).command or self.command))
 
     def accept(self, lines: tuple[LogLine, ...], arrived_wall_s: float | None = None) -> bool:
@@ -77,14 +88,36 @@ class Feed:
         Args:
             arrived_wall_s: the node's time now, for lines without a timestamp.
         """
-        number = self.ring.end
-        self.ring.extend(lines)
         for line in lines:
-            number += 0 if line.replaces_last and number else 1
-            self._rules.add([(number, line)])
-        if lines:
-            self._last_line_wall_s = lines[-1].wall_s or arrived_wall_s or self._last_line_wall_s
+            if self._keep(line):
+                self._rules.add([(self.ring.end, line)])
+                self._last_line_wall_s = line.wall_s or arrived_wall_s or self._last_line_wall_s
         return self._rules.read_frame()
+
+    def _keep(self, line: LogLine) -> bool:
+        """Keep the line; whether it tells of the engine itself, and not that somebody asked it."""
+        entry = entry_of(line)
+        self.ring.add(entry)
+        return self._fold(entry)
+
+    def _fold(self, entry: Entry) -> bool:
+        text, _, _, priority, replaces_last = entry
+        kind = "" if priority == NOTE else routine(text)
+        is_told = kind in ("", STATISTICS)
+        if kind == STATISTICS and not self._is_scraped:
+            kind = ""
+        if kind:
+            self.folded[kind] += 1
+        else:  # what replaces a line that is folded replaces none of these
+            self.brief.add((*entry[:-1], replaces_last and not self._was_folded))
+        self._was_folded = bool(kind)
+        return is_told
+
+    def _fold_again(self) -> None:
+        self.brief, self._was_folded = LineRing(CAPACITY), False
+        self.folded.clear()
+        for entry in self.ring.snapshot().entries(self.ring.first, self.ring.end):
+            self._fold((*entry[:-1], False))
 
     def begin(self, started_wall_s: float | None) -> None:
         """Take when the container's newest run was started, by Docker: what was logged before is of earlier runs."""
@@ -97,7 +130,8 @@ class Feed:
             (line,) = self.ring.slice(number - 1, number)
             if line.priority != NOTE and (line.wall_s is None or self._is_earlier(line)):
                 break
-            again.append((number, line))
+            if routine(line.text) in ("", STATISTICS):
+                again.append((number, line))
         self._rules.add(reversed(again))
         self._rules.read_frame()
 
@@ -165,7 +199,7 @@ class Feed:
     def note(self, text: str, wall_s: float) -> None:
         """Insert a line by sparktop: what happened to the connection, and when."""
         stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
-        self.ring.extend([LogLine(text=f"── {stamp} {text} ──", priority=NOTE)])
+        self._keep(LogLine(text=f"── {stamp} {text} ──", priority=NOTE))
 
 
 def _since_first_seen(finding: Finding) -> Finding:

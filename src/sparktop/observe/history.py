@@ -94,6 +94,7 @@ class History:
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
         self._points: deque[tuple[float, float | None]] = deque()
+        self._series: Series | None = Series()
         self._older = Thinned()
 
     def add(self, time_s: float, value: float | None, *, expected_s: float = 1.0) -> None:
@@ -105,6 +106,7 @@ class History:
             if time_s - last_s > 3 * expected_s + 1.0:
                 self._points.append(((time_s + last_s) / 2, None))
         self._points.append((time_s, value))
+        self._series = None
         while self._points[0][0] < time_s - self._kept_s or len(self._points) > MOST_POINTS:
             self._older.add(*self._points.popleft())
 
@@ -116,13 +118,14 @@ class History:
         """End the current stretch: the next value doesn't join on (another boot)."""
         if self._points and self._points[-1][1] is not None:
             self._points.append((self._points[-1][0] + 0.001, None))
+            self._series = None
 
     def series(self) -> Series:
-        """The history as frozen data."""
-        if not self._points:
-            return Series()
-        times, values = zip(*self._points, strict=True)
-        return Series(times=times, values=values)
+        """The history as frozen data; the same object until a value comes."""
+        if self._series is None:
+            times, values = zip(*self._points, strict=True)
+            self._series = Series(times=times, values=values)
+        return self._series
 
     def recent(self, seconds: float) -> list[tuple[float, float]]:
         """The newest stretch without gaps, at most `seconds` long, oldest first."""

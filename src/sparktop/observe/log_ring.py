@@ -25,6 +25,11 @@ def line_of(entry: Entry) -> LogLine:
     return LogLine(text=text, wall_s=wall_s, boot_s=boot_s, priority=priority, replaces_last=replaces_last)
 
 
+def entry_of(line: LogLine) -> Entry:
+    """The line as it is stored."""
+    return (line.text, line.wall_s, line.boot_s, line.priority, line.replaces_last)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The lines `first` to `end` (exclusive) of a ring at one moment; they stay when the ring drops them."""
@@ -98,23 +103,31 @@ class LineRing:
     def extend(self, lines: Iterable[LogLine]) -> None:
         """Append lines; a line that `replaces_last` replaces the newest one."""
         for line in lines:
-            entry = (line.text, line.wall_s, line.boot_s, line.priority, line.replaces_last)
-            if line.replaces_last and self._open:
-                self._open[-1] = entry
-            else:
-                if len(self._open) == CHUNK:
-                    self._chunks.append(tuple(self._open))
-                    self._open = []
-                    if self.first >= (self._chunk_number + 1) * CHUNK:
-                        self._chunks.popleft()
-                        self._chunk_number += 1
-                self._open.append(entry)
-                self._end += 1
-            self._version += 1
+            self.add(entry_of(line))
+
+    def add(self, entry: Entry) -> None:
+        """Append a stored line, or put it in the newest one's place."""
+        if entry[-1] and self._open:
+            self._open[-1] = entry
+        else:
+            if len(self._open) == CHUNK:
+                self._chunks.append(tuple(self._open))
+                self._open = []
+                if self.first >= (self._chunk_number + 1) * CHUNK:
+                    self._chunks.popleft()
+                    self._chunk_number += 1
+            self._open.append(entry)
+            self._end += 1
+        self._version += 1
 
     def slice(self, start: int, stop: int) -> list[LogLine]:
         """Lines `start` to `stop` (exclusive), clipped to the lines held."""
         return [line_of(entry) for entry in self.snapshot().entries(start, stop)]
+
+    def find(self, line: LogLine) -> int | None:
+        """The number of the newest line like this one; None where none is held."""
+        entry, held = entry_of(line), self.snapshot().entries(self.first, self.end)
+        return next((self.first + index for index in range(len(held) - 1, -1, -1) if held[index] == entry), None)
 
     def snapshot(self) -> Snapshot:
         """All lines held now; cheap, as full chunks are shared."""

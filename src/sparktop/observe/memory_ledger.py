@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from sparktop.bounds import number_in
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Bandwidth, Holder, Ledger
-from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
+from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Level, Memory, Process, ProcessTable
 
 DESKTOP_COMMANDS = frozenset(
     {
@@ -68,6 +68,18 @@ def ledger(
     kernel = memory.slab_unreclaimable_bytes + memory.page_tables_bytes + memory.kernel_stack_bytes
     hold("kernel", "kernel", kernel)
     return _with_remainder(memory, holders, is_listed=is_listed)
+
+
+def level(memory: Memory, held: Ledger) -> Level:
+    """The available memory with the ledger's parts; where processes can't be listed, the rest may be theirs."""
+    by_kind: dict[str, int] = {}
+    for holder in held.holders:
+        kind = "processes" if holder.kind == "unaccounted" and held.unaccounted_bytes is None else holder.kind
+        by_kind[kind] = by_kind.get(kind, 0) + holder.held_bytes
+    cache = by_kind.get("cache", 0)
+    used = held.total_bytes - cache - by_kind.get("free", 0)
+    tops = (by_kind.get("engine", 0), used - by_kind.get("unaccounted", 0), used, used + cache)
+    return Level(memory.available_bytes, tops)
 
 
 def _with_remainder(memory: Memory, holders: list[Holder], *, is_listed: bool) -> Ledger:

@@ -10,18 +10,20 @@ from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import Folder
 from sparktop.engines.labels import name_set_aside
-from sparktop.model.engine import NOT_ASKED, Containers, Engine
-from sparktop.model.fleet import Contact, Earlier, Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.engine import NOT_ASKED, Containers, Engine, figures_of
+from sparktop.model.fleet import Contact, Earlier, Ledger, Link, LinkChange, LinkState, NodeView, Reach
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
     Collector,
     DesktopReading,
+    EngineMoment,
     Garbled,
     GpuReading,
     Hello,
     HostFacts,
     KernelLines,
     LogLine,
+    Memory,
     Message,
     NetworkReading,
     ProcessTable,
@@ -32,7 +34,7 @@ from sparktop.observe.contained import Contained
 from sparktop.observe.frames import FRAME_S, FrameReader, Later
 from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
 from sparktop.observe.log_ring import LineRing
-from sparktop.observe.memory_ledger import bandwidth, ledger
+from sparktop.observe.memory_ledger import bandwidth, ledger, level
 
 LINK_CHANGES_KEPT = 50
 PROBE_SETTLES_S = 3.0
@@ -77,11 +79,13 @@ class NodeBook:
         self.gpu_reading: GpuReading | None = None
         self.process_table: ProcessTable | None = None
         self._collectors: dict[str, Collector] = {}
+        self._counted: tuple[tuple[object, ...], Ledger] | None = None
         self._available = History()
         self._utilisation = History()
         self._power = History()
         self._sm_clock = History()
         self._tokens = History()
+        self._engine_histories: dict[str, History] = {}
         self._network: NetworkReading | None = None
         self._rdma_bytes_per_s: float | None = None
         self._swap_bytes_per_s: float | None = None
@@ -245,6 +249,13 @@ class NodeBook:
                 self._view = replace(self._last_view, link=self._link, warnings=self._warnings)
         return self._view
 
+    def _ledger(self, memory: Memory) -> Ledger:
+        """Who holds this memory; counted once for the same readings."""
+        readings = (memory, self.process_table, self.gpu_reading, self._engines)
+        if self._counted is None or any(old is not new for old, new in zip(self._counted[0], readings, strict=True)):
+            self._counted = (readings, ledger(*readings))
+        return self._counted[1]
+
     def _notify(self, urgent: bool) -> None:
         self._view = None
         self._changed(urgent)
@@ -267,7 +278,7 @@ class NodeBook:
             engines=self._engines,
             has_looked_for_engines=self._has_looked_for_engines,
             collectors=dict(self._collectors),
-            ledger=ledger(sample.memory, self.process_table, self.gpu_reading, self._engines) if sample else None,
+            ledger=self._ledger(sample.memory) if sample else None,
             growing=self._growth.growing(self._engines),
             trend=trend(self._available.recent(WINDOW_S)),
             cpu_busy_percent=self._cpu_busy_percent,
@@ -278,6 +289,7 @@ class NodeBook:
             power_history=self._power.series(),
             clock_history=self._sm_clock.series(),
             token_history=self._tokens.series(),
+            engine_histories={key: history.series() for key, history in self._engine_histories.items()},
             earlier=Earlier(
                 available=self._available.earlier(),
                 utilisation=self._utilisation.earlier(),
@@ -309,7 +321,14 @@ class NodeBook:
             self.process_table = self.gpu_reading = None
             self._network = self._desktop = self._rdma_bytes_per_s = None
             self._growth = GrowthWatch()
-            for history in (self._available, self._utilisation, self._power, self._sm_clock, self._tokens):
+            for history in (
+                self._available,
+                self._utilisation,
+                self._power,
+                self._sm_clock,
+                self._tokens,
+                *self._engine_histories.values(),
+            ):
                 history.cut()
         self._facts = hello.facts
         if self._guard is not None and not self._guard.has_acted:
@@ -326,11 +345,20 @@ class NodeBook:
         self.last_sample_arrived_s = arrived_s
         placed_s = self._placement.place(sample.boot_s, arrived_s)
         self._sample_at_s = placed_s
-        self._available.add(placed_s, float(sample.memory.available_bytes), expected_s=sample.interval_s)
+        available = float(sample.memory.available_bytes)
+        if self._has_looked_for_engines and self.process_table is not None:  # before, who holds the rest isn't known
+            available = level(sample.memory, self._ledger(sample.memory))
+        self._available.add(placed_s, available, expected_s=sample.interval_s)
         rates = [engine.rates.generation_tokens_per_s for engine in self._engines if engine.rates is not None]
         known = [rate for rate in rates if rate is not None]
         if known:
             self._tokens.add(placed_s, sum(known), expected_s=sample.interval_s)
+        old = self._engine_histories
+        asked = [engine for engine in self._engines if engine.metrics is not None or engine.key in old]
+        self._engine_histories = {engine.key: old.get(engine.key) or History() for engine in asked}
+        for engine in asked:
+            moment = EngineMoment(figures_of(engine)) if engine.metrics is not None else None
+            self._engine_histories[engine.key].add(placed_s, moment, expected_s=sample.interval_s)
         if before is not None:
             self._compare(before, sample)
         if self._link.state is not LinkState.LIVE:

@@ -30,6 +30,14 @@ class LogFeed(Protocol):
     def ring(self) -> LineRing: ...
 
     @property
+    def brief(self) -> LineRing | None:
+        """The ring without the lines that the screen shows otherwise; None where nothing is left out."""
+
+    @property
+    def folded(self) -> Mapping[str, int]:
+        """How many lines `brief` leaves out, by what they are."""
+
+    @property
     def previous(self) -> LogFeed | None:
         """The log of the container that had this engine's name before; None where none was seen in this session."""
 

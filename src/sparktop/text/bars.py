@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import replace
 
 from rich.cells import cell_len
 
 from sparktop.model.fleet import Holder, Ledger
-from sparktop.text.lines import Line, Run, flowed
+from sparktop.text.lines import Line, Run, flowed, merged
 from sparktop.text.units import bare_gib
 
-_TONES = {"shared": "kernel", "huge": "kernel"}
-"""Kinds that share another kind's colour."""
+_TONES = dict.fromkeys(("gpu", "desktop", "shared", "huge", "kernel"), "processes")
+"""Kinds that share another kind's colour: that of their part of a stack."""
 
 
 _SHORT = {
@@ -33,6 +33,14 @@ _REST = "rest, held by what can't be seen"
 
 
 SEPARATOR = "▏"
+
+
+TEXTURES = {"engine": "▓", "processes": "▒", "unaccounted": "╳", "cache": "░", "kernel": "·", "free": " "}
+"""What tells the parts of memory apart where there is no colour."""
+
+
+OWN_PART = 12
+"""A process that holds one of so many parts of the memory is named in its legend."""
 
 
 def shares(weights: Sequence[float], total: float, width: int) -> list[int]:
@@ -82,21 +90,38 @@ def _amount(holder: Holder) -> str:
 
 
 def _tone(holder: Holder) -> str:
-    return "kernel" if _is_rest(holder) else _TONES.get(holder.kind, holder.kind)
+    return "processes" if _is_rest(holder) else _TONES.get(holder.kind, holder.kind)
 
 
-def legend(holders: Sequence[Holder], width: int, lines: int) -> list[Line]:
-    """Names and amounts, the largest first, in at most `lines` lines; less than 0.05 GiB is left out."""
-    worth = sorted((h for h in holders if h.held_bytes >= 0.05 * 1024**3), key=lambda h: -h.held_bytes)
+def legend(holders: Sequence[Holder], width: int, lines: int, *, has_colour: bool = True) -> list[Line]:
+    """Names and amounts in at most `lines` lines, with squares or TEXTURES; less than 0.05 GiB is left out."""
+    worth = [holder for holder in holders if holder.held_bytes >= 0.05 * 1024**3]
     items = [
         Line.of(
-            ("■ ", f"mark-{_tone(holder)}"),
+            ("■ " if has_colour else f"{TEXTURES[_tone(holder)] * 2} ", f"mark-{_tone(holder)}"),
             (f"{_REST if _is_rest(holder) else holder.label} ", "quiet"),
             (_amount(holder), ""),
         )
         for holder in worth
     ]
     return flowed(items, width, "  ", lines) if lines else []
+
+
+def by_part(ledger: Ledger) -> list[Holder]:
+    """The holders as a stack draws them, from below: those that share a colour are one, save what holds a lot."""
+    parts: dict[str, Holder] = {}
+    for holder in ledger.holders:
+        is_small = _tone(holder) == "processes" and holder.held_bytes * OWN_PART < ledger.total_bytes
+        label = "other" if is_small else holder.label
+        before = parts.get(label)
+        parts[label] = replace(
+            holder,
+            kind="processes" if is_small else holder.kind,
+            label=label,
+            held_bytes=holder.held_bytes + (before.held_bytes if before else 0),
+            estimated=holder.estimated or bool(before and before.estimated),
+        )
+    return list(parts.values())
 
 
 def progress(done: int, total: int, width: int) -> str:
@@ -114,11 +139,6 @@ def gauge(value: float, healthy: tuple[float, float], full: float, width: int, t
     marked = range(min(low, width - 1), min(width, max(high, low + 1)))
     rest = "".join("▒" if cell in marked else "·" for cell in range(filled, width))
     return Line(merged((("█" * filled, tone), *((cell, "ok" if cell == "▒" else "quiet") for cell in rest))))
-
-
-def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """The runs, with neighbours of the same tone joined."""
-    return tuple(("".join(text for text, _ in group), tone) for tone, group in groupby(runs, key=lambda run: run[1]))
 
 
 _GLYPHS = {

@@ -1,4 +1,5 @@
-"""Draws a history in braille: two moments per cell, four levels per row; gaps are marked. Pure."""
+"""Draws a history in braille (two moments per cell, four levels per row), or parts stacked in blocks (one moment,
+eight levels); gaps are marked. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from sparktop.model.telemetry import Series
-from sparktop.text.bars import merged
-from sparktop.text.lines import Line, Run
+from sparktop.model.telemetry import Level, Series
+from sparktop.text.bars import TEXTURES
+from sparktop.text.lines import Line, Run, merged
 
-SPANS_S = (120.0, 300.0, 600.0)
+SPANS_S = (30.0, 60.0, 120.0, 300.0, 600.0)
 """The time spans of a graph; a short history gets a short span, which shows changes within seconds."""
 SPAN_S = SPANS_S[-1]
 SESSION = float("inf")
@@ -36,7 +37,7 @@ CARRY = 3.0
 
 Column = float | None
 Cell = tuple[int | None, int | None, str]
-"""Filled levels of its two moments, and the tone of its upper edge."""
+"""Filled levels of its two moments, and "gap" where one is within a gap."""
 
 
 def span_of(series: Series, window_s: float | None = None) -> float:
@@ -60,8 +61,11 @@ def joined(earlier: Series, recent: Series) -> Series:
     )
 
 
-def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S) -> list[Column]:
-    """The history as `count` moments, the oldest first: the lowest value of each, GAP, or None before the first value.
+def columns(
+    series: Series, *, now_s: float, count: int, span_s: float = SPAN_S, takes_highest: bool = False
+) -> list[Column]:
+    """The history as `count` moments, the oldest first: the lowest value of each (or the highest), GAP, or None before
+    the first value.
 
     `now_s` is the right edge on the series' own clock. Moments begin at multiples of their length, so that the drawing
     moves by whole columns and does not flicker.
@@ -87,7 +91,8 @@ def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S)
                 moments[between] = fill
         if column >= 0:
             value_before = moments[column] if column == last_column else None
-            moments[column] = value if value_before is None or value < value_before else value_before
+            is_kept = value_before is not None and value_before != value and (value > value_before) is not takes_highest
+            moments[column] = value_before if is_kept else value
             last_column = column
         if last_value is not None and not broken:
             interval = time_s - last_time
@@ -99,45 +104,36 @@ def columns(series: Series, *, now_s: float, count: int, span_s: float = SPAN_S)
     return moments
 
 
-def area(
-    moments: Sequence[Column],
-    *,
-    top: float,
-    rows: int,
-    tone: Callable[[float], str],
-    fill: str = "graph-fill",
-) -> list[Line]:
-    """A filled curve of `rows` lines, two moments per cell; `tone` colours its upper edge by value."""
-    levels = rows * 4
+def area(moments: Sequence[Column], *, top: float, rows: int, tone: str) -> list[Line]:
+    """A filled curve of `rows` lines, two moments per cell."""
     cells = tuple(
         [
             (
-                _level(moments[index], top, levels),
-                _level(moments[index + 1], top, levels),
-                _lowest_tone(moments[index : index + 2], tone),
+                _level(moments[index], top, rows * 4),
+                _level(moments[index + 1], top, rows * 4),
+                "gap" if any(value is not None and value != value for value in moments[index : index + 2]) else "",
             )
             for index in range(0, len(moments) - 1, 2)
         ]
     )
-    return list(_drawn(cells, rows, fill))
+    return list(_drawn(cells, rows, tone))
 
 
 @lru_cache(maxsize=32)
-def _drawn(cells: tuple[Cell, ...], rows: int, fill: str) -> tuple[Line, ...]:
+def _drawn(cells: tuple[Cell, ...], rows: int, tone: str) -> tuple[Line, ...]:
     """The lines of these cells; kept, as most samples change no cell of a graph."""
     lines: list[Line] = []
     for row in range(rows):
         floor = (rows - 1 - row) * 4
         runs: list[Run] = []
-        for left, right, edge in cells:
+        for left, right, gap in cells:
             if left is None and right is None:
-                runs.append(("╌" if edge == "gap" and row == rows - 1 else " ", "faint"))
+                runs.append(("╌" if gap and not floor else " ", "faint"))
                 continue
-            high, low = max(left or 0, right or 0), floor
-            a, b = min(4, max(0, (left or 0) - low)), min(4, max(0, (right or 0) - low))
-            glyph = chr(0x2800 + _LEFT[a] + _RIGHT[b]) if a or b else " "
-            runs.append((glyph, edge if high <= low + 4 or edge != "graph" else fill))
-        lines.append(_labelled(Line(merged(runs)), cells, row, rows))
+            a, b = (min(4, max(0, (level or 0) - floor)) for level in (left, right))
+            runs.append((chr(0x2800 + _LEFT[a] + _RIGHT[b]) if a or b else " ", tone))
+        is_gap = [gap != "" and left is right is None for left, right, gap in cells]
+        lines.append(_labelled(Line(merged(runs)), is_gap, row, rows))
     return tuple(lines)
 
 
@@ -147,14 +143,7 @@ def _level(value: Column, top: float, levels: int) -> int | None:
     return max(1, min(levels, round(value / top * levels))) if top > 0 else 1
 
 
-def _lowest_tone(pair: Sequence[Column], tone: Callable[[float], str]) -> str:
-    values = [value for value in pair if value is not None and value == value]
-    if values:
-        return tone(min(values))
-    return "gap" if any(value is not None for value in pair) else ""
-
-
-def _labelled(line: Line, cells: Sequence[Cell], row: int, rows: int) -> Line:
+def _labelled(line: Line, is_gap: Sequence[bool], row: int, rows: int) -> Line:
     """The line with "no data" written into wide gaps, in the middle row."""
     if row != max(0, rows // 2 - (rows > 2)) or rows < 2:
         return line
@@ -162,9 +151,9 @@ def _labelled(line: Line, cells: Sequence[Cell], row: int, rows: int) -> Line:
     index = 0
     runs: list[Run] = []
     copied_to = 0
-    while index < len(cells):
+    while index < len(is_gap):
         stop = index
-        while stop < len(cells) and cells[stop][2] == "gap":
+        while stop < len(is_gap) and is_gap[stop]:
             stop += 1
         if stop - index >= 11:
             middle = index + (stop - index - 7) // 2
@@ -185,28 +174,107 @@ def _slice(line: Line, start: int, stop: int) -> list[Run]:
     return runs
 
 
-def spark(moments: Sequence[Column], *, top: float, tone: str) -> Line:
-    """A history as one line in one tone."""
-    return area(moments, top=top, rows=1, tone=lambda _: tone, fill=tone)[0]
+BANDS = ("engine", "processes", "unaccounted", "cache", "kernel")
+"""The parts of a stack, from below; the last has the colour of what is used by nobody knows whom."""
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_Stacked = tuple[tuple[int, ...], str] | str
+"""The levels up to the top of each part, and the tone of the top of what is used; or "" and "gap"."""
 
 
-Mark = tuple[float, Run]
-"""(seconds ago, sign and tone)."""
+def stack(
+    moments: Sequence[Column], *, top: float, rows: int, tone: Callable[[float], str], has_colour: bool = True
+) -> list[Line]:
+    """The parts of each Level up to `top` as `rows` lines, a cell for each moment; `tone` colours what is too high."""
+    levels = rows * 8
+    cells: list[_Stacked] = []
+    for value in moments:
+        if value is None or value != value:
+            cells.append("" if value is None else "gap")
+            continue
+        tops = (*value.tops, 0) if isinstance(value, Level) else (0, 0, 0, 0, top - value)
+        cells.append((tuple([min(levels, round(part / top * levels)) for part in tops]), tone(value)))
+    return list(_stacked(tuple(cells), rows, has_colour))
+
+
+@lru_cache(maxsize=32)
+def _stacked(cells: tuple[_Stacked, ...], rows: int, has_colour: bool) -> tuple[Line, ...]:
+    is_gap = [cell == "gap" for cell in cells]
+    lines: list[Line] = []
+    for row in range(rows):
+        floor = (rows - 1 - row) * 8
+        runs: list[Run] = []
+        for cell in cells:
+            if isinstance(cell, str):
+                runs.append(("╌" if cell == "gap" and floor == 0 else " ", "faint"))
+            else:
+                runs.append(_block(*cell, floor, has_colour))
+        lines.append(_labelled(Line(merged(runs)), is_gap, row, rows))
+    return tuple(lines)
+
+
+def _block(tops: tuple[int, ...], edge: str, floor: int, has_colour: bool) -> Run:
+    """One cell of a stack, whose lowest level is `floor`: its lowest part, before the largest of the others."""
+    filled: list[tuple[int, str]] = []
+    below = 0
+    for band, part_top in zip(BANDS, tops, strict=True):
+        if (size := min(part_top, floor + 8) - max(below, floor)) > 0:
+            filled.append((size, band))
+        below = max(below, part_top)
+    if not filled:
+        return " ", ""
+    used = tops[2] or tops[-1]
+    if edge and floor < used <= floor + 8:
+        return _BLOCKS[used - floor], edge
+    if not has_colour:
+        band = _largest(filled)
+        return (TEXTURES[band] if sum(size for size, _ in filled) >= 4 else " "), f"mark-{band}"
+    free = 8 - sum(size for size, _ in filled)
+    if filled[1:] and free < 4:
+        return _BLOCKS[filled[0][0]], f"fill-{filled[0][1]}-{_largest(filled[1:])}"
+    return _BLOCKS[8 - free], f"mark-{_largest(filled)}"
+
+
+def _largest(filled: Sequence[tuple[int, str]]) -> str:
+    """The largest of the parts in a cell; unaccounted memory only by more than a rounding."""
+    return max(filled, key=lambda part: part[0] - (part[1] == "unaccounted"))[1]
+
+
+Mark = tuple[float, Run, str]
+"""(seconds ago, sign and tone, a word where there is room)."""
 
 
 def time_axis(cells: int, span_s: float = SPAN_S, marks: Sequence[Mark] = ()) -> Line:
-    """The labels of the time axis: "10 min ago      5 min       now", with marks where something began."""
+    """The labels of the time axis: "10 min ago      5 min       now", with marks where something began.
+
+    Of marks at one place the first has it; the next stands beside it.
+    """
     labels = _labels(cells, span_s)
-    signs = {cells - 1 - int(ago_s / span_s * cells): sign for ago_s, sign in marks if 0 <= ago_s < span_s}
-    if not signs:
+    drawn: dict[int, Run] = {}
+    placed: list[tuple[int, str]] = []
+    for ago_s, sign, word in marks:
+        at = cells - 1 - int(ago_s / span_s * cells)
+        free = [cell for cell in (at, at - 1, at + 1) if cell not in drawn and 0 <= cell < cells]
+        if 0 <= ago_s < span_s and free:
+            drawn[free[0]] = sign
+            placed.append((free[0], word))
+    for at, word in placed:
+        for start in (at + 1, at - len(word)):
+            span = range(start, start + len(word))
+            around = range(start - (start < at), span.stop + (start > at))
+            if start >= 0 and span.stop <= cells and not any(cell in drawn for cell in around if cell != at):
+                drawn.update((cell, (char, "quiet")) for cell, char in zip(span, word, strict=True))
+                break
+    if not drawn:
         return Line.of((labels, "faint"))
-    for label in re.finditer(r"\S+(?: \S+)*", labels):  # one with a mark in it can't be read
-        if any(label.start() <= cell < label.end() for cell in signs):
+    for label in re.finditer(r"\S+(?: \S+)*", labels):  # one with a mark in it or beside it can't be read
+        if any(label.start() - 1 <= cell <= label.end() for cell in drawn):
             labels = labels[: label.start()] + " " * len(label[0]) + labels[label.end() :]
-    return Line(merged([signs.get(cell, (char, "faint")) for cell, char in enumerate(labels)]))
+    return Line(merged([drawn.get(cell, (char, "faint")) for cell, char in enumerate(labels)]))
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:g} s"
     return f"{seconds / 60:g} min" if seconds < 3600 else f"{seconds / 3600:g} h"
 
 

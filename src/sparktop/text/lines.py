@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from itertools import groupby
 
 from rich.cells import cell_len, set_cell_size
 
@@ -67,6 +68,13 @@ class Line:
         """The line on another tone's background."""
         return Line(tuple((text, f"{tone}@{background_tone}") for text, tone in self.runs))
 
+    def bar(self, tone: str, width: int) -> Line:
+        """The line on a bar of `width` cells in this tone's colour; what is bright or a key stays bold."""
+        runs = self.fit(width).runs
+        return Line(
+            tuple((text, f"bar-{tone}{'-bold' if own in ('strong', 'key', tone) else ''}") for text, own in runs)
+        )
+
     def cut(self, width: int, ellipsis: str = "…") -> Line:
         """The line cut to at most `width` cells, with an ellipsis where it is cut."""
         if self.width <= width:
@@ -96,6 +104,11 @@ class Line:
         cut = self.cut(width)
         missing = width - cut.width
         return Line(((" " * missing, ""), *cut.runs)) if missing > 0 else cut
+
+
+def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs, with neighbours of the same tone joined."""
+    return tuple(("".join(text for text, _ in group), tone) for tone, group in groupby(runs, key=lambda run: run[1]))
 
 
 BLANK = Line()

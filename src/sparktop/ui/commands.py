@@ -35,6 +35,10 @@ class Command:
     changes: bool = False
     """Whether it can change a Spark: always through a review, and never in a read-only console."""
 
+    def action_in(self, scope: str) -> str:
+        """Its action as this scope binds it: the console has the shown log do what is a log's."""
+        return f"on_log('{self.action}')" if scope == "console" and "log" in self.scopes else self.action
+
 
 def _row(id: str, keys: str, title: str, scopes: str, description: str, **rest: Any) -> Command:  # noqa: A002
     """A command without its group; several keys, scopes or views are separated by spaces. The action is the id's."""
@@ -68,7 +72,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("slower", "minus", "Sample slower", "app", "Double the sampling interval of all nodes.",
              action="change_interval(2.0)"),
         _row("window", "h", "Graph window", "console",
-             "How far back the graphs reach: by themselves, 2 min, 10 min, 1 h, the whole session."),
+             "How far back the charts reach: as far as they began, 2 min, 10 min, 1 h, the whole session."),
         _row("retry", "r", "Reconnect now", "console",
              "Reconnect now to every node that is not live."),
     ),
@@ -178,6 +182,8 @@ COMMANDS: tuple[Command, ...] = (
         _row("heads", "p", "Whole lines", "log",
              "Show each line as the engine wrote it, with its process, time and source file, or fold them away.",
              in_palette=False),
+        _row("routine", "z", "Unfold", "log console",
+             "Show an engine's statistics lines, health probes and scrapes in its log too, or only count them."),
         _row("previous", "b", "Earlier container", "log console",
              "The log of the container that had this engine's name before a relaunch, or this one's again.",
              in_palette=False),
@@ -221,7 +227,7 @@ PLAIN_KEYS = {
 def bindings(scope: str) -> list[BindingType]:
     """The Textual bindings of one scope; hidden, as the footer is drawn from COMMANDS."""
     return [
-        Binding(",".join(command.keys), command.action, command.title, show=False, id=f"{scope}.{command.id}")
+        Binding(",".join(command.keys), command.action_in(scope), command.title, show=False, id=f"{scope}.{command.id}")
         for command in COMMANDS
         if scope in command.scopes
     ]

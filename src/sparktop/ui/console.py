@@ -176,7 +176,13 @@ class ConsoleScreen(Screen[None]):
             view = self.fleet.node(pane.node_name)
             if view is not None:
                 findings = tuple(found for found in self.fleet.findings if pane.node_name in found.nodes)
-                window = Window(span_s=self._window_s, findings=findings, wall_s=self._clock.wall())
+                window = Window(
+                    span_s=self._window_s,
+                    findings=findings,
+                    interventions=tuple(one for one in self.fleet.interventions if one.node == pane.node_name),
+                    wall_s=self._clock.wall(),
+                    has_colour=not self.app.no_color,
+                )
                 self.contain(pane.node_name, partial(pane.show, view, hidden_views, window))
 
     def tick(self) -> None:
@@ -267,7 +273,9 @@ class ConsoleScreen(Screen[None]):
                 return
             self.call_later(self.app.run_action, command.action, self.findings)
             return
-        self.call_later(self.app.run_action, command.action, self.app if "app" in command.scopes else self)
+        self.call_later(
+            self.app.run_action, command.action_in("console"), self.app if "app" in command.scopes else self
+        )
 
     @on(KeyLine.Chosen)
     def _command_clicked(self, message: KeyLine.Chosen) -> None:
@@ -280,8 +288,8 @@ class ConsoleScreen(Screen[None]):
         self.nodes[self._node].focus()
 
     def action_details(self) -> None:
-        """Open the details of the verdict's first finding; with nothing wrong, those of the selected engine."""
-        finding = self.verdict.first
+        """Open the details of the verdict's finding or note; without one, those of the selected engine."""
+        finding = self.verdict.first or self.verdict.note
         if finding is not None:
             self._open_finding(finding)
         else:
@@ -408,6 +416,8 @@ class ConsoleScreen(Screen[None]):
     def action_window(self) -> None:
         """Let the graphs reach further back; after the whole session as far as they begin."""
         self._window_s = WINDOWS_S[(WINDOWS_S.index(self._window_s) + 1) % len(WINDOWS_S)]
+        self.engines.window_s = self._window_s
+        self.engines.redraw()
         self._show_nodes()
 
     def action_retry(self) -> None:
@@ -490,7 +500,7 @@ class ConsoleScreen(Screen[None]):
         self.action_view("log")
         return True
 
-    def _act_on_log(self, action: str) -> None:
+    def action_on_log(self, action: str) -> None:
         """Run a log action on the shown log: the engine's, or the kernel's where only that is shown."""
         if not self.bottom.shown_logs:
             self.action_view("log")
@@ -498,21 +508,6 @@ class ConsoleScreen(Screen[None]):
             pane = self.bottom.shown_logs[0]
             self._focus(pane)
             self.call_later(self.app.run_action, action, pane)
-
-    def action_search(self) -> None:
-        self._act_on_log("search")
-
-    def action_pause(self) -> None:
-        self._act_on_log("pause")
-
-    def action_wrap(self) -> None:
-        self._act_on_log("wrap")
-
-    def action_previous(self) -> None:
-        self._act_on_log("previous")
-
-    def action_save(self) -> None:
-        self._act_on_log("save")
 
     def action_export(self) -> None:
         """Write this fleet state to a file, as `sparktop status` prints it, secrets masked."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -41,6 +42,7 @@ DARK_VARIABLES = {
     "graph": "#5fa8e0",
     "graph-fill": "#2c5578",
     "graph-power": "#d9a066",
+    "bar-text": "#0e1319",
     "hold-text": "#f2f6fa",
     "hold-engine": "#2f6fb3",
     "hold-gpu": "#7a5cc0",
@@ -67,6 +69,7 @@ LIGHT_VARIABLES = {
     "graph": "#2f7fc1",
     "graph-fill": "#a9cdea",
     "graph-power": "#a8641c",
+    "bar-text": "#f8fafc",
     "hold-text": "#0d1620",
     "hold-engine": "#8fc1ee",
     "hold-gpu": "#c3b0f0",
@@ -147,6 +150,11 @@ TONES: Mapping[str, tuple[str, str, str]] = {
     "title": ("strong", "", "bold"),
     "cursor": ("strong", "cursor", ""),
     "tab": ("strong", "cursor", "bold"),
+    **{
+        f"bar-{tone}{'-bold' if style else ''}": ("bar-text", f"severity-{tone}", style)
+        for tone in ("info", "warning", "critical")
+        for style in ("", "bold")
+    },
     "graph-warning": ("severity-warning", "", ""),
     "graph-critical": ("severity-critical", "", ""),
     **{
@@ -159,6 +167,10 @@ TONES: Mapping[str, tuple[str, str, str]] = {
         for kind in ("engine", "gpu", "desktop", "processes", "kernel", "unaccounted", "cache")
     },
     "mark-free": ("faint", "", ""),
+    **{
+        f"fill-{lower}-{upper}": (f"hold-{lower}", f"hold-{upper}", "")
+        for lower, upper in combinations(("engine", "processes", "unaccounted", "cache"), 2)
+    },
 }
 """Tone -> (colour of the text, colour behind it or "" for the widget's own, text style); colours by variable name.
 
@@ -209,6 +221,9 @@ def tones(app: App[Any], background: Color) -> Mapping[str, Style]:
     return _tones(app.theme, values, background, app.no_color)
 
 
+_LOUD = ("severity-warning", "severity-critical")
+
+
 @lru_cache(maxsize=64)
 def _tones(theme: str, values: tuple[str, ...], background: Color, no_color: bool) -> Mapping[str, Style]:
     colours = dict(zip(DARK_VARIABLES, values, strict=True))
@@ -221,9 +236,10 @@ def _tones(theme: str, values: tuple[str, ...], background: Color, no_color: boo
 
     styles: dict[str, Style] = {}
     for tone, (name, background_name, style) in TONES.items():
-        # Without colour, red and amber would be darker greys than plain text, so warnings take the brightest tone.
-        text_name = "strong" if no_color and name in ("severity-warning", "severity-critical") else name
-        text_colour, tone_background = parse(text_name), parse(background_name) if background_name else background
+        # Without colour, red and amber would be darker greys than plain text: they become the brightest tone, and a
+        # bar is plain text reversed.
+        names = ["strong" if no_color and name in _LOUD else name for name in (name, background_name)]
+        text_colour, tone_background = parse(names[0]), parse(names[1]) if background_name else background
         styles[tone] = Style(
             color=text_colour.rich_color, bgcolor=tone_background.rich_color, bold="bold" in style or None
         )

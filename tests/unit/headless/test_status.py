@@ -156,7 +156,7 @@ def test_findings_come_first_and_in_short() -> None:
     state = FleetState(nodes=(view(),), findings=(FINDING, child), rules_watching=58, wall_s=221.0)
     text = as_text(state, is_snapshot=True)
     lines = text.splitlines()
-    assert lines[0].split() == ["✖", "Spin", "deadlock", "96", "%", "SM", "at", "15", "W", "confirmed", "2", "min"]
+    assert lines[0].split() == ["✖", "Spin", "deadlock", "96", "%", "SM", "at", "15", "W", "2", "min"]
     assert "  rule gpu.spin-deadlock" in lines
     assert any(line.startswith("└ ▲ Clients wait") for line in lines)
     assert "96 % SM at 15 W" in text

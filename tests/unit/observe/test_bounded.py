@@ -11,8 +11,9 @@ from tests.table import over
 from tests.wire_messages import MESSAGES
 
 from sparktop.clock import ManualClock
-from sparktop.model.engine import Containers, Engine, EngineKind, EngineState
-from sparktop.model.telemetry import GpuProcess, GpuReading, Hello, Process, ProcessTable, Sample
+from sparktop.model.engine import Containers, Engine, EngineKind, EngineState, figures_of
+from sparktop.model.fleet import NodeView
+from sparktop.model.telemetry import GpuProcess, GpuReading, Hello, Level, Process, ProcessTable, Sample
 from sparktop.observe import followers as followers_module
 from sparktop.observe.baseline import READINGS_KEPT
 from sparktop.observe.discovery import MAX_ENGINES, discover
@@ -148,3 +149,27 @@ def test_a_server_is_looked_for_among_the_nearest_parents(generations: int, *, i
     card = replace(GPU, processes=(GpuProcess(pid=last, name="p", used_bytes=1, kind="C"),))
     (engine,) = discover(table, GpuReading(boot_s=1e4, gpus=(card,)), Containers(available=True), (), node_wall_s=1e9)
     assert (last in engine.pids) is is_found
+
+
+def test_an_engines_figures_are_kept_while_it_is_there() -> None:
+    """And the parts of the memory, once the processes are known: before, they would be nobody's."""
+    clock = ManualClock()
+    one = NodeBook("spark1", clock=clock, changed=lambda _: None)
+
+    def sampled(second: float) -> NodeView:
+        memory = made.memory()
+        one.message(Sample(sequence=int(second), boot_s=second, wall_s=second, interval_s=1.0, memory=memory), second)
+        return one.view()
+
+    assert not isinstance(sampled(1.0).available_history.values[-1], Level)
+    serving = made.engine()
+    one.message(ProcessTable(boot_s=1.0, processes=(), total_count=0), 1.0)
+    one.engines((serving, replace(serving, key="silent", metrics=None, rates=None)))
+    view = sampled(2.0)
+    assert isinstance(view.available_history.values[-1], Level)
+    assert [moment.figures for moment in view.engine_histories[serving.key].values] == [figures_of(serving)]
+    one.engines((replace(serving, metrics=None),))
+    assert list(sampled(3.0).engine_histories) == [serving.key]
+    assert sampled(4.0).engine_histories[serving.key].values[1:] == (None, None)
+    one.engines(())
+    assert not sampled(5.0).engine_histories

@@ -14,8 +14,9 @@ from tests.pictures_support import container, engine
 from tests.table import over
 
 from sparktop.diagnose.ended_by import failed
+from sparktop.diagnose.logs.routine import routine
 from sparktop.diagnose.logs.rule import shipped
-from sparktop.model.engine import EngineKind, EngineState, LogFacts
+from sparktop.model.engine import Engine, EngineKind, EngineMetrics, EngineState, LogFacts
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.engine_log import Feed
 from sparktop.observe.frames import FRAME_S
@@ -110,26 +111,61 @@ async def test_what_comes_faster_than_it_is_read_waits_where_it_is_bounded() -> 
     assert asked > 3
 
 
-async def test_lines_about_our_own_requests_are_left_out_before_they_are_counted() -> None:
-    """As vLLM 0.32 and SGLang 0.5.23 write them; whole records, or pieces of a terminal's."""
-    stamp = "2026-11-28T01:10:17.123456789Z "
-    rows = {
-        '(APIServer pid=1) INFO:     127.0.0.1:50422 - "GET /metrics HTTP/1.1" 200 OK': False,
-        '[2026-11-28 01:10:17] INFO:     127.0.0.1:50424 - "GET /metrics HTTP/1.1" 200 OK': False,
-        'INFO:     127.0.0.1:50422 - "GET /v1/models?client=sparktop HTTP/1.1" 401 Unauthorized': False,
-        'INFO:     127.0.0.1:53466 - "GET /version HTTP/1.1" 200 OK': False,
-        'INFO:     127.0.0.1:50422 - "GET /health HTTP/1.1" 503 Service Unavailable': True,
-        'INFO:     127.0.0.1:50422 - "GET /v1/models HTTP/1.1" 200 OK': True,
-        'prompt: what does "GET /metrics HTTP/1.1" mean?': True,
-    }
-    text = "".join(f"{stamp}{row}\n" for row in rows)
-    for size in (len(stamp) + len(next(iter(rows))) + 1, len(text), 4096):
-        taken: list[str] = []
-        pump = Pump(lambda lines: taken.extend(line.text for line in lines), mask=lambda text: text, stamped=True)  # noqa: B023
-        for chunk in (text * 3)[:size], (text * 3)[size:]:
-            pump.put(1, chunk.encode())
-        await asyncio.wait_for(pump.finish(), 20)
-        assert taken == [row for row, is_kept in rows.items() if is_kept] * 3
+@over(
+    "text, kind",
+    [
+        ('(APIServer pid=1) INFO:     127.0.0.1:50422 - "GET /metrics HTTP/1.1" 200 OK', "scrapes"),
+        ('[2026-11-28 01:10:17] INFO:     127.0.0.1:50424 - "GET /metrics HTTP/1.1" 200 OK', "scrapes"),
+        ('INFO:     127.0.0.1:53466 - "GET /version HTTP/1.1" 200 OK', "scrapes"),
+        ("srv  log_server_r: request: GET /metrics 127.0.0.1 200", "scrapes"),
+        ('INFO:     127.0.0.1:50422 - "GET /health HTTP/1.1" 200 OK', "probes"),
+        ('INFO:     10.0.0.7:50422 - "GET /health_generate HTTP/1.1" 200 OK', "probes"),
+        ('INFO:     127.0.0.1:50422 - "GET /v1/models?client=sparktop HTTP/1.1" 401 Unauthorized', "ours"),
+        (
+            "(APIServer pid=1) INFO 11-20 02:15:11 [loggers.py:257] Engine 000: Avg prompt throughput: 12.4 tokens/s",
+            "statistics",
+        ),
+        (
+            "[2026-11-28 01:10:17 TP0] Decode batch, #running-req: 1, gen throughput (token/s): 36.60, #queue-req: 0",
+            "statistics",
+        ),
+        ('INFO:     127.0.0.1:50422 - "GET /health HTTP/1.1" 503 Service Unavailable', ""),
+        ('INFO:     127.0.0.1:50422 - "GET /metrics HTTP/1.1" 404 Not Found', ""),
+        ('INFO:     127.0.0.1:50422 - "POST /v1/chat/completions HTTP/1.1" 200 OK', ""),
+        ('INFO:     127.0.0.1:50422 - "GET /v1/models HTTP/1.1" 200 OK', ""),
+        ('prompt: what does "GET /metrics HTTP/1.1" mean?', ""),
+    ],
+)
+def test_routine_lines_are_folded_and_counted_and_none_is_lost(text: str, kind: str) -> None:
+    """As vLLM 0.32, SGLang 0.5.23 and llama.cpp write them."""
+    one = feed(0.0)
+    one.name(SCRAPED)
+    one.accept((READY, LogLine(text=text), WEIGHTS))
+    assert routine(text) == kind
+    assert one.folded == ({kind: 1} if kind else {})
+    assert (len(one.ring), len(one.brief)) == (3, 2 if kind else 3)
+
+
+def test_statistics_are_folded_only_once_the_table_has_them() -> None:
+    one = feed(0.0)
+    line = LogLine(text="INFO 11-20 02:15:11 [loggers.py:257] Engine 000: Avg prompt throughput: 12.4 tokens/s, Avg")
+    one.accept((READY, line, replace(line, replaces_last=True), replace(WEIGHTS, replaces_last=True)))
+    assert (len(one.brief), dict(one.folded)) == (2, {})
+    one.accept((line,))
+    one.name(SCRAPED)
+    one.accept((line,))
+    assert [kept[0] for kept in one.brief.snapshot().entries(0, 9)] == [READY.text, WEIGHTS.text]
+    assert one.folded == {"statistics": 2}
+
+
+def test_who_asks_an_engine_does_not_break_its_silence() -> None:
+    one = feed(0.0)
+    one.accept((READY,), arrived_wall_s=100.0)
+    one.accept((LogLine(text='INFO:     127.0.0.1:50422 - "GET /metrics HTTP/1.1" 200 OK'),), arrived_wall_s=200.0)
+    assert one.facts().last_line_wall_s == 100.0
+
+
+SCRAPED = Engine(key="e", kind=EngineKind.VLLM, name="vllm", metrics=EngineMetrics(wall_s=0.0))
 
 
 WEIGHTS = LogLine(text="INFO Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:02<00:03]", wall_s=140.0)

@@ -37,6 +37,16 @@ def test_a_pause_becomes_a_gap_and_time_never_runs_back() -> None:
     assert history.series().times[3] == pytest.approx(11.5)
 
 
+def test_a_series_is_made_once_for_each_value() -> None:
+    history = History()
+    history.add(1.0, 1.0)
+    once = history.series()
+    assert history.series() is once
+    history.cut()
+    history.add(2.0, 2.0)
+    assert history.series().values == (1.0, None, 2.0)
+
+
 def test_the_recent_stretch_ends_at_a_gap() -> None:
     history = History()
     for time_s in (1.0, 2.0, 20.0, 21.0, 22.0):

@@ -8,7 +8,7 @@ from tests.table import over
 
 from sparktop.model.engine import Engine, EngineKind, EngineRates, EngineState
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
-from sparktop.observe.memory_ledger import active_bytes, bandwidth, ledger
+from sparktop.observe.memory_ledger import active_bytes, bandwidth, ledger, level
 
 GIB = 1024**3
 TOTAL = int(121.7 * GIB)
@@ -55,6 +55,22 @@ def test_an_engine_holds_its_gpu_bytes_and_its_private_pages() -> None:
     assert held["page cache"] == 15.0
     assert told.unaccounted_bytes is not None
     assert sum(holder.held_bytes for holder in told.holders) == TOTAL
+
+
+def test_a_level_has_the_ledgers_parts_stacked() -> None:
+    mem = memory(45.0, 30.0, cached=16.0, anon=4.0, shared=1.0)
+    engine = Engine(key="e", kind=EngineKind.VLLM, name="vllm-qwen", pids=(10,))
+    reading = gb10((10, "VLLM::EngineCore", 61.0), (30, "/opt/asr/python3", 8.0))
+    held = ledger(mem, ProcessTable(boot_s=1.0, processes=(), total_count=2), reading, [engine])
+    now = level(mem, held)
+    assert now == 45.0 * GIB
+    assert held.unaccounted_bytes is not None
+    engines, processes, used, cache = now.tops
+    assert engines == 61 * GIB
+    assert used - processes == held.unaccounted_bytes
+    assert (cache - used, TOTAL - cache) == (mem.page_cache_bytes, mem.free_bytes)
+    unlisted = level(mem, ledger(mem, None, GpuReading(boot_s=1.0, gpus=(Gpu(name="NVIDIA GB10"),)), []))
+    assert unlisted.tops[1] == unlisted.tops[2], "what can't be listed is not accused"
 
 
 def test_memory_that_no_one_holds_is_unaccounted() -> None:

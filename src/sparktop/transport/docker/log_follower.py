@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import threading
 import time
@@ -30,12 +29,6 @@ BATCH_WORK_S = 0.006
 PENDING_RECORDS = 20_000
 PENDING_BYTES = 8 * 1024 * 1024
 READ_BYTES = 64 * 1024
-_OURS = re.compile(
-    rb"(?:(?<=\n)|\A(?=\d{4}-\d\d-\d\dT))[^\n]*"
-    rb'"GET (?:/(?:metrics|health|version) HTTP/1\.\d" 200|\S*[?&]client=sparktop )[^\n]*\n'
-)
-"""Lines about scrapes, health checks and our own questions: thousands a day, which would push what the engine itself
-says out of sight."""
 
 TETHERED = """\
 read -r go || exit 0
@@ -98,9 +91,7 @@ class Pump:
         self.last_wall_s = after_wall_s
 
     def put(self, stream: int, data: bytes) -> None:
-        """Add one record, without what only says that somebody looked; called in the thread."""
-        if b'"GET /' in data and not (data := _OURS.sub(b"", data)):
-            return
+        """Add one record; called in the thread."""
         with self._lock:
             self._streams.append(stream)
             self._pieces.append(data)

@@ -22,6 +22,7 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import BLANK, Line
 from sparktop.ui.commands import bindings
+from sparktop.ui.panes.engine_charts import engine_charts
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
 from sparktop.ui.widgets.search_bar import SearchBar
@@ -49,7 +50,9 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         self._sorted_by: EngineColumn | None = None
         self.filter_bar = SearchBar()
         self.can_filter = False
-        """Whether the key / filters the engines; otherwise it is the log's."""
+        """Whether it has the whole screen: then the key / filters the engines, and the selected one has charts."""
+        self.window_s: float | None = None
+        """How far back the charts reach: one of graph.WINDOWS_S."""
 
     def compose(self) -> ComposeResult:
         yield self.filter_bar
@@ -120,8 +123,18 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
             line = table_row(self._rows[index], columns)
             lines.append(self.cursor(line, width) if index == self._at else Line.of(" ") + line)
         if self._details and (row := self.selected):
-            lines += [Line.of("   ") + line for line in details(row, width - 4)]
+            told = details(row, width - 4)
+            if self.can_filter and (charts := self._charts(row, width - 4, height - len(lines) - len(told) - 2)):
+                told = [BLANK, *charts, BLANK, *told]
+            lines += [Line.of("   ") + line for line in told]
         return lines[:height]
+
+    def _charts(self, row: EngineRow, width: int, rows: int) -> list[Line]:
+        view = self._fleet.node(row.node)
+        if view is None or (history := view.engine_histories.get(row.engine.key)) is None:
+            return []
+        age_s = view.age_s(self._fleet.monotonic_s) or 0.0
+        return engine_charts(row.engine, history, width, rows, age_s=age_s, window_s=self.window_s)
 
     def _nothing(self, width: int) -> Line:
         blind = [view for view in self._fleet.nodes if view.sample is not None and not view.containers.available]

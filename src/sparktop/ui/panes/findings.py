@@ -13,10 +13,9 @@ from sparktop.documents.finding_tree import (
     AttentionState,
     FindingRow,
     Order,
-    columns,
-    cuts_brief,
     family,
     in_order,
+    nodes_cells,
     row_line,
     rows,
     searched_text,
@@ -134,16 +133,16 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         list_rows = room - summary_rows - 1 if summary_rows >= MIN_SHORT else room
         list_rows = min(list_rows, len(self._rows)) if summary_rows >= MIN_SHORT else list_rows
         now_s = self._clock.wall()
-        to = columns(self._rows, inner - 2, names, now_s)
+        nodes = nodes_cells(self._rows, names)
         body = []
         for index in self.window(list_rows):
-            line = Line.of(" ") + row_line(self._rows[index], to, names, now_s)
+            line = Line.of(" ") + row_line(self._rows[index], inner - 2, names, now_s, nodes=nodes)
             body.append(self.cursor(line, inner) if index == self._at else Line.of(" ") + line)
         row = self.selected
         if list_rows < room and row is not None:
             body.append(Line.of(("─" * inner, "faint")))
             cells = min(inner - 2, PAGE_CELLS)
-            is_cut = cuts_brief(row, to, names)
+            is_cut = row.finding.figures not in row_line(row, inner - 2, names, now_s, nodes=nodes).plain
             summary = short(self.finding_view(row.finding), cells, room - list_rows - 1, with_brief=is_cut)
             body += [Line.of("  ") + line for line in summary]
         return framed(body, width=width, height=height, title=title, right=self._right(), tone=tone)

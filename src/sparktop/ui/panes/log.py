@@ -15,9 +15,12 @@ from sparktop.diagnose.logs.level import level_of
 from sparktop.observe.watch import LogFeed
 from sparktop.text.lines import Line, joined
 from sparktop.ui.commands import bindings
+from sparktop.ui.widgets.line_widget import count_text
 from sparktop.ui.widgets.log_view import LevelOf
 from sparktop.ui.widgets.searchable_log import LogFrame
 
+MIN_STATUS_CELLS = 30
+"""Cells of the upper edge for what isn't about folded lines."""
 NO_ENGINE = "No engine is selected. An engine that runs here shows up in the engine pane; its log follows."
 
 
@@ -52,7 +55,7 @@ class LogPane(LogFrame):
         """Show this feed; also called with each fleet state, to read the feed's status again."""
         if feed is not self._feed:
             self._feed, self._shows_previous = feed, False
-            self._show_ring()
+        self._show_ring()
         self._retitle()
 
     @property
@@ -63,7 +66,7 @@ class LogPane(LogFrame):
 
     def _show_ring(self) -> None:
         feed = self._shown_feed
-        self._log.show(feed.ring if feed else None, feed.title if feed else "log")
+        self._log.show(feed.ring if feed else None, feed.title if feed else "log", feed.brief if feed else None)
 
     def on_log_view_changed(self) -> None:
         self._retitle()
@@ -81,7 +84,7 @@ class LogPane(LogFrame):
         title = Line.of(("log", "quiet"), ("  ", ""), (feed.title, "title")) if feed else Line.of(("log", "quiet"))
         if self._shows_previous:
             title += Line.of(("  earlier container", "warning"))
-        status = Line() if is_empty else self.log_status()
+        status = Line() if feed is None or is_empty else self._folded(feed, title.width) + self.log_status()
         source = feed.status if feed is not None and not is_empty else ""
         below = [Line.of((source, "faint"))] if source else []
         if feed is not None and feed is self._feed and feed.previous is not None:
@@ -89,7 +92,25 @@ class LogPane(LogFrame):
         below += [self.note] if self.note.runs else []
         self._edge.show(title, status, joined(below, "   "))
 
+    def _folded(self, feed: LogFeed, title_cells: int) -> Line:
+        """ "412 folded (statistics 380, probes 32)  z unfold  ", as much of it as has room beside the title."""
+        count = sum(feed.folded.values())
+        if feed.brief is None or not count:
+            return Line()
+        if not self._log.is_folded:
+            return Line.of(("z", "key"), (" fold  ", "quiet"))
+        kinds = ", ".join(f"{kind} {count_text(number)}" for kind, number in feed.folded.items())
+        key = Line.of(("z", "key"), (" unfold  ", "quiet"))
+        whole = Line.of((f"{count_text(count)} folded ({kinds})  ", "faint")) + key
+        room = self.outer_size.width - title_cells - MIN_STATUS_CELLS
+        short = Line.of((f"{count_text(count)} folded  ", "faint")) + key
+        return next((line for line in (whole, short) if line.width <= room), Line())
+
     # Commands of the scope "log"
+
+    def action_routine(self) -> None:
+        self._log.fold()
+        self._retitle()
 
     def action_search(self) -> None:
         self._log.search()

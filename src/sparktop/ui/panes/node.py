@@ -17,7 +17,6 @@ from sparktop.documents.node_figures import (
     bandwidth_line,
     collectors,
     empty_line,
-    gpu_age_s,
     gpu_line,
     gpu_processes,
     headline_tone,
@@ -27,15 +26,19 @@ from sparktop.documents.node_figures import (
     trend_line,
 )
 from sparktop.documents.status import SIGNS, guard_line, story, trouble
-from sparktop.model.fleet import Holder, LinkState, NodeView
-from sparktop.text.bars import large, legend, memory_bar
+from sparktop.model.fleet import LinkState, NodeView
+from sparktop.text.bars import by_part, large, legend, memory_bar
 from sparktop.text.lines import BLANK, Line, fitting, framed
-from sparktop.text.units import NA, bare_gib, percent, watts
+from sparktop.text.units import bare_gib, percent, watts
 from sparktop.ui.commands import bindings
-from sparktop.ui.panes.node_graphs import BESIDE_FROM_CELLS, GRAPH_ROWS, USUAL, Graphs, Window
+from sparktop.ui.panes.node_graphs import BESIDE_FROM_CELLS, BESIDE_ROWS, USUAL, Graphs, Window
 from sparktop.ui.widgets.line_widget import LineWidget
 
 MAX_GRAPH_ROWS = 14
+MIN_CHART_ROWS = 3
+"""Rows of the memory's chart from which it has an axis and a legend, in place of the bar."""
+MIN_CHART_CELLS = 18
+TALL_FROM_CELLS = 40
 
 
 @dataclass(slots=True)
@@ -66,50 +69,47 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
         return alert + ([BLANK] if history and room.left else []) + history
     live = view.link.state is LinkState.LIVE
     head = room.take([_headline(view, width)])
-    bar: list[Line] = []
-    unnamed: tuple[Holder, ...] = ()
-    if view.ledger is not None:
-        drawn, rest = memory_bar(view.ledger, width)
-        bar, unnamed = room.take([drawn]), tuple(rest)
+    bar = room.take([BLANK] if view.ledger is not None else [])
     guard = room.take(guard_line(view, width))
     gpu = room.take([gpu_line(view, width)])
     unwell = room.some(collectors(view, width, 2 if room.left > 8 else 1)[: max(1, room.left // 3)])
     past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
     memory = room.take([memory_line(sample, width)])
-    graph_rows = 2 if room.take([BLANK, BLANK]) else 0
+    rows = len(room.take([BLANK] if width >= MIN_CHART_CELLS else []))
+    is_tall = bool(width >= TALL_FROM_CELLS and room.take([BLANK, BLANK]))
+    if axis := bool(rows and room.take([BLANK] * MIN_CHART_ROWS)):
+        rows = MIN_CHART_ROWS
     host = room.take([host_line(view, width)])
-    names = room.take(legend(unnamed, width, 1)) if room.left else []
-    tall = bool(width >= 40 and room.take([BLANK, BLANK]))
-    if tall:
-        head, with_gpu = _tall_headline(view, width)
-        if with_gpu:
-            gpu = [gpu_line(view, width, rest=True)]
-    axis = room.take([BLANK]) if graph_rows else []
-    graph_rows += len(room.take([BLANK])) if graph_rows else 0
+    rows += len(room.some([BLANK] * (BESIDE_ROWS - MIN_CHART_ROWS) if axis else []))
+    holders = by_part(view.ledger) if axis and view.ledger is not None else []
+    names = legend(holders, width, 2, has_colour=window.has_colour)
+    names = names if room.take(names[1:]) else names[:1]
     bandwidth = room.take([line] if (line := bandwidth_line(view).cut(width)).runs else [])
     processes = room.some(gpu_processes(view, width, min(2, room.left))) if room.left > 1 else []
-    graph_rows += len(room.take([BLANK])) if graph_rows else 0
-    graphs = Graphs(view, now_s, window)
-    is_beside = width >= BESIDE_FROM_CELLS and graph_rows + room.left >= GRAPH_ROWS and bool(graphs.others())
-    sparks = [] if is_beside else room.take(graphs.sparks(width))
-    graph_rows += len(room.take([BLANK])) if graph_rows else 0
     system = room.take([system_line(view, width)]) if view.facts is not None else []
-    if len(names) == 1 and room.left > 2:
-        more = legend(unnamed, width, 2)
-        names, room.left = more, room.left - (len(more) - 1)
     if room.left > 4 and processes:
         longer = gpu_processes(view, width, min(6, len(processes) + room.left // 2))
         processes, room.left = longer, room.left - (len(longer) - len(processes))
     if live and room.left > 3:
         past = room.some(story(view, width, min(4, room.left - 3)) if len(view.link_history) > 1 else [])
     gaps = [BLANK] if room.left > 3 and room.take([BLANK, BLANK, BLANK]) else []
-    if graph_rows:
-        graph_rows += len(room.take([BLANK] * min(room.left, MAX_GRAPH_ROWS - graph_rows)))
-    is_beside = is_beside and graph_rows >= GRAPH_ROWS
-    graph = graphs.lines(width, graph_rows, axis=bool(axis), is_beside=is_beside) if graph_rows else []
+    rows += len(room.some([BLANK] * (MAX_GRAPH_ROWS - rows))) if axis else 0
+    graphs = Graphs(view, now_s, window)
+    others = graphs.others() if is_tall else []
+    is_beside = bool(others) and width >= BESIDE_FROM_CELLS and rows >= BESIDE_ROWS
+    if is_tall:
+        head = _tall_headline(view, graphs if others and not is_beside else None, width)
+        gpu = [gpu_line(view, width, rest=bool(others))]
+    if bar and not axis and view.ledger is not None:
+        bar = [memory_bar(view.ledger, width)[0]]
+    left = width * 6 // 11 if is_beside else width
+    chart = [*head, *graphs.memory(left, rows, axis=axis)] if rows else head
+    if is_beside:
+        right = graphs.charts(width - left - 2, len(head) + rows)
+        chart[: len(right)] = [line.fit(left + 2) + other for line, other in zip(chart, right, strict=False)]
     figures = [
-        *head, *guard, *gaps, *bar, *names, *graph, *gaps, *memory, *gpu, *bandwidth, *sparks, *gaps,
-        *processes, *host, *system,
+        *guard, *chart[: len(head)], *([] if axis else bar), *chart[len(head) :], *names, *gaps, *memory, *gpu,
+        *bandwidth, *gaps, *processes, *host, *system,
     ]  # fmt: skip
     return [*alert, *(figures if live else [line.faded() for line in figures]), *unwell, *past]
 
@@ -121,48 +121,29 @@ def _headline(view: NodeView, width: int) -> Line:
     # The figure is the last to go: first its words, then its unit.
     shorter = (full, Line.of((f"{figure} GiB", tone)), Line.of((figure, tone)))
     available = next((line for line in shorter if line.width <= width), shorter[-1].cut(width))
-    return fitting(
-        [
-            available,
-            empty_line(view),
-            trend_line(view),
-        ],
-        width,
-        "  ",
-    )
+    return fitting([available, empty_line(view), trend_line(view)], width, "  ")
 
 
-def _tall_headline(view: NodeView, width: int) -> tuple[list[Line], bool]:
-    """(three lines with memory in large digits, whether the GPU's power had room beside it)."""
+def _tall_headline(view: NodeView, graphs: Graphs | None, width: int) -> list[Line]:
+    """Three lines: memory in large digits, with the charts of load, power and tokens at the right."""
     assert view.sample is not None
     memory = view.sample.memory
     tone = headline_tone(view)
     digits = large(f"{bare_gib(memory.available_bytes):<5}")
     unit = Line.of(("GiB available", "value" if tone == "strong" else tone))
-    total = Line.of((f" of {bare_gib(memory.total_bytes)}", "quiet"))
     left = [
         Line.of((row, tone), "  ") + text
         for row, text in zip(digits, (unit, trend_line(view), empty_line(view)), strict=True)
     ]
-    gpu = _gpu_block(view)
-    room = width - max((line.width for line in gpu), default=0)
-    if left[0].width + total.width + 3 <= room or not gpu:
+    total = Line.of((f" of {bare_gib(memory.total_bytes)}", "quiet"))
+    room = width - max(line.width for line in left) - 3
+    if graphs is None or room < MIN_CHART_CELLS:
         left[0] += total
-    if not gpu or max(line.width for line in left) + 3 > room:
-        return [line.cut(width, "") for line in left], False
-    return [memory_line.fit(room) + power_line for memory_line, power_line in zip(left, gpu, strict=True)], True
-
-
-def _gpu_block(view: NodeView) -> list[Line]:
-    """The GPU's power in large digits with its load, as three lines of one width; empty without a GPU."""
-    gpu = view.first_gpu
-    if gpu is None or gpu.power_w is None:
-        return []
-    digits = large(f"{gpu.power_w:3.0f}")
-    heat = NA if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
-    beside = (("W", "value"), (f"SM {percent(gpu.utilisation_percent)}", "strong"), (heat, "quiet"))
-    lines = [Line.of((row, "value"), " ") + Line.of(text).fit(9) for row, text in zip(digits, beside, strict=True)]
-    return [line.faded() for line in lines] if gpu_age_s(view) else lines
+        return [line.cut(width, "") for line in left]
+    if room > 2 * MIN_CHART_CELLS + total.width:
+        left[0] += total
+        room = width - left[0].width - 3
+    return [line.fit(width - room) + chart for line, chart in zip(left, graphs.charts(room, 3), strict=True)]
 
 
 class NodePane(LineWidget, can_focus=True):

@@ -13,14 +13,13 @@ from sparktop.documents.finding_tree import (
     AttentionState,
     FindingRow,
     StandingOf,
-    columns,
     counts,
-    cuts_title,
     missing,
+    nodes_cells,
+    notes,
     row_line,
     rows,
     unmarked,
-    whole_titles,
     with_own_stems,
 )
 from sparktop.engines.memory_needs import is_loading
@@ -51,10 +50,10 @@ NOTICE_CELLS = 54
 """So much of a notice's text comes before what stands at its right."""
 
 
-FIX = Line.of(("f", "key"), (" fix ", "quiet"))
+FIX = Line.of(("f", "key"), (" fix", "quiet"))
 
 
-DETAILS = Line.of(("d", "key"), (" details ", "quiet"))
+DETAILS = Line.of(("d", "key"), (" details", "quiet"))
 
 
 _WATCHED = {"nvml": "GPU figures", "kernel": "kernel log", "processes": "processes"}
@@ -96,9 +95,14 @@ class VerdictPane(LineWidget):
         return next((item.finding for item in self._items() if isinstance(item, FindingRow)), None)
 
     @property
+    def note(self) -> Finding | None:
+        """The note that stands where nothing is wrong; None without one."""
+        return next(iter(notes(self._fleet.findings, self._standing_of)), None)
+
+    @property
     def fixable(self) -> Finding | None:
-        """What `f` mends: the first finding shown, else an engine that is down because somebody meant it."""
-        return self.first or next(iter(missing(self._fleet.findings)), None)
+        """What `f` is for: the first finding shown, else an engine that was stopped on purpose, else the first note."""
+        return self.first or next(iter(missing(self._fleet.findings)), None) or self.note
 
     @property
     def roots(self) -> tuple[Finding, ...]:
@@ -171,7 +175,7 @@ class VerdictPane(LineWidget):
         lines: list[Line] = []
         self._drawn_keys = ()
         if self._failure:
-            lines.append(Line.of((f" ✖ {self._failure}", "critical")).cut(width))
+            lines.append(Line.of((f" ✖ {self._failure}", "critical")).bar("critical", width))
         all_items = self._items()
         items = self._shown_items(all_items)
         if not items:
@@ -193,35 +197,27 @@ class VerdictPane(LineWidget):
             ([f"+{hidden}"] if is_narrow else [f"{hidden} more", *count_texts]) if hidden else count_texts
         )
         has_own_line = bool(hidden) and len(lines) + len(shown_items) < height
-        # All lines leave the cells of the keys at the right free, so that their columns are aligned.
         has_hint = width >= HINTS_FROM
         hint = self._hint(finding_rows[0].finding if finding_rows else None, width)
-        last_hint = counts_line if not has_own_line and (hidden or shown_items[1:]) and has_hint else Line()
-        first_hint = (
-            hint + Line.of("  ") + counts_line
-            if counts_line.runs and not shown_items[1:] and width >= BOTH_HINTS_FROM
-            else hint
-        )
-        hints = max(first_hint.width, last_hint.width)
-        if hints > hint.width:
-            hints = (
-                -(-hints // STEP) * STEP
-            )  # rounded up, so that "2 notes" instead of "1 note" doesn't move the columns
-        room = width - 1 - (hints + 2 if has_hint else 0)
-        to = columns(finding_rows, room, names, now_s)
+        rights: list[list[Line]] = []
         for item in shown_items:
-            line_hint = first_hint if finding_rows and item is finding_rows[0] else Line()
-            if item is shown_items[-1] and last_hint.runs and (shown_items[1:] or width < BOTH_HINTS_FROM):
-                line_hint = last_hint
+            keys = [hint, FIX][: 1 + (hint.width > DETAILS.width)] if finding_rows and item is finding_rows[0] else []
+            ends = item is shown_items[-1] and counts_line.runs and not has_own_line
             # The keys at the right are in the last line of the screen too; only the number of hidden lines is not.
-            least_hint = Line.of((f"+{hidden} ", "quiet")) if line_hint is last_hint and hidden else Line()
-            hint_lines = (line_hint, least_hint) if has_hint else (Line(),)
+            least = Line.of((f"+{hidden}", "quiet")) if ends and hidden else Line()
+            whole = joined([*keys[:1], *([counts_line] if ends else [])], "  ")
+            rights.append([whole, *([counts_line] if ends else keys[1:]), least] if has_hint else [Line()])
+        # All lines have as many cells for them, rounded up: "2 notes" instead of "1 note" moves nothing.
+        cells = -(-max(right[0].width for right in rights) // STEP) * STEP
+        nodes = nodes_cells(finding_rows, names)
+        for item, right in zip(shown_items, rights, strict=True):
             if isinstance(item, Notice):
-                lines.append(self._notice(item, width, hint_lines))
-            elif cuts_title(item, to, names):
-                lines.append(_whole(width, list(whole_titles(item, names, now_s)), hint_lines))
+                line = self._notice(item, width, right)
             else:
-                lines.append(spread(width, Line.of(" ") + row_line(item, to, names, now_s), hint_lines[0]))
+                hints = [right[0].right(cells if has_hint else 0), *right[1:]]
+                line = Line.of(" ") + row_line(item, width - 2, names, now_s, nodes=nodes, hints=hints)
+            severity = item.severity if isinstance(item, Notice) else item.finding.severity
+            lines.append(line if lines else line.bar(SIGNS[severity][1], width))
         if has_own_line:
             lines.append(Line.of((" … and ", "quiet")) + counts_line)
         return lines[:height]
@@ -230,7 +226,7 @@ class VerdictPane(LineWidget):
         """The hints of the keys for the first finding; on a narrow screen only the most important one."""
         if finding is None or not finding.remedies:
             return DETAILS
-        return FIX + Line.of(" ") + DETAILS if width >= BOTH_HINTS_FROM else FIX
+        return FIX + Line.of("  ") + DETAILS if width >= BOTH_HINTS_FROM else FIX
 
     def _notice(self, notice: Notice, width: int, hint_lines: Sequence[Line]) -> Line:
         """The notice with as much at its right as leaves its first part whole; the rest of its text may be cut."""
@@ -243,24 +239,22 @@ class VerdictPane(LineWidget):
         attempts = self._next_attempt(notice)
         rights = [joined([line for line in (attempt, hint) if line.runs], "  ")
                   for hint in hint_lines for attempt in attempts]  # fmt: skip
-        right = next((line for line in rights if first_cells + 2 + line.width <= width), rights[-1])
-        return spread(width, text, right)
+        right = next((line for line in rights if first_cells + 3 + line.width <= width), rights[-1])
+        return spread(width - 1, text, right)
 
     def _next_attempt(self, notice: Notice) -> tuple[Line, ...]:
         """For a lost link: the time until the next attempt, and in fewer cells."""
         view = self._fleet.node(notice.node) if notice.node else None
         if view is None or view.link.state is not LinkState.LOST:
             return (Line(),)
-        if notice is not next(
-            (fleet_notice for fleet_notice in self._fleet.notices if fleet_notice.node == notice.node), None
-        ):
+        if notice is not next((other for other in self._fleet.notices if other.node == notice.node), None):
             return (Line(),)
         wait_s = (view.link.next_attempt_s or 0.0) - self._clock.monotonic()
         if wait_s <= 0:
-            return (Line.of(("trying now ", "quiet")), Line())
+            return (Line.of(("trying now", "quiet")), Line())
         countdown_text = countdown(wait_s)
         return tuple(
-            Line.of((text, "quiet")) for text in (f"next try in {countdown_text}  r now ", f"{countdown_text}  r now ")
+            Line.of((text, "quiet")) for text in (f"next try in {countdown_text}  r now", f"{countdown_text}  r now")
         )
 
     def _quiet(self, width: int) -> Line:
@@ -287,9 +281,12 @@ class VerdictPane(LineWidget):
             for finding in self._fleet.findings
         )
         watching = f", {count} rules watching" if count else " that can be seen from here"
-        line = Line.of((" ✓", "ok"), (f" {'nothing new' if has_hidden else 'nothing wrong'}{watching}", "quiet"))
+        calm = f"{'nothing new' if has_hidden else 'nothing wrong'}{watching}"
+        line = Line.of((" ✓", "ok"), (f" {calm}", "quiet"))
+        glyph, tone = SIGNS[Severity.INFO]
+        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
+        right = joined([part for part in (_counts_line(count_texts), last_run) if part.runs], "  ")
         if down := missing(self._fleet.findings):
-            glyph, tone = SIGNS[Severity.INFO]
             titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
             line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
         elif starting := [
@@ -301,12 +298,13 @@ class VerdictPane(LineWidget):
             verb = "is" if len(starting) == 1 else "are"
             text = f" nothing wrong so far; {' and '.join(starting)} {verb} starting{watching}"
             line = Line.of((text, "quiet"))
+        elif note := self.note:
+            figures = f"  {note.figures}" if note.figures else ""
+            line = Line.of((f" {glyph} ", tone), (note.title, ""), (figures, "quiet"))
+            line += Line.of((f"; {calm}" if line.width + cell_len(calm) < width - right.width - 6 else "", "quiet"))
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
-        last_run = Line.of(("o", "key"), (" last run ", "quiet")) if self._has_run else Line()
-        counts_line = _counts_line(count_texts)
-        gap = Line.of(" ") if counts_line.runs and last_run.runs else Line()
-        return spread(width, line, counts_line + gap + last_run)
+        return spread(width - 1, line, right)
 
 
 def blindness(nodes: Sequence[NodeView]) -> str:
@@ -325,19 +323,6 @@ def blindness(nodes: Sequence[NodeView]) -> str:
     return "; ".join(texts)
 
 
-def _whole(width: int, texts: Sequence[tuple[Line, Line]], hint_lines: Sequence[Line]) -> Line:
-    """The first of the texts that fits beside one of the hints, the first hint only beside what is first or second."""
-    first_hint, least_hint = hint_lines[0], hint_lines[-1]
-    pairs = [*((text, first_hint) for text in texts[:2]), *((text, least_hint) for text in texts)]
-    for (head, beside), hint in pairs:
-        line = Line.of(" ") + head + beside
-        if line.width + (hint.width + 2 if hint.runs else 0) <= width:
-            return spread(width, line, hint)
-    head, beside = texts[-1]
-    room = width - beside.width - (least_hint.width + 2 if least_hint.runs else 0)
-    return spread(width, (Line.of(" ") + head).cut(room) + beside, least_hint)
-
-
 def _with_age(finding: Finding, now_wall_s: float) -> str:
     """ "vllm is down: stopped by you (40 s ago)"."""
     since_s = finding.since_wall_s
@@ -346,7 +331,7 @@ def _with_age(finding: Finding, now_wall_s: float) -> str:
 
 def _counts_line(texts: Sequence[str]) -> Line:
     """The counts of what has no line of its own, and the key that shows it."""
-    return Line.of((f"{', '.join(texts)}  ", "quiet"), ("A", "key"), (" all ", "quiet")) if texts else Line()
+    return Line.of((f"{', '.join(texts)}  ", "quiet"), ("A", "key"), (" all", "quiet")) if texts else Line()
 
 
 def _ranked(family: Sequence[FindingRow]) -> list[tuple[int, Item]]:

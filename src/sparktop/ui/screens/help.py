@@ -24,6 +24,7 @@ OTHER_SIGNS = (
     ("← →", "in a log: sideways, while lines are not wrapped"),
     ("E W", "before a log line: an error, a warning"),
     ("‹ ›", "next to a log line: it continues there"),
+    ("↑ ◆ ⊘", "below a chart: an engine's start, a run of sparktop, the guard's kill"),
     ("n/a", "can't be read here; the reason is next to it or in the details"),
 )
 

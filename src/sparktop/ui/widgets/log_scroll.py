@@ -177,9 +177,11 @@ class LogScroll(ScrollView, inherit_bindings=False):
     # The log
 
     def set_ring(self, ring: LineRing | None) -> None:
-        """Show another log from its newest line on, or none; the search stays."""
+        """Show another log from its newest line on, or none; the search stays, and so does the place in a paused one
+        where the other has that line too."""
         if ring is self.ring:
             return
+        top = self.visible_rows[0].line if self.visible_rows and self._held is not None else None
         self.ring = ring
         self._held = None
         self._tail = []
@@ -193,6 +195,9 @@ class LogScroll(ScrollView, inherit_bindings=False):
         if ring is None:
             self._scroll_to_row((0, 0))
         self.update_polling()
+        if top is not None and ring is not None and (number := ring.find(top)) is not None:
+            self.pause()
+            self._scroll_to_row((number, 0))
 
     @property
     def is_following(self) -> bool:

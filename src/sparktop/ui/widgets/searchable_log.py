@@ -16,6 +16,7 @@ from sparktop.ui.widgets.line_widget import Movable, TitledPane, count_text
 from sparktop.ui.widgets.log_file import mask, save
 from sparktop.ui.widgets.log_view import HeadOf, LevelOf, LogView
 from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.widgets.search_query import Query
 
 
 class SearchableLog(Vertical):
@@ -39,15 +40,30 @@ class SearchableLog(Vertical):
         self._bar = SearchBar()
         self._clock = clock or SystemClock()
         self._title = "log"
+        self._whole: LineRing | None = None
+        self._brief: LineRing | None = None
+        self.is_folded = True
+        """Whether the ring without routine lines is shown, where there is one, and nothing is searched."""
 
     def compose(self) -> ComposeResult:
         yield self.view
         yield self._bar
 
-    def show(self, ring: LineRing | None, title: str) -> None:
-        """Show a ring; `title` becomes part of a saved file's name."""
-        self._title = title
-        self.view.set_ring(ring)
+    def show(self, ring: LineRing | None, title: str, brief: LineRing | None = None) -> None:
+        """Show a ring, or what is left of it in `brief`; `title` becomes part of a saved file's name."""
+        self._title, self._whole, self._brief = title, ring, brief
+        self._choose()
+
+    def fold(self) -> None:
+        """Fold the routine lines away, or show them."""
+        self.is_folded = not self.is_folded
+        self._choose()
+
+    def _choose(self, query: Query | None = None) -> None:
+        """Show the ring that is to be shown; a search is one of all lines."""
+        query = query or self.view.query_now
+        is_brief = self._brief is not None and self.is_folded and query is None
+        self.view.set_ring(self._brief if is_brief else self._whole)
 
     # Commands
 
@@ -87,7 +103,7 @@ class SearchableLog(Vertical):
 
     def save(self) -> None:
         """Save the whole shown ring to a file."""
-        self.save_ring(self.view.ring, self._title)
+        self.save_ring(self._whole, self._title)
 
     def save_ring(self, ring: LineRing | None, title: str) -> None:
         """Save a whole ring to a file named after `title`; notifies where."""
@@ -113,6 +129,7 @@ class SearchableLog(Vertical):
 
     def on_search_bar_typed(self, event: SearchBar.Typed) -> None:
         event.stop()
+        self._choose(event.query)
         self.view.search(event.query)
         self._say()
 
@@ -138,6 +155,7 @@ class SearchableLog(Vertical):
     def _end_search(self) -> None:
         self.view.focus()
         self.view.search(None)
+        self._choose()
         self._bar.close()
 
 
