@@ -28,9 +28,9 @@ NAME = "vllm-tiny"
 STALLS = {"gpu.spin-deadlock", "engine.no-tokens", "engine.not-answering"}
 
 
-def figure(one: Any, name: str, of: str = "metrics") -> Any:
+def figure(one: Any, name: str, of: str = "metrics", engine: str = NAME) -> Any:
     """A figure of its row in a picture; None while there is none."""
-    figures = (row(one, NAME) or {}).get(of)
+    figures = (row(one, engine) or {}).get(of)
     return figures[name] if figures else None
 
 
@@ -142,12 +142,10 @@ def test_a_long_prompt_is_no_deadlock_though_its_gpu_seems_to_spin(vllm: Engine)
         long.machine.gb10(sm=96, power_mw=15_000, clock_mhz=2405, temperature=50)
         with watching("spark1") as watch:
             threading.Thread(target=ask, daemon=True).start()
-            long.machine.until(
-                lambda: long.metrics()["vllm:kv_cache_usage_perc"] > 0, what="its first chunk", within_s=300
-            )
+            long.machine.until(lambda: long.metrics()["vllm:kv_cache_usage_perc"] > 0, what="its first chunk")
             seen, before = len(watch.pictures), long.metrics()
             looked_on(watch, 60)
-            watch.until(lambda one: (row(one, "vllm-long") or {})["metrics"]["running"] == 1, what="it runs")
+            watch.until(lambda one: figure(one, "running", engine="vllm-long") == 1, what="it runs")
             after, pictures = long.metrics(), [one for _, one in watch.pictures[seen:]]
     finally:
         long.machine.run("docker", "rm", "--force", "vllm-long")
