@@ -9,6 +9,7 @@ again only with --again; --failed plays those that are lost or untold. What each
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
@@ -39,7 +40,7 @@ def main() -> int:
         steps = pool.grounds(options.plans.split(","))
         noted(steps, ())
         cells, kept = [], book()["cells"]
-        for fault in options.faults.split(","):  # one after another
+        for fault in options.faults.split(","):
             for name, own in steps.items():
                 for number, step in enumerate(("before", *(step for step, _ in own))):
                     cell = Cell(name, number, fault, options.seed)
@@ -47,6 +48,7 @@ def main() -> int:
                     is_wanted = old in (LOST, UNTOLD) if options.failed else options.again or old is None
                     if is_wanted and (not options.steps or step in options.steps.split(",")):
                         cells.append(cell)
+        random.Random(options.seed).shuffle(cells)  # broad before deep
         for played in pool.played(cells, until):
             noted({}, (played,))
             wrong += played.verdict in (LOST, UNTOLD)

@@ -19,7 +19,7 @@ Facts = Mapping[str, str]
 """What is seen of the machines from outside: "spark1 container vllm" -> "was vllm, running, unless-stopped, 5ec5"."""
 SETTLES_WITHIN_S = 30.0
 """An engine starts, a step that was begun is completed or reverted."""
-STANDS = 7
+STANDS = 4
 """Looks, a second apart, that see the same: nothing comes any more."""
 
 STAMP = re.compile(r"\d{8}T\d{6}")

@@ -236,8 +236,8 @@ def judge(
     wholes = (before, planned)
     out.verdict, wrong = told_truly(run, before, planned, after)
     out.notes += wrong
-    is_checked = after not in wholes or out.cell.chance.random() < 0.4
-    if is_checked:
+    is_checked = out.cell.chance.random() < 0.4
+    if is_checked or after not in wholes:
         report = sparktop("act", "restore", *plan.hosts, "--dry-run", within_s=120, is_hurried=True)
         told = report.stdout + report.stderr
         out.log += f"\n=== restore --dry-run: {report.returncode}\n{told}"

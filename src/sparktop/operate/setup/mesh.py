@@ -31,13 +31,13 @@ _HOST_KEY = re.compile(r"(ssh|ecdsa)-[\w.@-]+ [A-Za-z0-9+/]+={0,2}")
 
 
 def login_ask(near: str, address: str) -> Output:
-    """Asks one node to log in at another; nothing is accepted or saved."""
+    """Asks one node to log in at another; nothing is accepted or saved, not even the host's other keys."""
     return Output(node=near, argv=_login(address), limit_s=10.0)
 
 
 def _login(address: str) -> tuple[str, ...]:
-    options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
-    return ("ssh", *options, "--", address, "true")
+    settings = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=5")
+    return ("ssh", *(word for setting in settings for word in ("-o", setting)), "--", address, "true")
 
 
 def key_ask(node: str, path: str) -> Output:
