@@ -162,8 +162,15 @@ def grounded(plan: Plan) -> Iterator[tuple[Machine, ...]]:
         machines = tuple(stack.enter_context(Machine.up(name, images=stand_in())) for name in plan.hosts)
         for spark in machines:
             spark.alias()
+            wait_for_logins(spark)
         plan.ground(machines)
         yield machines
+
+
+def wait_for_logins(spark: Machine) -> None:
+    """sshd says its banner before users may log in."""
+    asks = "ls /run/nologin 2>/dev/null; true"
+    spark.until(lambda: not spark.run("sh", "-c", asks).strip(), what="users may log in")
 
 
 @functools.cache

@@ -32,7 +32,7 @@ class Pool:
 
     def grounds(self, names: Sequence[str]) -> Mapping[str, Steps]:
         """Run these plans once without any fault; their steps."""
-        self._grounds |= dict(zip(names, self._pool.map(undisturbed, names), strict=True))
+        self._grounds |= dict(zip(names, self._pool.map(_undisturbed, names), strict=True))
         return {name: self._grounds[name][0] for name in names}
 
     def played(self, cells: Sequence[Cell], until_s: float) -> Iterator[Played]:
@@ -45,6 +45,14 @@ class Pool:
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for one in ended:
                 yield one.result()
+
+
+def _undisturbed(name: str) -> tuple[Steps, Facts, Facts]:
+    """Twice where it has to be: all else is measured by it."""
+    try:
+        return undisturbed(name)
+    except AssertionError:
+        return undisturbed(name)
 
 
 def _played(cell: Cell, steps: Steps, before: Facts, planned: Facts) -> Played:

@@ -22,7 +22,7 @@ from sparktop.model.operation import Command, DockerCall
 from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, Step
 from sparktop.model.run import Figures, Run, RunState, StepRun, StepState
 from sparktop.operate.audit import plan_codec
-from sparktop.operate.audit.audit import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.audit.audit import NEW, REBOOT_STEP, STOPPING_ACTIONS, container_call
 from sparktop.operate.plan.placeholders import fill_command, saved_for
 from sparktop.sanitise import mapping
 
@@ -130,6 +130,10 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     policies: dict[str, str] = {}
     created: list[CreatedContainer] = []
     saved = run.saved
+    # A console that was gone, and a reboot: what the run was going to start may be stopped without a step that says so.
+    may_stop_unseen = run.state is RunState.CUT_OFF or any(
+        step_run.step.id == REBOOT_STEP and step_run.state is not StepState.SKIPPED for step_run in run.steps
+    )
     untouched = {entry.get("step") for entry in entries if entry.get("untouched") is True}
     for index, step in enumerate(_dicts(intent.get("steps"))):
         if step.get("step") in untouched:
@@ -141,7 +145,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
                     *changed,
                     call,
                     is_begun=index <= begun_index,
-                    may_stop_unseen=run.state is RunState.CUT_OFF,
+                    may_stop_unseen=may_stop_unseen,
                     stopped=stopped,
                     policies=policies,
                 )
@@ -188,7 +192,7 @@ def _note_call(
     """Add to `stopped` and `policies` what one Docker call did to its container.
 
     Args:
-        may_stop_unseen: the console was gone: what the run was going to start it may have stopped.
+        may_stop_unseen: what the run was going to start may have stopped.
     """
     if verb in ("start", "stop", "kill") and (is_begun or (verb == "start" and may_stop_unseen)):
         stopped[container_id] = None
