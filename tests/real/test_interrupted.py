@@ -99,3 +99,29 @@ def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> N
         assert (one.root / KEPT).exists()
         assert "192.168.100." in one.run("ip", "-brief", "address")
         assert not one.run("systemctl", "list-timers", "--all", "--no-legend", "sparktop-netplan-return.timer").strip()
+
+
+def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark: Machine) -> None:
+    before = started(spark)
+    spark.run("docker", "update", "--restart=no", NAME)
+    boot = spark.boot_id()
+    with acting("act", "reboot", "spark1") as process:
+        spark.until(lambda: spark.boot_id() != boot, what="its reboot", within_s=240)
+        left_by(process, signal.SIGINT)
+    spark.answers()
+    assert not containers(spark)[NAME]["State"]["Running"]
+    act("restore", "spark1")
+    assert containers(spark)[NAME]["Id"].startswith(before)
+    assert containers(spark)[NAME]["State"]["Running"]
+
+
+def test_addresses_taken_back_leave_no_trace(pair: Pair) -> None:
+    first, _ = pair
+    with acting("act", "set-addresses", "spark1", "spark2") as process:
+        first.until(lambda: (first.root / KEPT).exists(), what="the file", within_s=240)
+        left_by(process, signal.SIGINT)
+    act("restore", "spark1", "spark2")
+    for one in pair:
+        assert not (one.root / KEPT).exists()
+        (port,) = json.loads(one.run("ip", "-j", "addr", "show", "enp1s0f0np0"))
+        assert (port["mtu"], [at["family"] for at in port["addr_info"] if at["scope"] == "global"]) == (1500, [])
