@@ -74,8 +74,8 @@ class InterruptedRun:
     """Container id -> its former restart policy, as `docker update --restart` takes it."""
     made: tuple[CreatedContainer, ...]
     undone_by: tuple[tuple[str, str, str], ...] = ()
-    """(node, title, command that undoes it) of steps that it has done, where it changed no container: what is there
-    of them isn't looked at."""
+    """(node, text, command that undoes it) of steps that changed files or services and were not taken back: what is
+    there of them isn't looked at."""
 
 
 def interrupted_runs(
@@ -106,8 +106,11 @@ def interrupted_runs(
         elif (
             now_wall_s - run_entries[-1]["wall_s"] < FORGOTTEN_S
             and (run := _interrupted_run(name, intent, run_entries, named)) is not None
-            and not (run.undone_by and subject in again)
         ):
+            if subject in again:
+                run = replace(run, undone_by=())
+            if not (run.stopped or run.policies or run.made or run.undone_by):
+                continue
             out.append(run)
             if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
                 named |= {*run.stopped, *run.policies, *(created.container_id for created in run.made)}
@@ -154,7 +157,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
-    undone_by = () if any(_calls(intent)) else tuple(_not_undone(run))
+    undone_by = tuple(_not_undone(run, intent, entries))
     if not (stopped or policies or created or undone_by):
         return None
     is_at = begun_index >= 0 and run.steps[begun_index].state in (StepState.UNKNOWN, StepState.FAILED)
@@ -172,11 +175,23 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     )
 
 
-def _not_undone(run: Run) -> Iterator[tuple[str, str, str]]:
-    for step_run in reversed(run.steps):
-        step = step_run.step
-        if step_run.state is StepState.DONE and step.undone_by and not step.has_no_undo:
-            yield step.node, step.title, step.undone_by
+def _not_undone(run: Run, intent: Entry, entries: Sequence[Entry]) -> Iterator[tuple[str, str, str]]:
+    """Steps that changed more than containers, the last first; of one under way it isn't known how far it came."""
+    done = {
+        str(entry.get("step")) for entry in entries if entry["kind"] == "step" and entry.get("state") == StepState.DONE
+    }
+    taken_back = {undone for step in run.plan.way_back if done & {step.id, f"back-{step.id}"} for undone in step.undoes}
+    has_calls = any(_calls(intent))
+    words = {StepState.DONE: "done on {}, and not taken back", StepState.UNKNOWN: "perhaps done on {}"}
+    for step_run, planned in zip(reversed(run.steps), reversed(_dicts(intent.get("steps"))), strict=True):
+        step, operations = step_run.step, _dicts(planned.get("operations"))
+        changes_more = any(
+            "argv" in one and not one.keys() & {"transfer", "only_if_started_ticks"} for one in operations
+        )
+        if step.id in taken_back or not step.undone_by or step.has_no_undo or (has_calls and not changes_more):
+            continue
+        if (text := words.get(step_run.state)) is not None:
+            yield step.node, f"{text.format(step.node)}: {step.title}", step.undone_by
 
 
 def _note_call(
@@ -344,9 +359,7 @@ def leftovers(run: InterruptedRun, picture: FleetState) -> tuple[Leftover, ...]:
     }
     watched = {view.name for view in picture.nodes}
     undoing = (
-        Leftover(node=node, text=f"done on {node}, and not taken back: {title}", commands=(command,))
-        for node, title, command in run.undone_by
-        if node in watched
+        Leftover(node=node, text=text, commands=(command,)) for node, text, command in run.undone_by if node in watched
     )
     return tuple(dict.fromkeys((*_leftovers(run, containers), *undoing)))
 

@@ -162,7 +162,7 @@ def _start_steps(node: NodeView, picture: FleetState) -> Iterator[Step]:
             limit_s=60.0,
             verifies="Docker says that it runs",
             by_hand=f"docker start {shlex.quote(container.name)}",
-            on_failure=OnFailure.GO_ON,
+            on_failure=OnFailure.FAIL_AT_END,
         )
     yield from _ready_steps(node, picture)
 
@@ -176,7 +176,7 @@ def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
                 AwaitReady(name=container.name, container_id=container.container_id),
                 max(start_steps.READY_AT_LEAST_S, 2 * (start_steps.load_s(engine) or 0.0)),
             ),
-            on_failure=OnFailure.GO_ON,
+            on_failure=OnFailure.FAIL_AT_END,
         )
         for engine, container in _restartable(node, picture)
     )
