@@ -29,6 +29,7 @@ _RANDOM = re.compile(
 """In files: keys, hashed names, stamps, container ids, the number of a machine."""
 _OF_THE_SYSTEM = re.compile(
     r"etc/(machine-id|\.updated|\.pwd\.lock|ld\.so\.cache|resolv\.conf|ssh/ssh_host.*|.*-|fake-hwclock\.data|mtab)|"
+    r"home/spark/\.ssh/id_ed25519(\.pub)?|"  # of ssh-mesh: it may stay, it says
     r"home/spark/\.(cache|sudo_as_admin_successful|bash_history).*|root/\.(cache|bash_history).*"
 )
 
@@ -101,6 +102,8 @@ def files(spark: Machine) -> Iterator[tuple[str, str]]:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 mode = path.lstat()
+                if name.endswith("known_hosts") and not mode.st_size:
+                    continue
                 if stat.S_ISREG(mode.st_mode):
                     text = hashlib.sha256(_RANDOM.sub(b"#", path.read_bytes())).hexdigest()[:8]
                     yield name, f"{text} {stat.S_IMODE(mode.st_mode):o}"

@@ -23,7 +23,7 @@ from sparktop.model.plan import CollectEvidence, Plan, Remote, Request, Risk, St
 from sparktop.model.run import Figures, Run, RunState, StepRun, StepState
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit.audit import NEW, REBOOT_STEP, STOPPING_ACTIONS, container_call
-from sparktop.operate.plan.placeholders import fill_command, saved_for
+from sparktop.operate.plan.placeholders import PUBLIC_KEY, fill_command, saved_for
 from sparktop.sanitise import mapping
 
 FORGOTTEN_S = 30 * 86_400.0
@@ -182,13 +182,19 @@ def _not_undone(run: Run, intent: Entry, entries: Sequence[Entry]) -> Iterator[t
     }
     taken_back = {undone for step in run.plan.way_back if done & {step.id, f"back-{step.id}"} for undone in step.undoes}
     has_calls = any(_calls(intent))
-    words = {StepState.DONE: "done on {}, and not taken back", StepState.UNKNOWN: "perhaps done on {}"}
+    untouched = {str(entry.get("step")) for entry in entries if entry.get("untouched") is True}
+    perhaps = "perhaps done on {}"
+    words = {
+        StepState.DONE: "done on {}, and not taken back", StepState.UNKNOWN: perhaps, StepState.FAILED: perhaps
+    }  # fmt: skip
     for step_run, planned in zip(reversed(run.steps), reversed(_dicts(intent.get("steps"))), strict=True):
         step, operations = step_run.step, _dicts(planned.get("operations"))
         changes_more = any(
             "argv" in one and not one.keys() & {"transfer", "only_if_started_ticks"} for one in operations
         )
-        if step.id in taken_back or not step.undone_by or step.has_no_undo or (has_calls and not changes_more):
+        if step.id in taken_back | untouched or not step.undone_by or step.has_no_undo:
+            continue
+        if has_calls and not changes_more:
             continue
         if (text := words.get(step_run.state)) is not None:
             yield step.node, f"{text.format(step.node)}: {step.title}", step.undone_by
@@ -274,7 +280,9 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         if isinstance(ids, Mapping):
             node_ids = saved.setdefault(_text(entry.get("node")), {})
             node_ids |= {
-                str(key): value for key, value in ids.items() if isinstance(value, str) and _ID.fullmatch(value)
+                str(key): value
+                for key, value in ids.items()
+                if isinstance(value, str) and (_ID.fullmatch(value) or PUBLIC_KEY.fullmatch(value))
             }
     asked = mapping(intent.get("asked"))
     return Run(id=run_id, plan=plan, state=state, steps=tuple(steps), saved=saved, asked=asked)

@@ -7,6 +7,7 @@ the others' host keys are is known from our own connections, not from whoever an
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, permutations
 
@@ -378,14 +379,16 @@ def _login_step(change: _Change, nodes: Sequence[str]) -> Step:
 
 def _forget_step(change: _Change, nodes: Sequence[str], operations: tuple[Command, ...] = ()) -> Step:
     others = " and ".join(other.name for other in change.others)
+    operations = operations or change.undo()
     return Step(
         id=step_id("forget", change.node.name, nodes),
         title=f"Take the keys of {others} out on {change.node.name}",
         node=change.node.name,
-        act=Remote(operations=operations or change.undo()),
+        act=Remote(operations=operations),
         limit_s=LIMIT_S,
         verifies="the lines are gone",
         undone_by="ssh-mesh again",
+        by_hand="; ".join(shlex.join(command.argv) for command in operations),
         undoes=(step_id("know", change.node.name, nodes),),
     )
 
