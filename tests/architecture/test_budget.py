@@ -21,7 +21,7 @@ LINES = {
     "documents": (3880, "documents"),
     "bringup": (3780, "bringup"),
     "observe": (3500, "observe"),
-    "operate without launches": (18947, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (19030, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 518
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 89487, 15200
+TESTS, CASES = 90412, 15200
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
