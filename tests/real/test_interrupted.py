@@ -125,3 +125,26 @@ def test_addresses_taken_back_leave_no_trace(pair: Pair) -> None:
         assert not (one.root / KEPT).exists()
         (port,) = json.loads(one.run("ip", "-j", "addr", "show", "enp1s0f0np0"))
         assert (port["mtu"], [at["family"] for at in port["addr_info"] if at["scope"] == "global"]) == (1500, [])
+
+
+def test_a_mesh_half_made_is_taken_back(pair: Pair) -> None:
+    """With the public keys that the run made, which the next console knows from its audit."""
+    act("set-addresses", "spark1", "spark2")
+    files = [one.root / "home/spark/.ssh/authorized_keys" for one in pair]
+    before = [file.read_text() for file in files]
+    with acting("act", "ssh-mesh", "spark1", "spark2") as process:
+        pair[0].until(lambda: files[0].read_text() != before[0], what="the other's key", within_s=240)
+        left_by(process, signal.SIGKILL)
+    act("restore", "spark1", "spark2")
+    assert [file.read_text() for file in files] == before
+    assert not any((one.root / "home/spark/.ssh/known_hosts").read_text() for one in pair[:1])
+
+
+def test_a_unit_file_written_before_the_kill_is_told_and_removed(spark: Machine) -> None:
+    before = started(spark)
+    file = spark.root / f"etc/systemd/system/{UNIT}"
+    with acting("unit", NAME, "spark1", "--install") as process:
+        spark.until(file.exists, what="the unit file", within_s=240)
+        left_by(process, signal.SIGKILL)
+    act("restore", "spark1")
+    assert_as_before(spark, before)

@@ -14,7 +14,7 @@ from tests.real.interruptions.plans import PLANS
 from tests.real.interruptions.play import LOST, UNTOLD, Cell, key
 from tests.real.interruptions.pool import Pool
 
-FOR_S = 200.0
+FOR_S = 170.0
 """No cell begins later, their grounds included."""
 
 
