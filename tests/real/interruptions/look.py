@@ -60,6 +60,8 @@ def _seen(spark: Machine, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     boxes, ports, units, listed, runs, code = looked(spark, *own)
     for one in json.loads(boxes or "[]"):
         state, policy = one["State"]["Status"], one["HostConfig"]["RestartPolicy"]["Name"] or "no"
+        if "-failed-" in one["Name"] and (state, policy) == ("exited", "no"):
+            continue  # set aside for its log, as the end says
         old = f"was {ids[one['Id']]}" if one["Id"] in ids else "new"
         what = hashlib.sha256(json.dumps([one["Config"]["Cmd"], one["Config"]["Image"]]).encode()).hexdigest()[:4]
         yield f"container {STAMP.sub('#', one['Name'].lstrip('/'))}", f"{old}, {state}, {policy}, {what}"

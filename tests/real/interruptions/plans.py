@@ -23,6 +23,10 @@ class Plan:
     words: tuple[str, ...]
     ground: Callable[[tuple[Machine, ...]], object]
     machines: int = 1
+    touches_engine: bool = True
+    """Else what a fault does to the engine by itself is none of the plan's."""
+    has_own_container: bool = False
+    """A unit's `docker run` makes another one at each start: ids say nothing."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -91,19 +95,21 @@ PLANS = {
             ground=engine(*ALWAYS),
         ),
         Plan(name="stop", words=("act", "stop-engine", "spark1", "--set", "grace_s=5"), ground=engine(*ALWAYS)),
-        Plan(name="unit --remove", words=("unit", NAME, "spark1", "--remove"), ground=unit),
+        Plan(name="unit --remove", words=("unit", NAME, "spark1", "--remove"), ground=unit, has_own_container=True),
         Plan(
             name="expose",
             words=("expose", "llm.example.org", "spark1", "--on", "spark1"),
             ground=proxied,
             environment={"SPARKTOP_API_KEY": "canary-5f1c90"},
+            touches_engine=False,
         ),
         Plan(
             name="guard",
             words=("act", "guard", "spark1", "--set", "floor_gib=0.5", "--set", "stay_minutes=30"),
             ground=engine(*ALWAYS),
+            touches_engine=False,
         ),
         Plan(name="linger", words=("act", "enable-linger", "spark1"), ground=none),
-        Plan(name="drop-caches", words=("act", "drop-caches", "spark1"), ground=engine(*ALWAYS)),
+        Plan(name="drop-caches", words=("act", "drop-caches", "spark1"), ground=engine(*ALWAYS), touches_engine=False),
     )
 }

@@ -167,6 +167,13 @@ def grounded(plan: Plan) -> Iterator[tuple[Machine, ...]]:
         yield machines
 
 
+def start_engines(machines: tuple[Machine, ...]) -> None:
+    """What the fault itself has ended: a killed dockerd doesn't start again what it finds running."""
+    for spark in machines:
+        looked(spark)  # Docker answers again
+        spark.run("sh", "-c", "docker ps -aq --filter status=exited | xargs -r docker start")
+
+
 def wait_for_logins(spark: Machine) -> None:
     """sshd says its banner before users may log in."""
     asks = "ls /run/nologin 2>/dev/null; true"
@@ -185,8 +192,10 @@ def stand_in() -> Path:
     return folder
 
 
-def ids_of(machines: tuple[Machine, ...]) -> dict[str, str]:
+def ids_of(plan: Plan, machines: tuple[Machine, ...]) -> dict[str, str]:
     """Container id -> its name."""
+    if plan.has_own_container:
+        return {}
     listed = [one for spark in machines for one in json.loads(looked(spark)[0] or "[]")]
     return {one["Id"]: one["Name"].lstrip("/") for one in listed}
 
@@ -195,7 +204,7 @@ def undisturbed(name: str) -> tuple[Steps, Facts, Facts]:
     """The plan's steps, and what is seen before and after it."""
     plan = PLANS[name]
     with own_home(), grounded(plan) as machines:
-        ids = ids_of(machines)
+        ids = ids_of(plan, machines)
         before = settled(machines, ids, ())
         run = started(plan)
         run.ends()
@@ -210,7 +219,7 @@ def play(cell: Cell, steps: Steps, before: Facts, planned: Facts) -> Played:
     plan, begun = PLANS[cell.plan], time.monotonic()
     out = Played(cell, cell.step(steps))
     with own_home(), grounded(plan) as machines:
-        ids = ids_of(machines)
+        ids = ids_of(plan, machines)
         run = started(plan)
         if not run.begins(cell.number):
             out.notes.append(f"ended before that step: {run.state or run.text[-200:]}")
@@ -226,6 +235,8 @@ def play(cell: Cell, steps: Steps, before: Facts, planned: Facts) -> Played:
             out.notes.append("the console never ended")
         for spark in machines:
             spark.answers()
+        if not plan.touches_engine:
+            start_engines(machines)
         after = settled(machines, ids, (before, planned))
         out.log = run.text
         judge(out, plan, machines, run, (ids, before, planned, after))
