@@ -19,7 +19,8 @@ from tests.support import poll
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NAMES = ("spark1", "spark2")
-BATCH = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
+SETTINGS = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=5")
+BATCH = tuple(word for setting in SETTINGS for word in ("-o", setting))
 Pair = tuple[NewSpark, NewSpark]
 
 

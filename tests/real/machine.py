@@ -238,6 +238,9 @@ class Machine:
         done("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
         (self.root / "etc/hostname").write_text(f"{self.hostname}\n")
         (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{self.address} {self.hostname}\n")
+        quick = self.root / "etc/systemd/system.conf.d/quick.conf"  # the end of a login's scope is missed at times
+        quick.parent.mkdir()
+        quick.write_text("[Manager]\nDefaultTimeoutStopSec=20\n")
         plan = self.root / "etc/netplan/01-lan.yaml"
         plan.write_text(NETPLAN.format(subnet=f"10.77.{self.number}"))
         plan.chmod(0o600)

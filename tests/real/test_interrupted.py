@@ -134,3 +134,52 @@ def test_a_console_on_another_machine_leads_back_what_one_left(
         assert_as_before(spark, before)
         assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr
     assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr
+
+
+def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark: Machine) -> None:
+    before = started(spark)
+    spark.run("docker", "update", "--restart=no", NAME)
+    boot = spark.boot_id()
+    with acting("act", "reboot", "spark1") as process:
+        spark.until(lambda: spark.boot_id() != boot, what="its reboot", within_s=240)
+        left_by(process, signal.SIGINT)
+    spark.answers()
+    assert not containers(spark)[NAME]["State"]["Running"]
+    act("restore", "spark1")
+    assert containers(spark)[NAME]["Id"].startswith(before)
+    assert containers(spark)[NAME]["State"]["Running"]
+
+
+def test_addresses_taken_back_leave_no_trace(pair: Pair) -> None:
+    first, _ = pair
+    with acting("act", "set-addresses", "spark1", "spark2") as process:
+        first.until(lambda: (first.root / KEPT).exists(), what="the file", within_s=240)
+        left_by(process, signal.SIGINT)
+    act("restore", "spark1", "spark2")
+    for one in pair:
+        assert not (one.root / KEPT).exists()
+        (port,) = json.loads(one.run("ip", "-j", "addr", "show", "enp1s0f0np0"))
+        assert (port["mtu"], [at["family"] for at in port["addr_info"] if at["scope"] == "global"]) == (1500, [])
+
+
+def test_a_mesh_half_made_is_taken_back(pair: Pair) -> None:
+    """With the public keys that the run made, which the next console knows from its audit."""
+    act("set-addresses", "spark1", "spark2")
+    files = [one.root / "home/spark/.ssh/authorized_keys" for one in pair]
+    before = [file.read_text() for file in files]
+    with acting("act", "ssh-mesh", "spark1", "spark2") as process:
+        pair[0].until(lambda: files[0].read_text() != before[0], what="the other's key", within_s=240)
+        left_by(process, signal.SIGKILL)
+    act("restore", "spark1", "spark2")
+    assert [file.read_text() for file in files] == before
+    assert not any((one.root / "home/spark/.ssh/known_hosts").read_text() for one in pair[:1])
+
+
+def test_a_unit_file_written_before_the_kill_is_told_and_removed(spark: Machine) -> None:
+    before = started(spark)
+    file = spark.root / f"etc/systemd/system/{UNIT}"
+    with acting("unit", NAME, "spark1", "--install") as process:
+        spark.until(file.exists, what="the unit file", within_s=240)
+        left_by(process, signal.SIGKILL)
+    act("restore", "spark1")
+    assert_as_before(spark, before)

@@ -26,10 +26,11 @@ def served(spark: Machine) -> Any:
     return model["id"], model["max_model_len"]
 
 
-def refused(*words: str) -> None:
-    """A relaunch whose engine doesn't start fails."""
+def refused(*words: str) -> str:
+    """A relaunch whose engine doesn't start fails; what it says."""
     ended = sparktop("act", "relaunch", "spark1", *words, *WAITS, "--yes", is_hurried=True)
     assert ended.returncode == 1, ended.stdout + ended.stderr
+    return "".join(ended.stdout.split())
 
 
 def test_a_launched_container_is_relaunched_and_rolled_back(spark: Machine) -> None:
@@ -50,7 +51,9 @@ def test_a_launched_container_is_relaunched_and_rolled_back(spark: Machine) -> N
     kept = inspected(spark, first["Id"])
     assert (kept["State"]["Running"], kept["HostConfig"]["RestartPolicy"]["Name"]) == (False, "no")
 
-    refused("--env=ENGINE_FAILS=load")
+    said = refused("--env=ENGINE_FAILS=load")
+    (failed,) = spark.run("docker", "ps", "--all", "--format", "{{.Names}}", "--filter", "name=-failed-").split()
+    assert failed in said.rpartition("Rolledback")[2]
     after = inspected(spark)
     assert after["Id"] == second["Id"]
     assert served(spark) == ("tests/tiny-1b", 2048)

@@ -21,7 +21,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
 from sparktop.operate.audit.request_codec import whole_request
-from sparktop.operate.machine.reboot import REBOOT_STEP
+from sparktop.operate.audit_file import REBOOT_STEP
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
 from sparktop.operate.step.plan import Plan, Refusal
@@ -103,7 +103,8 @@ async def _again(operating: Operating, run: Run) -> Plan | Refusal:
     if states.get(REBOOT_STEP) in (StepState.DONE, StepState.UNKNOWN):
         again = f"to reboot once more: sparktop act reboot {' '.join(request.nodes)}"
         reason = "That run has ordered the reboot, or may have. What it was to do afterwards is left."
-        return Refusal(request=request, reason=reason, remedies=(*filter(None, (run.hint,)), again))
+        back = f"to do that: sparktop act {RESTORE} {' '.join(request.nodes)}" if run.can_go_back else run.hint
+        return Refusal(request=request, reason=reason, remedies=(*filter(None, (back,)), again))
     if request.action in HALF_AUDITED:
         whole = whole_request(request, run.asked, os.environ)
         if whole is None:

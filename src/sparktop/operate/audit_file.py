@@ -38,6 +38,8 @@ LATELY_BYTES = 1 << 20
 MAX_ENTRY_CHARS = 1 << 20
 UNDER_WAY = "under-way"
 """A folder next to the audit: a file for each run, locked by the process that runs it."""
+REBOOT_STEP = "reboot"
+"""Id of the step that reboots a node."""
 STOPPING_ACTIONS = ("stop-engine", "break-restart-loop", "remove-unit")
 """Actions that intend to leave stopped what they stop."""
 _CONTAINER_CALL = re.compile(r"POST /containers/([0-9a-f]{64}|\{NEW\})/(stop|kill|start|update)")

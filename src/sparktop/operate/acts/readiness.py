@@ -14,7 +14,7 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import Container, Engine, EngineState, LogFacts
 from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since
 from sparktop.operate.step.act import Wait
 from sparktop.operate.step.hands import Hands
 from sparktop.operate.step.step_result import Cause, StepResult, StepState
@@ -97,7 +97,7 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     if engine is not None and container is not None and is_of_old_run(engine, container):
         engine = None
     log = log_of_this_run(engine, container)
-    if container is not None and (ending := end_text(container, engine, log, since.before)) is not None:
+    if container is not None and (ending := end_text(container, engine, log, view, since.before)) is not None:
         is_over = has_reason(log) or ended_long_ago(container, view)
         return WaitStatus(verdict=WaitVerdict.FAILED if is_over else WaitVerdict.WAITING, detail=ending)
     if (rank_problem := _lost_rank_text(act, picture, since)) is not None:
@@ -155,7 +155,7 @@ def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str |
         log = log_of_this_run(engine, container)
         if not has_reason(log) and not ended_long_ago(container, view):
             continue
-        if (ending := end_text(container, engine, log, None)) is not None:
+        if (ending := end_text(container, engine, log, view, None)) is not None:
             return f"its other rank, {name} on {node}, is gone: {ending}"
     return None
 
@@ -220,7 +220,9 @@ def log_of_this_run(engine: Engine | None, container: Container | None) -> LogFa
     return log if (log.last_line_wall_s or 0.0) >= container.started_wall_s - 1.0 else None
 
 
-def end_text(container: Container, engine: Engine | None, log: LogFacts | None, before: NodeView | None) -> str | None:
+def end_text(
+    container: Container, engine: Engine | None, log: LogFacts | None, view: NodeView, before: NodeView | None
+) -> str | None:
     """How the container ended or restarts, with the reason from its log; None while it runs."""
     old_container = next(
         (
@@ -232,6 +234,8 @@ def end_text(container: Container, engine: Engine | None, log: LogFacts | None, 
     )
     if container.status == "restarting":
         return with_reason("its container is in a restart loop", log)
+    if container.status in _OVER and has_rebooted_since(view, container.started_wall_s):
+        return f"it ended with its node: {view.name} has rebooted since it started"
     if container.status in _OVER:
         ending = engine.exit_detail if engine and engine.exit_detail else f"ended with exit code {container.exit_code}"
         return with_reason(ending, log)

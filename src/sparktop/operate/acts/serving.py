@@ -138,7 +138,7 @@ def _container_status(act: AwaitServing, expected: Container, view: NodeView, si
     if engine is not None and is_of_old_run(engine, container):
         engine = None
     log = log_of_this_run(engine, container)
-    if (ending := end_text(container, engine, log, since.before)) is not None:
+    if (ending := end_text(container, engine, log, view, since.before)) is not None:
         text = f"it was ready, then ended: {ending}"
         return failed(text) if has_reason(log) or ended_long_ago(container, view) else waiting(text)
     if container.status != "running":

@@ -22,9 +22,9 @@ from sparktop.model.operation import Command, DockerCall
 from sparktop.model.request import Request, Risk
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit import plan_codec
-from sparktop.operate.audit_file import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.audit_file import NEW, REBOOT_STEP, STOPPING_ACTIONS, container_call
 from sparktop.operate.evidence.collect import CollectEvidence
-from sparktop.operate.step.placeholders import fill_command, saved_for
+from sparktop.operate.step.placeholders import PUBLIC_KEY, fill_command, saved_for
 from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import Figures, StepState
@@ -80,8 +80,8 @@ class InterruptedRun:
     """Container id -> its former restart policy, as `docker update --restart` takes it."""
     made: tuple[CreatedContainer, ...]
     undone_by: tuple[tuple[str, str, str], ...] = ()
-    """(node, title, command that undoes it) of steps that it has done, where it changed no container: what is there
-    of them isn't looked at."""
+    """(node, text, command that undoes it) of steps that changed files or services and were not taken back: what is
+    there of them isn't looked at."""
 
 
 def interrupted_runs(
@@ -115,8 +115,11 @@ def interrupted_runs(
         elif (
             now_wall_s - run_entries[-1]["wall_s"] < FORGOTTEN_S
             and (run := _interrupted_run(name, intent, run_entries, named)) is not None
-            and not (run.undone_by and subject in again)
         ):
+            if subject in again:
+                run = replace(run, undone_by=())
+            if not (run.stopped or run.policies or run.made or run.undone_by):
+                continue
             out.append(run if run.who != own else replace(run, who=""))
             if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
                 named |= {*run.stopped, *run.policies, *(created.container_id for created in run.made)}
@@ -139,6 +142,10 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     policies: dict[str, str] = {}
     created: list[CreatedContainer] = []
     saved = run.saved
+    # A console that was gone, and a reboot: what the run was going to start may be stopped without a step that says so.
+    may_stop_unseen = run.state is RunState.CUT_OFF or any(
+        step_run.step.id == REBOOT_STEP and step_run.state is not StepState.SKIPPED for step_run in run.steps
+    )
     untouched = {entry.get("step") for entry in entries if entry.get("untouched") is True}
     for index, step in enumerate(_dicts(intent.get("steps"))):
         if step.get("step") in untouched:
@@ -150,7 +157,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
                     *changed,
                     call,
                     is_begun=index <= begun_index,
-                    may_stop_unseen=run.state is RunState.CUT_OFF,
+                    may_stop_unseen=may_stop_unseen,
                     stopped=stopped,
                     policies=policies,
                 )
@@ -159,7 +166,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
-    undone_by = () if any(_calls(intent)) else tuple(_not_undone(run))
+    undone_by = tuple(_not_undone(run, intent, entries))
     if not (stopped or policies or created or undone_by):
         return None
     is_at = begun_index >= 0 and run.steps[begun_index].state in (StepState.UNKNOWN, StepState.FAILED)
@@ -178,11 +185,29 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     )
 
 
-def _not_undone(run: Run) -> Iterator[tuple[str, str, str]]:
-    for step_run in reversed(run.steps):
-        step = step_run.step
-        if step_run.state is StepState.DONE and step.undone_by and not step.has_no_undo:
-            yield step.node, step.title, step.undone_by
+def _not_undone(run: Run, intent: Entry, entries: Sequence[Entry]) -> Iterator[tuple[str, str, str]]:
+    """Steps that changed more than containers, the last first; of one under way it isn't known how far it came."""
+    done = {
+        str(entry.get("step")) for entry in entries if entry["kind"] == "step" and entry.get("state") == StepState.DONE
+    }
+    taken_back = {undone for step in run.plan.way_back if done & {step.id, f"back-{step.id}"} for undone in step.undoes}
+    has_calls = any(_calls(intent))
+    untouched = {str(entry.get("step")) for entry in entries if entry.get("untouched") is True}
+    perhaps = "perhaps done on {}"
+    words = {
+        StepState.DONE: "done on {}, and not taken back", StepState.UNKNOWN: perhaps, StepState.FAILED: perhaps
+    }  # fmt: skip
+    for step_run, planned in zip(reversed(run.steps), reversed(_dicts(intent.get("steps"))), strict=True):
+        step, operations = step_run.step, _dicts(planned.get("operations"))
+        changes_more = any(
+            "argv" in one and not one.keys() & {"transfer", "only_if_started_ticks"} for one in operations
+        )
+        if step.id in taken_back | untouched or not step.undone_by or step.has_no_undo:
+            continue
+        if has_calls and not changes_more:
+            continue
+        if (text := words.get(step_run.state)) is not None:
+            yield step.node, f"{text.format(step.node)}: {step.title}", step.undone_by
 
 
 def _note_call(
@@ -198,7 +223,7 @@ def _note_call(
     """Add to `stopped` and `policies` what one Docker call did to its container.
 
     Args:
-        may_stop_unseen: the console was gone: what the run was going to start it may have stopped.
+        may_stop_unseen: what the run was going to start may have stopped.
     """
     if verb in ("start", "stop", "kill") and (is_begun or (verb == "start" and may_stop_unseen)):
         stopped[container_id] = None
@@ -265,7 +290,9 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         if isinstance(ids, Mapping):
             node_ids = saved.setdefault(_text(entry.get("node")), {})
             node_ids |= {
-                str(key): value for key, value in ids.items() if isinstance(value, str) and _ID.fullmatch(value)
+                str(key): value
+                for key, value in ids.items()
+                if isinstance(value, str) and (_ID.fullmatch(value) or PUBLIC_KEY.fullmatch(value))
             }
     asked = mapping(intent.get("asked"))
     return Run(id=run_id, plan=plan, state=state, steps=tuple(steps), saved=saved, asked=asked)
@@ -350,9 +377,7 @@ def leftovers(run: InterruptedRun, picture: FleetState) -> tuple[Leftover, ...]:
     }
     watched = {view.name for view in picture.nodes}
     undoing = (
-        Leftover(node=node, text=f"done on {node}, and not taken back: {title}", commands=(command,))
-        for node, title, command in run.undone_by
-        if node in watched
+        Leftover(node=node, text=text, commands=(command,)) for node, text, command in run.undone_by if node in watched
     )
     return tuple(dict.fromkeys((*_leftovers(run, containers), *undoing)))
 

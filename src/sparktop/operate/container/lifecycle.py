@@ -485,6 +485,7 @@ def stop_new(
         by_hand=f"docker stop -t {grace_s:.0f} {NEW}" + (f"; docker rename {NEW} {aside_name}" if aside_name else ""),
         undoes=tuple(f"{undone}{mark}" for undone in undoes),
         stops=name,
+        leaves=aside_name,
         on_failure=on_failure,
     )
 

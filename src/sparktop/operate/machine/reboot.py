@@ -21,6 +21,7 @@ from sparktop.model.survey import Ask, Survey
 from sparktop.operate.acts.arrivals import AwaitBack
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
+from sparktop.operate.audit_file import REBOOT_STEP
 from sparktop.operate.machine.sessions import inhibitors, inhibitors_ask, logged_in, who_ask
 from sparktop.operate.plan import start_steps
 from sparktop.operate.plan.common_steps import evidence_step, living, privilege_asks, resolved_step, the_node
@@ -32,7 +33,6 @@ from sparktop.text.units import requests
 BACK_LIMIT_S = 15 * 60.0
 """A Spark is back in about two minutes; in ten when it repairs its disk or installs firmware."""
 REBOOT = (program("systemctl"), "reboot")
-REBOOT_STEP = "reboot"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _AT_BOOT = ("always", "unless-stopped")
 """Restart policies by which Docker starts a container at boot; `on-failure` doesn't."""
@@ -59,6 +59,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         return _watch_plan(request, picture, node, boot_id)
     require_root(survey.privileges(node.name), (REBOOT,), node.name)
     note = sudo_note(survey.privileges(node.name), (REBOOT,), node.name)
+    started = tuple(_start_steps(node, picture))
     return Plan(
         request=request,
         title=f"Reboot {node.name}",
@@ -67,10 +68,12 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             evidence_step((node.name,)),
             _reboot_step(node.name, boot_id),
             _back_step(node.name, boot_id),
-            *_start_steps(node, picture),
+            *started,
             *resolved_step(request, node.name),
             *start_steps.serving(_ready_steps(node, picture)),
         ),
+        # As it was before: what ran then, and Docker doesn't start at boot.
+        way_back=started if any(isinstance(step.act, Remote) for step in started) else (),
         effect=f"Everything on the machine stops{'' if living(node) else '; no engine runs there'}. "
         "sparktop watches it go and come back, then compares driver, kernel and memory with those before."
         + _effect(node, picture),
@@ -163,7 +166,7 @@ def _start_steps(node: NodeView, picture: FleetState) -> Iterator[Step]:
             limit_s=60.0,
             verifies="Docker says that it runs",
             by_hand=f"docker start {shlex.quote(container.name)}",
-            on_failure=OnFailure.GO_ON,
+            on_failure=OnFailure.FAIL_AT_END,
         )
     yield from _ready_steps(node, picture)
 
@@ -177,7 +180,7 @@ def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
                 AwaitReady(name=container.name, container_id=container.container_id),
                 max(start_steps.READY_AT_LEAST_S, 2 * (start_steps.load_s(engine) or 0.0)),
             ),
-            on_failure=OnFailure.GO_ON,
+            on_failure=OnFailure.FAIL_AT_END,
         )
         for engine, container in _restartable(node, picture)
     )

@@ -249,7 +249,9 @@ class PlanExecution:
             final_state = then if then is RunState.ABORTED else RunState.FAILED
             return await self._finish(final_state, f"{why}. {outcome.rstrip('.')}.{unknown_note}")
         self._has_touched = False
-        await self._finish(then, f"{why}. Rolled back: everything is as before.")
+        await self._settle()
+        left = run_text.set_aside(steps, self._context.picture())
+        await self._finish(then, f"{why}. Rolled back: everything is as before{left}.")
         return None
 
     async def _carry_out(self, index: int, step: Step) -> StepResult:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.step.plan import OnFailure
+from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.operate.step.run import Run, StepRun
 from sparktop.operate.step.step_result import Figures, StepState
 from sparktop.text.sentences import sentences
@@ -22,6 +22,17 @@ def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
 def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
     """The message of a run that did everything."""
     return sentences(f"{run.plan.title}: done in {countdown(round(seconds))}", *but)
+
+
+def set_aside(rollback: Sequence[Step], picture: FleetState) -> str:
+    """What a rollback leaves although everything is as before: containers that failed, for their logs; or ""."""
+    names = [
+        f"{step.leaves} on {step.node}"
+        for step in rollback
+        if (view := picture.node(step.node)) is not None
+        and any(container.name == step.leaves for container in view.containers.containers)
+    ]
+    return f", but for {' and '.join(names)}, kept stopped for its log (docker rm removes it)" if names else ""
 
 
 def failed(step_run: StepRun) -> str:

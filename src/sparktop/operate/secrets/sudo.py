@@ -28,7 +28,7 @@ PROGRAMS = {
             "bin",
             "cat dmesg docker gpasswd install journalctl kill loginctl nvidia-smi rm sync systemctl systemd-run tee",
         ),
-        ("bin", "test true who"),
+        ("bin", "ip test true who"),
         ("sbin", "dmidecode netplan sysctl usermod visudo"),
     )
     for name in names.split()

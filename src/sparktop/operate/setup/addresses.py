@@ -72,8 +72,18 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             )
     given = {node: chosen for node, chosen in _addresses(segments, request.nodes, picture).items() if chosen}
     files = {node: _file(chosen) for node, chosen in given.items()}
+    back = {
+        node: tuple(
+            _set_mtu(segment[node].name, mtu)
+            for segment in segments
+            if node in segment and segment[node].name in given[node] and (mtu := segment[node].mtu or MTU) != MTU
+        )
+        for node in files
+    }
     steps = tuple(
-        step for node, text in files.items() for step in _steps(node, text, given[node].values(), request.nodes)
+        step
+        for node, text in files.items()
+        for step in _steps(node, text, given[node].values(), back[node], request.nodes)
     )
     for node in files:
         require_root_for(steps, survey, node)
@@ -82,7 +92,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {_listed(request.nodes)} addresses",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(_remove_step(node, request.nodes) for node in files),
+        way_back=tuple(_remove_step(node, back[node], request.nodes) for node in files),
         effect=(
             f"netplan applies {FILE}. A node that sparktop loses by it takes the addresses back after {RETURN_S} s, "
             "or at a reboot. Interfaces that have an address keep it; no route is added."
@@ -224,12 +234,17 @@ def _free_address(network: IPv4Network, number: int, views: Sequence[NodeView]) 
     return f"{address}/{network.prefixlen}"
 
 
-def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str]) -> tuple[Step, ...]:
+def _steps(
+    node: str, text: str, addresses: Iterable[str], back: tuple[Command, ...], nodes: Sequence[str]
+) -> tuple[Step, ...]:
+    """`back`: what sets the sizes of frames that were: netplan leaves those it no longer names as they are."""
     generate, apply = (_root(program("netplan"), verb) for verb in ("generate", "apply"))
     arm = _root(
         *(program("systemd-run"), f"--unit={RETURN_UNIT}", f"--on-active={RETURN_S}", "--collect"),
         "--timer-property=AccuracySec=1s",  # else it comes up to a minute late
-        *(f"--property=ExecStartPost={program('netplan')} apply", program("rm"), "-f", TRIED),
+        f"--property=ExecStartPost={program('netplan')} apply",
+        *(f"--property=ExecStartPost={' '.join(command.argv)}" for command in back),
+        *(program("rm"), "-f", TRIED),
     )
     is_still_tried = Command(
         argv=("test", "-e", TRIED),
@@ -249,7 +264,7 @@ def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str])
             id=step_id("apply", node, nodes),
             title=f"Apply it on {node}, with a return after {RETURN_S} s armed",
             node=node,
-            act=Remote(operations=(arm, apply), undo=(_remove(TRIED), apply)),
+            act=Remote(operations=(arm, apply), undo=(_remove(TRIED), apply, *back)),
             limit_s=2 * LIMIT_S,
             verifies="netplan applied it",
             undone_by=f"sudo rm {TRIED} && sudo netplan apply",
@@ -263,7 +278,7 @@ def _steps(node: str, text: str, addresses: Iterable[str], nodes: Sequence[str])
                     *(is_still_tried, *map(_has_address, addresses), *_disarm()),
                     *(is_still_tried, _file_at(FILE, text).write(), _remove(TRIED), generate),
                 ),
-                undo=(*_disarm(), _remove(FILE, TRIED), apply),
+                undo=(*_disarm(), _remove(FILE, TRIED), apply, *back),
             ),
             limit_s=4 * LIMIT_S,
             verifies="the addresses are there, and netplan has them at the next boot",
@@ -292,6 +307,10 @@ def _file_at(path: str, text: str) -> RemoteFile:
     return RemoteFile(path=path, after=text, privilege=Privilege.ROOT, mode=mode)
 
 
+def _set_mtu(interface: str, mtu: int) -> Command:
+    return replace(_root(program("ip"), "link", "set", "dev", interface, "mtu", str(mtu)), accepts=(0, 1))
+
+
 def _remove(*paths: str) -> Command:
     return remove(*paths, privilege=Privilege.ROOT)
 
@@ -300,15 +319,21 @@ def _root(*argv: str) -> Command:
     return Command(argv=argv, privilege=Privilege.ROOT, limit_s=LIMIT_S)
 
 
-def _remove_step(node: str, nodes: Sequence[str]) -> Step:
+def _remove_step(node: str, back: tuple[Command, ...], nodes: Sequence[str]) -> Step:
     return Step(
         id=step_id("remove", node, nodes),
         title=f"Remove {FILE} on {node}, and apply what is left",
         node=node,
-        act=Remote(operations=(*_disarm(), _remove(FILE, TRIED), _root(program("netplan"), "apply"))),
+        act=Remote(operations=(*_disarm(), _remove(FILE, TRIED), _root(program("netplan"), "apply"), *back)),
         limit_s=4 * LIMIT_S,
         verifies="netplan applied what is left",
         undone_by="set-addresses again",
-        by_hand=f"sudo rm -f {FILE} {TRIED} && sudo netplan apply",
+        by_hand=" && ".join(
+            (
+                f"sudo rm -f {FILE} {TRIED}",
+                "sudo netplan apply",
+                *(f"sudo ip {shlex.join(command.argv[1:])}" for command in back),
+            )
+        ),
         undoes=tuple(step_id(name, node, nodes) for name in ("write", "apply", "stay")),
     )

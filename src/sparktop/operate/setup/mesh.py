@@ -7,6 +7,7 @@ the others' host keys are is known from our own connections, not from whoever an
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, permutations
 
@@ -33,13 +34,13 @@ _HOST_KEY = re.compile(r"(ssh|ecdsa)-[\w.@-]+ [A-Za-z0-9+/]+={0,2}")
 
 
 def login_ask(near: str, address: str) -> Output:
-    """Asks one node to log in at another; nothing is accepted or saved."""
+    """Asks one node to log in at another; nothing is accepted or saved, not even the host's other keys."""
     return Output(node=near, argv=_login(address), limit_s=10.0)
 
 
 def _login(address: str) -> tuple[str, ...]:
-    options = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5")
-    return ("ssh", *options, "--", address, "true")
+    settings = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=5")
+    return ("ssh", *(word for setting in settings for word in ("-o", setting)), "--", address, "true")
 
 
 def key_ask(node: str, path: str) -> Output:
@@ -380,14 +381,16 @@ def _login_step(change: _Change, nodes: Sequence[str]) -> Step:
 
 def _forget_step(change: _Change, nodes: Sequence[str], operations: tuple[Command, ...] = ()) -> Step:
     others = " and ".join(other.name for other in change.others)
+    operations = operations or change.undo()
     return Step(
         id=step_id("forget", change.node.name, nodes),
         title=f"Take the keys of {others} out on {change.node.name}",
         node=change.node.name,
-        act=Remote(operations=operations or change.undo()),
+        act=Remote(operations=operations),
         limit_s=LIMIT_S,
         verifies="the lines are gone",
         undone_by="ssh-mesh again",
+        by_hand="; ".join(shlex.join(command.argv) for command in operations),
         undoes=(step_id("know", change.node.name, nodes),),
     )
 

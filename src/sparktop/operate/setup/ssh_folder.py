@@ -90,7 +90,7 @@ class SshFolder:
             limit_s=LIMIT_S,
             done_when=self.holds(name, block.partition("\n")[0]),
         )
-        return (append, *(() if self.has(name) else (_mode("0600", path),)))
+        return (*(() if self.has(name) else (_make_file(path),)), append)
 
     def add(self, name: str, line: str) -> tuple[Command, ...]:
         """Append the line once, after a line break where the last one lacks it; a new file is the user's alone."""
@@ -150,6 +150,13 @@ def _escaped(line: str) -> str:
 def removal_by_hand(path: str, line: str) -> str:
     """That command as it is typed."""
     return shlex.join(removal(path, line))
+
+
+def _make_file(path: str) -> Command:
+    """Make an empty file that is the user's alone: one that others can write to, were it cut off, sshd would ignore."""
+    there = Command(argv=("test", "-e", path), limit_s=LIMIT_S)
+    argv = ("install", "-m", "0600", "-T", "--", "/dev/null", path)
+    return Command(argv=argv, limit_s=LIMIT_S, done_when=there)
 
 
 def _mode(mode: str, path: str) -> Command:

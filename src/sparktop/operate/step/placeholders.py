@@ -18,12 +18,12 @@ _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
 _KEY = re.compile(r"\{(KEY[0-9]+)\}")
-_PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}={0,2}")
+PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}={0,2}")
 
 
 def saved_for(node: str, saved: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """What a step on this node may use, of what all nodes have saved: its own, and the public keys of every node."""
-    keys = {name: value for values in saved.values() for name, value in values.items() if _PUBLIC_KEY.fullmatch(value)}
+    keys = {name: value for values in saved.values() for name, value in values.items() if PUBLIC_KEY.fullmatch(value)}
     return {**keys, **saved.get(node, {})}
 
 
@@ -48,8 +48,8 @@ def fill_operations(
 
 def fill_command(command: str, saved: Mapping[str, str]) -> str:
     """The command with the ids in short; empty where one was never saved."""
-    for name, container_id in saved.items():
-        command = command.replace("{" + name + "}", container_id[:12])
+    for name, value in saved.items():
+        command = command.replace("{" + name + "}", value if PUBLIC_KEY.fullmatch(value) else value[:12])
     return "" if _NAME.search(command) else command
 
 

@@ -57,6 +57,8 @@ class Step:
     on_failure: OnFailure = OnFailure.STOP
     stops: str = ""
     """Name of the engine that it stops."""
+    leaves: str = ""
+    """In a rollback: name of the container that it sets aside, for its log."""
     needs_nodes: tuple[str, ...] = ()
     """In a rollback: other nodes that it depends on, as one rank of a pair does."""
 

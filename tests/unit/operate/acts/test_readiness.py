@@ -285,6 +285,16 @@ def test_a_quick_end_waits_for_its_log() -> None:
         assert judged(one, since=replace(BEGAN, before=made.node("spark1", engines=()))).verdict is verdict
 
 
+def test_an_end_with_its_node_is_not_told_by_its_exit_code() -> None:
+    box = made.container(status="exited", exit_code=255, started_wall_s=STARTED_S, finished_wall_s=made.WALL_S - 20)
+    view = made.node(engines=(replace(made.engine(state=EngineState.EXITED, log=None), container=box),))
+    assert view.sample is not None
+    for boot_s, is_its_own in ((made.BOOT_S, True), (30.0, False)):
+        booted = replace(view, sample=replace(view.sample, boot_s=boot_s))
+        found = ACT.judge(made.picture(booted), "spark1", BEGAN)
+        assert (found.verdict, "255" in found.detail) == (WaitVerdict.FAILED, is_its_own), found
+
+
 @over("act", [AwaitReady(name="vllm-qwen36"), SmokeTest(engine="vllm-qwen36", floor_bytes=0)])
 def test_cause_of_a_failure_is_what_its_own_run_logged(act: AwaitReady | SmokeTest) -> None:
     said = Finding(rule="memory.kv", severity=Severity.CRITICAL, title="No room is left for the KV cache")
