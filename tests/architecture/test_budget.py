@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 90911, 15242
+TESTS, CASES = 90915, 15242
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
