@@ -266,7 +266,7 @@ class _Serving(AwaitServing):
 
 class _Collect(CollectEvidence):
     async def archive(self, hands: Hands) -> WrittenArchive:
-        return WrittenArchive(path=Path("evidence.tar.gz"))
+        return WrittenArchive(path=Path("evidence.tar.gz"), problems=())
 
 
 def _stand_in(act: PlanAct, stage: Acting) -> PlanAct:

@@ -126,14 +126,14 @@ def test_a_console_on_another_machine_leads_back_what_one_left(
     """It has an audit of its own: what the node has noted is all that it knows."""
     before = started(spark)
     with acting("act", "safe-restart", "spark1") as process:
-        spark.until(lambda: not containers(spark)[NAME]["State"]["Running"], what="the stop", within_s=240)
+        spark.until(lambda: not containers(spark)[NAME]["State"]["Running"], what="the stop")
         left_by(process, signal.SIGKILL)
     with monkeypatch.context() as there:
         there.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
         act("restore", "spark1")
         assert_as_before(spark, before)
-        assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr
-    assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run", within_s=240).stderr
+        assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run").stderr
+    assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run").stderr
 
 
 def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark: Machine) -> None:
@@ -141,7 +141,7 @@ def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark
     spark.run("docker", "update", "--restart=no", NAME)
     boot = spark.boot_id()
     with acting("act", "reboot", "spark1") as process:
-        spark.until(lambda: spark.boot_id() != boot, what="its reboot", within_s=240)
+        spark.until(lambda: spark.boot_id() != boot, what="its reboot")
         left_by(process, signal.SIGINT)
     spark.answers()
     assert not containers(spark)[NAME]["State"]["Running"]
@@ -153,7 +153,7 @@ def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark
 def test_addresses_taken_back_leave_no_trace(pair: Pair) -> None:
     first, _ = pair
     with acting("act", "set-addresses", "spark1", "spark2") as process:
-        first.until(lambda: (first.root / KEPT).exists(), what="the file", within_s=240)
+        first.until(lambda: (first.root / KEPT).exists(), what="the file")
         left_by(process, signal.SIGINT)
     act("restore", "spark1", "spark2")
     for one in pair:
@@ -168,7 +168,7 @@ def test_a_mesh_half_made_is_taken_back(pair: Pair) -> None:
     files = [one.root / "home/spark/.ssh/authorized_keys" for one in pair]
     before = [file.read_text() for file in files]
     with acting("act", "ssh-mesh", "spark1", "spark2") as process:
-        pair[0].until(lambda: files[0].read_text() != before[0], what="the other's key", within_s=240)
+        pair[0].until(lambda: files[0].read_text() != before[0], what="the other's key")
         left_by(process, signal.SIGKILL)
     act("restore", "spark1", "spark2")
     assert [file.read_text() for file in files] == before
@@ -179,7 +179,7 @@ def test_a_unit_file_written_before_the_kill_is_told_and_removed(spark: Machine)
     before = started(spark)
     file = spark.root / f"etc/systemd/system/{UNIT}"
     with acting("unit", NAME, "spark1", "--install") as process:
-        spark.until(file.exists, what="the unit file", within_s=240)
+        spark.until(file.exists, what="the unit file")
         left_by(process, signal.SIGKILL)
     act("restore", "spark1")
     assert_as_before(spark, before)

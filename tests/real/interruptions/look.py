@@ -91,7 +91,7 @@ def looked(spark: Machine, *units: str) -> list[str]:
         parts[:] = re.split(r"^=\n", ended.stdout, flags=re.MULTILINE)
         return ended.returncode == 0
 
-    spark.until(looks, what="Docker answers", within_s=90)
+    spark.until(looks, what="Docker answers")
     return [part.strip() for part in parts]
 
 

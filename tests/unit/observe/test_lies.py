@@ -199,16 +199,16 @@ async def holds(lie: str, docker: Path, heard: Callable[[Monitor], object] = lam
     monitor = Monitor([LocalConnector("spark1"), Liar(lie, docker)], publish=lambda _: None, interval_s=0.25)
     running = asyncio.create_task(monitor.run())
     try:
-        await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE, within_s=30)
+        await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE)
         liar = monitor._nodes["spark2"]
         if "live()" in lie:
-            await until(lambda: liar.book.last_sample_arrived_s is not None, within_s=30)
+            await until(lambda: liar.book.last_sample_arrived_s is not None)
         else:
-            await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason, within_s=30)
-        await until(lambda: heard(monitor), within_s=30)
+            await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason)
+        await until(lambda: heard(monitor))
         first = monitor.state.nodes[0].sample
         assert first is not None
-        await until(lambda: monitor.state.nodes[0].sample.sequence >= first.sequence + 3, within_s=30)  # type: ignore[union-attr]
+        await until(lambda: monitor.state.nodes[0].sample.sequence >= first.sequence + 3)  # type: ignore[union-attr]
         assert not running.done()
         assert monitor.state.nodes[0].link.state is LinkState.LIVE
         assert unclean((monitor.state.nodes[1], monitor.state.notices, monitor.state.findings)) == []

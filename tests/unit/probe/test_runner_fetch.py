@@ -66,7 +66,7 @@ async def test_a_transfer_tells_how_its_folder_grows(stage: Bench, tmp_path: Pat
     (folder / "before").write_bytes(b"x" * MEG)
     first = MEG if total else 0
     performing = asyncio.create_task(stage.perform(line, grows(folder, SLOW, total_bytes=total)))
-    await until(lambda: any((one.done_bytes or 0) >= 2 * MEG + first for one in stage.progress), within_s=20)
+    await until(lambda: any((one.done_bytes or 0) >= 2 * MEG + first for one in stage.progress))
     assert all(first <= (one.done_bytes or 0) < 3 * MEG + first for one in stage.progress)
     assert {one.total_bytes for one in stage.progress} == {total}
     async with asyncio.timeout(20):  # it is written down less often than it is told
@@ -90,7 +90,7 @@ async def test_a_transfer_tells_how_its_folder_grows(stage: Bench, tmp_path: Pat
 async def test_its_progress_takes_no_more_room_with_time(stage: Bench, tmp_path: Path) -> None:
     line = await stage.line()
     performing = asyncio.create_task(stage.perform(line, grows(tmp_path / "model", SLOW)))
-    await until(lambda: len(stage.progress) >= 4, within_s=20)
+    await until(lambda: len(stage.progress) >= 4)
     sizes = {path.suffix: path.stat().st_size for path in stage.folder.rglob("*.*") if path.is_file()}
     assert sizes[".progress"] == 1024
     assert sizes[".step"] == RESERVED_BYTES
@@ -145,9 +145,7 @@ async def test_it_outlives_its_console_and_is_followed_by_the_next(stage: Bench,
     second = await stage.line(key="second")
     assert await second.lock("me@laptop", "something else") is None  # it holds no node
     performing = asyncio.create_task(stage.perform(second, transfer, run="r2"))
-    await until(
-        lambda: any(one.words == FOLLOWS and (one.done_bytes or 0) >= 2 * MEG for one in stage.progress), within_s=20
-    )
+    await until(lambda: any(one.words == FOLLOWS and (one.done_bytes or 0) >= 2 * MEG for one in stage.progress))
     assert (tmp_path / "model.count").read_text() == "once\n"
     (tmp_path / "model.go").touch()
     outcome = await performing
@@ -303,7 +301,7 @@ async def test_a_pull_tells_its_layers(pulling: tuple[FakeDocker, Bench], regist
     registry.streams = [registry.comes()]
     line = await stage.line()
     performing = asyncio.create_task(stage.perform(line, ImagePull(image=IMAGE)))
-    await until(lambda: stage.progress, within_s=20)
+    await until(lambda: stage.progress)
     assert stage.progress[-1] == Progress(index=0, done_bytes=30 * MEG, words="1 of 3 layers")
     registry.step.set()
     outcome = await performing

@@ -186,7 +186,7 @@ async def test_the_monitor_gives_each_connection_a_runner(lines: Lines) -> None:
     running = asyncio.create_task(monitor.run())
     try:
         line = await runner(lines, "here")
-        await until(lambda: monitor.state.nodes[0].sample is not None, within_s=20)
+        await until(lambda: monitor.state.nodes[0].sample is not None)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
