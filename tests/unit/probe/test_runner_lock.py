@@ -469,3 +469,26 @@ def test_where_there_is_no_group_docker_the_lock_is_for_all(tmp_path: Path, monk
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
     assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o666
     lock.give_back(steps_left=False)
+
+
+@over(
+    "own, ended",
+    [
+        ({"pid": 2, "started": 7}, [(2, signal.SIGTERM)]),
+        ({"pid": 2, "started": 8}, []),
+        ({"pid": 1, "started": 7}, []),
+        ({"pid": 0, "started": 7}, []),
+        ({"pid": "2", "started": 7}, []),
+        ({"pid": os.getpid(), "started": 7}, []),
+        ({"pid": 3, "started": None}, []),
+        ({"started": 7}, []),
+    ],
+)
+def test_only_an_older_runner_of_this_console_is_ended(own: dict[str, Any], ended: list[tuple[int, int]]) -> None:
+    """Its note may name any process: one that began at another moment is none of ours."""
+    killed: list[tuple[int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "started_ticks", lambda pid: 7)
+        patch.setattr(journal.os, "kill", lambda *words: killed.append(words))
+        NodeLock._replace(own)
+    assert killed == ended
