@@ -16,7 +16,7 @@ from sparktop.documents.step_text import masked_lines
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.act import MakeSession, OutputOptions, carry_out, check_links, put, refusal_page, watched
 from sparktop.headless.plan_data import refusal_data
-from sparktop.headless.terminal import draw, width_of
+from sparktop.headless.terminal import draw, say, width_of
 from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import HALF_AUDITED, RESTORE
 from sparktop.operate.audit.interrupted_runs import run_report
@@ -56,7 +56,12 @@ async def take_up(
             return 1
         code = await carry_out(operating, plan, output, secret, clock or SystemClock())
         if code == 0 and not output.is_dry:
-            operating.read(run.id)
+            reports = await _reports(operating, watch.state) if verb != RESTORE else ()
+            left = [report for report in reports if report.id == run.id]
+            for one in left:
+                say(f"sparktop: it is done, and the run before has left: {one.remains}. {one.hint}")
+            if not left:
+                operating.read(run.id)
         return code
 
 
