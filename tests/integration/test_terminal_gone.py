@@ -44,6 +44,20 @@ def test_a_demo_without_its_terminal_ends(goes: Callable[[Terminal], None], unde
             assert "Traceback" not in at.text
 
 
+def test_a_console_that_is_continued_while_it_draws_draws_on() -> None:
+    """Who hangs up continues the process too: written from within the signal, its screen waited for itself for ever."""
+    with terminal("demo") as at:
+        at.reads("spark2")
+        for _ in range(40):
+            os.kill(at.pid, signal.SIGCONT)
+            at.pause(0.02)
+        place = len(at.text)
+        at.types("?")
+        at.reads("All keys", after=place)
+        told_to_end(at)
+        assert at.ends() == 0
+
+
 def test_keys_are_heard_by_a_console_that_nobody_has_typed_at_for_long() -> None:
     """Without input the thread that reads it sleeps; for a lone Escape it must wake once more after it."""
     with terminal("demo") as at:

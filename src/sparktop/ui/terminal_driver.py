@@ -35,12 +35,25 @@ class TerminalDriver(LinuxDriver):
     """Textual's driver, for a terminal that may go; the app quits then, and on SIGHUP or SIGTERM."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
+        self._loop = asyncio.get_running_loop()
         super().__init__(app, **options)
         self._file: Any = _TerminalOutput(sys.__stderr__, self._leave)
-        self._loop = asyncio.get_running_loop()
         self._is_leaving = self._is_behind = False
         self._writes: Queue[str | None] = Queue()
         self.exit_event = self._exit = _ExitEvent()
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(super()._sigtstp_application)
+
+    def _sigcont_application(self, *_: object) -> None:
+        """On the loop: a signal may come while a write holds its queue, and a write within it would wait for ever."""
+        self._loop.call_soon_threadsafe(self._continued)
+
+    def _continued(self) -> None:
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        elif not self._is_leaving:  # whoever hangs up continues the process too
+            self._app.refresh(layout=True)
 
     def start_application_mode(self) -> None:
         for number in LEAVE_SIGNALS:

@@ -26,9 +26,9 @@ played on fresh machines with systemd 257 and Docker 26 (`python -m tests.real.i
 page), and judged from outside: `docker inspect`, `systemctl`, the changed files of /etc and of the homes, `ip`, the \
 engine's port. Then a way that sparktop gave is followed, and the plan is run once more.
 
-**b** as before; **p** as planned; **t** something was left, the next console said so, and the way that it gave \
-(`restore`, `resume`, or by hand) repaired it; **L** the ways did not repair it; **U** left without a word, or said \
-falsely. The engine is the tests' own. A lan is cut for the seconds named; a freeze, and a stopped dockerd, last 20 s.
+**b** as before. **p** as planned. **t** told: the next console named what was left, and `restore`, `resume` or its \
+commands repaired it. **L** lost: none of them repaired it. **U** untold: nothing was said, or something false. The \
+engine is a stand-in. The network is cut for the seconds named; a freeze or a stopped dockerd lasts 20 s.
 
 """
 
