@@ -100,7 +100,7 @@ def files(spark: Machine) -> Iterator[tuple[str, str]]:
     for folder in ("etc", "home", "root"):
         for path in sorted((spark.folder / "upper" / folder).rglob("*")):
             name = str(path.relative_to(spark.folder / "upper"))
-            if _OF_THE_SYSTEM.fullmatch(name):
+            if _OF_THE_SYSTEM.fullmatch(name) or "/.local/state/sparktop/runs/" in name:  # what a run notes stays
                 continue
             with contextlib.suppress(FileNotFoundError):
                 mode = path.lstat()
