@@ -332,8 +332,9 @@ async def test_a_step_under_way_keeps_the_lock(stage: Bench, tmp_path: Path) -> 
     assert holder.what == "restart x"
     go.touch()
     assert (await stage.ended(other)).state is OutcomeState.DONE
-    while await other.lock("you", "else") is not None:  # its process holds it until it has ended
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while await other.lock("you", "else") is not None:  # noqa: ASYNC110 - its process holds it until it has ended
+            await asyncio.sleep(0.02)
 
 
 async def test_a_console_that_comes_back_takes_its_own_lock(stage: Bench) -> None:
