@@ -39,6 +39,9 @@ def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", form: s
     return path
 
 
+STARTED: list[Sshd] = []
+
+
 @dataclass
 class Sshd:
     """One running server."""
@@ -78,13 +81,19 @@ class Sshd:
         host_key = make_key(folder / "host_key")
         (folder / "authorized_keys").write_bytes(Path(f"{client_key}.pub").read_bytes())
         server = cls(folder, host, port, user, client_key, host_key, dict(options or {}), prefix)
+        STARTED.append(server)
         try:
             server.run()
             yield server
         finally:
+            STARTED.remove(server)
             server.stop()
 
     # -- the server
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
 
     @property
     def log(self) -> str:
@@ -105,9 +114,10 @@ class Sshd:
             "MaxStartups": "100",
             "PrintMotd": "no",
         } | self.options
-        if docker := other_docker():  # sshd gives its sessions a PATH of its own
-            own = lines.get("SetEnv", "").split()
-            lines["SetEnv"] = " ".join((*own, *(f"{name}={value}" for name, value in docker.items())))
+        # A folder of its own for what runs note there; and sshd gives its sessions a PATH of its own.
+        given = {"XDG_STATE_HOME": str(self.state)} | other_docker()
+        own = lines.get("SetEnv", "").split()
+        lines["SetEnv"] = " ".join((*own, *(f"{name}={value}" for name, value in given.items())))
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
         with (self.folder / "log").open("ab") as log:

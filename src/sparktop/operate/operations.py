@@ -271,7 +271,7 @@ class Operations:
                 self._notes[ask.node] = answer.value
 
     async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
-        """What ended runs of this machine changed on these nodes, oldest first; empty where the audit can't be read."""
+        """What ended runs changed on these nodes, by the audit and by what the nodes have noted; oldest first."""
         from sparktop.operate.audit.changes import changes_on
 
         return changes_on(nodes, await in_thread(self._recalled))

@@ -88,7 +88,7 @@ class GuardOrder(Act):
         }
 
     def judge(self, picture: FleetState, node: str, since: Since) -> WaitStatus:
-        """Met when the probe has carried out the order; `since.before` is the node before the self."""
+        """Met when the probe has carried out the order; `since.before` is the node before the order."""
         view = picture.node(node)
         state = view.guard if view is not None else None
         old_state = since.before.guard if since.before is not None else None

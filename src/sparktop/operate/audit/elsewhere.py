@@ -1,7 +1,8 @@
 """Runs by consoles on other machines, as the nodes have noted them (`run/node_notes`). Pure.
 
-A node may say of itself what it likes. So what is noted on a node holds for that node alone: a rollback that spans
-several nodes is taken over only where each of them has noted the same.
+A node may say of itself what it likes. So what is noted on a node holds for that node alone: what a run did, and its
+rollback, is taken over for several nodes only where each that it names has noted the same. What was asked for never is:
+planned again, it would get this operator's secrets.
 """
 
 from __future__ import annotations
@@ -62,15 +63,26 @@ def _merged(by_node: Mapping[str, tuple[Entry, ...]]) -> Iterator[Entry]:
         for entry in entries:
             entry = _renamed(entry, names)
             if entry["kind"] == "intent":
-                nodes = {str(name) for name in items(entry.get("nodes"))}
-                if len(intents) > 1 or not nodes <= by_node.keys():
-                    entry = {**entry, "kept": None, "asked": None}
+                entry = {**entry, "asked": None}
+                if len(intents) > 1 or not _named(entry) <= by_node.keys():
+                    own = {
+                        key: [one for one in items(entry.get(key)) if mapping(one).get("node") == node]
+                        for key in _LISTS
+                    }
+                    entry = {**entry, **own, "nodes": [node], "kept": None}
             elif entry.get("node", node) != node:
                 continue  # another node's step: its own word counts
             text = json.dumps(entry, sort_keys=True)
             if text not in seen and not (entry["kind"] == "intent" and "intent" in seen):
                 seen |= {text, str(entry["kind"])}
                 yield entry
+
+
+def _named(intent: Entry) -> set[str]:
+    """Every node that it names."""
+    parts = [mapping(one) for key in _LISTS for one in items(intent.get(key))]
+    others = [name for one in parts for name in (one.get("node") or None, *items(one.get("needs_nodes")))]
+    return {str(name) for name in (*items(intent.get("nodes")), *others) if name is not None}
 
 
 def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:

@@ -51,5 +51,7 @@ class NodeNotes:
         with suppress(TransportError):
             while line is not None and self._sent[node] < len(self._entries):
                 entry = json.dumps({**self._entries[self._sent[node]], "as": node}, default=str)
-                await line.ask([NoteRun(node=node, run_id=self._run_id, entry=entry)])
+                ask = NoteRun(node=node, run_id=self._run_id, entry=entry)
+                if (await line.ask([ask]))[ask].problem:
+                    return
                 self._sent[node] += 1

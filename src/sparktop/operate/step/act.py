@@ -89,8 +89,6 @@ class Act:
 class Wait(Act):
     """Waits until its judge, asked with each new picture, says that it is over."""
 
-    stands_s: ClassVar[float] = 0.0
-    """Its condition must have been met for so long without a break."""
     hears_silence: ClassVar[bool] = False
     """It wants to see the node's absence too, and its limit runs on through it."""
 
@@ -100,7 +98,5 @@ class Wait(Act):
 
     async def perform(self, hands: Hands) -> StepResult:
         return await hands.wait(
-            lambda picture, since: self.judge(picture, hands.node, since),
-            stands_s=self.stands_s,
-            hears_silence=self.hears_silence,
+            lambda picture, since: self.judge(picture, hands.node, since), hears_silence=self.hears_silence
         )

@@ -55,15 +55,6 @@ class Hands:
         patience_s = self.context.first_line_s if patience_s is None else patience_s
         return await self.locks.line(node or self.node, patience_s=patience_s)
 
-    async def bounded(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The work's result within the step's limit, unless the operator aborts.
-
-        Raises:
-            TimeoutError: the limit passed.
-            Aborted: the operator aborted first.
-        """
-        return await self.abort.unless(_bounded(work, self.limit_s))
-
     async def wait(
         self,
         judge: Judge,
@@ -109,10 +100,13 @@ class Hands:
 
         `unknown`: what isn't known where the connection, or the answer, didn't come; `is_last`: no further step starts
         then.
+
+        Raises:
+            Aborted: the operator aborted first.
         """
         try:
             line = await self.line(patience_s=patience_s)
-            result = await self.bounded(work(line, self.progress))
+            result = await self.abort.unless(_bounded(work(line, self.progress), self.limit_s))
         except NoLine as no_line:
             return StepResult(state=StepState.FAILED, detail=f"{no_line}: {unknown}", is_last=is_last)
         except TimeoutError:

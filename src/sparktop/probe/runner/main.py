@@ -272,7 +272,6 @@ class Runner(Requests):
             self.problem, self.hint = str(unable), unable.hint
         self.lock = NodeLock(roots, self.journals)
         self.roots = roots
-        self.notes = f"{roots[0]}/sparktop-runs" if "state" in settings else ""
         self.unsent = b""
         self.heard_at = time.monotonic()
         self.children: dict[int, Child] = {}
@@ -356,14 +355,14 @@ class Runner(Requests):
         load(*QUESTION_PARTS)
         tell = teller(data, request.get("id"), matters=True)
         try:
-            Question(tell, docker=self.docker, control=control, notes=self.noted_where).answer(request)
+            Question(tell, docker=self.docker, control=control, folders=self.folders).answer(request)
         except Exception as error:  # the console waits for an answer
             tell({"kind": "refused", "problem": f"the runner failed: {type(error).__name__}: {error}"})
 
     @property
-    def noted_where(self) -> tuple[str, tuple[str, ...], list[str]]:
-        """The folder of notes where it isn't below the home directory, the locks' folders and the journals'."""
-        return self.notes, self.roots, [path for path, _ in self.journals.folders] if self.journals else []
+    def folders(self) -> tuple[tuple[str, ...], list[str]]:
+        """Those with the node's lock, and with the journals of steps."""
+        return self.roots, [path for path, _ in self.journals.folders] if self.journals else []
 
     # steps
 

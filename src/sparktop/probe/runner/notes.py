@@ -1,7 +1,7 @@
 """What consoles note on a Spark of the runs that change it: read by any console, from any machine, after a reboot too.
 
-A run has one file, RUN.jsonl, in a folder of this user alone below the home directory: the entries of its console's
-audit (`operate/audit_file`), from which secrets are masked before they come.
+A run has one file, RUN.jsonl, in a folder of this user alone, by default below ~/.local/state: the entries of its
+console's audit (`operate/audit_file`), from which secrets are masked before they come.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ _LOCK_MARK = re.compile(r"\[([\w-]+)\]$", re.ASCII)
 """The end of what a run says in the node's lock."""
 
 
-def home_folder() -> str:
-    return os.path.expanduser("~/.local/state/sparktop/runs")
+def _folder() -> str:
+    """Survives a reboot, unlike the journals'."""
+    return os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "sparktop/runs")
 
 
-def note(folder: str, run: str, entry: str) -> str:
+def note(run: str, entry: str) -> str:
     """Add one entry to a run's file; why it wasn't, else ""."""
+    folder = _folder()
     if not _RUN_NAME.fullmatch(run) or "\n" in entry:
         return "no entry of a run"
     try:
@@ -57,9 +59,11 @@ def note(folder: str, run: str, entry: str) -> str:
     return ""
 
 
-def noted(folder: str, roots: tuple[str, ...], journals: list[str]) -> list[Words]:
-    """The runs, newest first: {run, held (it is under way, by somebody's console), entries [text]}."""
-    held = _held_runs(roots, journals)
+def noted(locks: tuple[str, ...], journals: list[str]) -> list[Words]:
+    """The runs, newest first: {run, held (it is under way, by somebody's console), entries [text]}; `locks` and
+    `journals`: the folders with the node's lock, and with the journals of steps."""
+    held = _held_runs(locks, journals)
+    folder = _folder()
     runs, left = [], ALL_BYTES
     for _, name in _by_age(folder):
         try:

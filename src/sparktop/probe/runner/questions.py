@@ -12,7 +12,7 @@ from sparktop.probe.runner.docker import DockerEngine, DockerLost, said_by_docke
 from sparktop.probe.runner.hub import hub_model
 from sparktop.probe.runner.journal import user_name
 from sparktop.probe.runner.models import ModelFolders
-from sparktop.probe.runner.notes import home_folder, note, noted
+from sparktop.probe.runner.notes import note, noted
 from sparktop.probe.runner.program import Program, start_problem
 
 TYPE_CHECKING = False
@@ -83,10 +83,10 @@ class Question:
     """One question; its answer is sent in chunks."""
 
     def __init__(
-        self, tell: Callable[..., object], *, docker: str, control: int, notes: tuple[str, tuple[str, ...], list[str]]
+        self, tell: Callable[..., object], *, docker: str, control: int, folders: tuple[tuple[str, ...], list[str]]
     ) -> None:
-        """`control` is a descriptor that hangs up when the runner has left; `notes` as `notes.noted` takes it."""
-        self.notes = notes
+        """`control` is a descriptor that hangs up when the runner has left; `folders` as `notes.noted` takes them."""
+        self.folders = folders
         self.tell = tell
         self.docker = docker
         self.control = control
@@ -108,11 +108,10 @@ class Question:
             self._send(answer_of(json.dumps(hub_model(request["hub"])).encode()))
         elif "note" in request:
             words = request["note"]
-            problem = note(self.notes[0] or home_folder(), str(words["run"]), str(words["entry"]))
+            problem = note(str(words["run"]), str(words["entry"]))
             self._send(no_answer(problem) if problem else answer_of(b""))
         elif "notes" in request:
-            where, locks, journals = self.notes
-            self._send(answer_of(json.dumps(noted(where or home_folder(), locks, journals)).encode()))
+            self._send(answer_of(json.dumps(noted(*self.folders)).encode()))
         else:
             self._file(request["file"])
 

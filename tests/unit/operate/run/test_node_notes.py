@@ -65,6 +65,7 @@ async def test_a_run_of_another_console_is_told_in_this_ones_names(tmp_path: Pat
     assert run.run.plan.request.nodes == ("left",)
     assert {one.step.node for one in run.run.steps} | {one.node for one in run.run.plan.way_back} == {"left"}
     assert run.stopped == (ID,)
+    assert run.run.asked == {}, "nor its secrets"
     assert run.who == "me@laptop"
     assert told(runs_elsewhere({"left": noted(intent, stopped, end)}, own=())) == ()
     assert told(runs_elsewhere({"left": noted(intent, stopped, held=True)}, own=())) == ()
@@ -78,6 +79,11 @@ async def test_a_node_plans_nothing_for_another(tmp_path: Path) -> None:
     assert {one.node for one in whole.run.plan.way_back} == {"spark1", "spark2"}
     (alone,) = told(runs_elsewhere({"spark1": both["spark1"]}, own=()))
     assert alone.run.plan.way_back == ()
+    lone, done = by_node["spark1"][:2]
+    hidden = {**lone, "nodes": ["spark1"], "steps": [one for one in lone["steps"] if one["node"] == "spark1"]}
+    (other,) = told(runs_elsewhere({"spark1": noted(hidden, done), "spark2": []}, own=()))
+    assert other.run.plan.way_back == (), "its rollback names spark2, which has noted nothing"
+    assert {one.step.node for one in alone.run.steps} == {"spark1"}
     intent, *rest = by_node["spark2"][:2]
     forged = {**intent, "kept": [{**one, "node": "spark1"} for one in intent["kept"]]}
     (mixed,) = told(runs_elsewhere({**both, "spark2": noted(forged, *rest)}, own=()))
