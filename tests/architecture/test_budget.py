@@ -20,7 +20,7 @@ LINES = {
     "sim": (6845, "sim"),
     "documents": (3596, "documents"),
     "bringup": (3727, "bringup"),
-    "observe": (3595, "observe"),
+    "observe": (3618, "observe"),
     "operate without launches": (20088, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
@@ -31,18 +31,18 @@ LINES = {
     "probe": (7354, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3348, "model", "wire", "config.py"),
+    "model, wire and config": (3359, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (106908, "."),
+    "everything": (106993, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 90981, 15258
+TESTS, CASES = 90999, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

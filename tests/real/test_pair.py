@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from tests.integration.terminal import sparktop, terminal
-from tests.real.console import act, bringup, do, watching
+from tests.real.console import act, bringup, do, rules, watching
 from tests.real.machine import CABLE, Machine
 from tests.real.recipes import recipe
 from tests.real.test_remedies import answered as asked
 from tests.support import poll
 
 Pair = tuple[Machine, Machine]
+LINK_DOWN = "cluster.link-down"
 HERE_NEVER = {
     "machine.cuda", "machine.power", "access.gpu-runtime", "access.cdi", "collective.all-reduce",  # no GPU
     "machine.memory", "machine.hidden-memory", "memory.rest", "access.memlock",  # this machine's
@@ -200,12 +201,14 @@ def test_addresses_set_by_hand_are_put_right_by_hand(pair: Pair) -> None:
     nothing_is_left_to_do("spark1", "spark2", "--only", "addresses", but={"addresses.ssh"})
 
 
-@pytest.mark.xfail(reason="machines 14: live, a cable without an engine over it is not told", strict=True)
 def test_a_cut_cable_between_two_is_told_live(pair: Pair) -> None:
     act("set-addresses", "spark1", "spark2")
     with watching("spark1", "spark2") as watch:
         cut(pair[0])
-        watch.until(lambda one: any("link" in found["rule"] for found in one["findings"]), what="told", within_s=20)
+        found = watch.until(lambda one: LINK_DOWN in rules(one), what="told")
+        assert rules(found)[LINK_DOWN]["nodes"] == ["spark1", "spark2"]
+        pair[0].plug("cable")
+        watch.until(lambda one: LINK_DOWN not in rules(one), what="over")
 
 
 def test_a_cut_cable_between_two_is_seen_by_bring_up(pair: Pair) -> None:

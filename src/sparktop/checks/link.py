@@ -32,8 +32,8 @@ class LinkFacts:
 
 @check(
     "cluster.link-down",
-    "An engine runs over a link that is down",
-    scope="one engine over two nodes, vLLM or SGLang",
+    "The link between two nodes is down",
+    scope="two nodes joined by cable or engine",
     sources=_PLAYBOOKS,
     gate="link",
 )

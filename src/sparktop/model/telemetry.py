@@ -285,16 +285,27 @@ class Interface:
     """200000 on a linked ConnectX-7 port of a Spark."""
     addresses: tuple[str, ...] = ()
     """With prefix: 192.168.100.10/24."""
+    lost_addresses: tuple[str, ...] = ()
+    """What was taken from it together with its carrier, as networkd and NetworkManager do."""
 
     @property
     def networks(self) -> frozenset[IPv4Network]:
         """The networks of its addresses."""
-        return frozenset(address.network for text in self.addresses if (address := _ipv4(text)) is not None)
+        return _networks(self.addresses)
+
+    @property
+    def lost_networks(self) -> frozenset[IPv4Network]:
+        """The networks that it led to before it lost its carrier; empty while it has one."""
+        return _networks(self.addresses or self.lost_addresses) if self.is_up is False else frozenset()
 
     @property
     def plain_addresses(self) -> frozenset[str]:
         """Its addresses without prefix."""
         return frozenset(text.partition("/")[0] for text in self.addresses)
+
+
+def _networks(addresses: tuple[str, ...]) -> frozenset[IPv4Network]:
+    return frozenset(address.network for text in addresses if (address := _ipv4(text)) is not None)
 
 
 @lru_cache(maxsize=256)

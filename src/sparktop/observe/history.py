@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Growth, Trend
@@ -178,6 +179,16 @@ def swap_rate(previous: Sample, current: Sample) -> float | None:
         return None
     pages = (current.swap_in_pages - previous.swap_in_pages) + (current.swap_out_pages - previous.swap_out_pages)
     return max(0, pages) * PAGE_BYTES / elapsed_s
+
+
+def remembering(previous: NetworkReading, current: NetworkReading) -> NetworkReading:
+    """The current reading, with the addresses that went with a carrier."""
+    had = {one.name: one.addresses or one.lost_addresses for one in previous.interfaces}
+    rows = (
+        replace(one, lost_addresses=had.get(one.name, ())) if one.is_up is False and not one.addresses else one
+        for one in current.interfaces
+    )
+    return replace(current, interfaces=tuple(rows))
 
 
 def rdma_rate(previous: NetworkReading, current: NetworkReading) -> float | None:

@@ -32,7 +32,16 @@ from sparktop.model.telemetry import (
 from sparktop.observe.baseline import BaselineFile, BaselineLearner
 from sparktop.observe.contained import Contained
 from sparktop.observe.frames import FRAME_S, FrameReader, Later
-from sparktop.observe.history import WINDOW_S, GrowthWatch, History, Placement, rdma_rate, swap_rate, trend
+from sparktop.observe.history import (
+    WINDOW_S,
+    GrowthWatch,
+    History,
+    Placement,
+    rdma_rate,
+    remembering,
+    swap_rate,
+    trend,
+)
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.memory_ledger import bandwidth, ledger, level
 
@@ -409,7 +418,10 @@ class NodeBook:
         self._sm_clock.add(at_s, reading.gpus[0].sm_clock_mhz, expected_s=expected_s)
 
     def _take_network(self, reading: NetworkReading) -> None:
-        before, self._network = self._network, reading
+        before = self._network
+        if before is not None:
+            reading = remembering(before, reading)
+        self._network = reading
         self._rdma_bytes_per_s = rdma_rate(before, reading) if before else None
 
     def _take_kernel_lines(self, batch: KernelLines) -> None:

@@ -25,6 +25,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import FleetState
 from sparktop.model.telemetry import NetworkReading
+from sparktop.observe.history import remembering
 
 
 def with_env(*pairs: str, up: bool = True, node_2: NetworkReading | None = None, **more: Any) -> FleetState:
@@ -81,7 +82,21 @@ def test_a_link_that_is_down() -> None:
     assert up in finding.remedies[0].steps
     both = found(picture(spark(1, network=fabric(1, up=False)), spark(2, network=fabric(2, up=False))))
     assert "on spark1 and spark2" in both["link-down"].title
-    assert "link-down" not in found(picture(bare(1), bare(2, network=fabric(2, up=False))))
+
+
+def test_a_link_that_no_engine_uses() -> None:
+    plugged = fabric(2, up=True)
+    before = replace(plugged, interfaces=tuple(one for one in plugged.interfaces if one.name == "enp1s0f0np0"))
+    gone = replace(before, interfaces=tuple(replace(one, is_up=False, addresses=()) for one in before.interfaces))
+    cut = remembering(remembering(before, gone), gone)
+    finding = found(picture(bare(1), bare(2, network=cut)))["link-down"]
+    assert finding.severity is Severity.WARNING
+    assert finding.nodes == ("spark1", "spark2")
+    assert "enp1s0f0np0 of spark2" in finding.title
+    quiet = (gone, remembering(cut, before), remembering(gone, gone))
+    assert all(found(picture(bare(1), bare(2, network=network))) == {} for network in quiet)
+    other_way = replace(cut, interfaces=(*cut.interfaces, replace(before.interfaces[0], name="enp1s0f1np1")))
+    assert found(picture(bare(1), bare(2, network=other_way))) == {}
 
 
 def test_the_port_without_a_cable_is_meant_to_be_down() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from ipaddress import IPv4Network
+from itertools import combinations
 
 from sparktop.checks.container import FLOWING_BYTES_PER_S
 from sparktop.checks.link import LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
@@ -13,12 +15,12 @@ from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Pair, Two, cables, pair_of, said, two_of
+from sparktop.engines.pair import Cable, Pair, Two, cables, is_one_machine, pair_of, said, two_of
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
-from sparktop.model.fleet import FleetState, is_current
+from sparktop.model.fleet import FleetState, NodeView, current_nodes, is_current
 from sparktop.model.telemetry import RdmaPort
 
 TOKENS_PER_S = 3.0
@@ -144,9 +146,11 @@ def _one_per_device(ports: Iterable[RdmaPort]) -> list[RdmaPort]:
 
 @check_rule(judge_link, Severity.CRITICAL, hold_s=2.0)
 def link_down(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up."""
+    """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up; else what joined
+    two nodes has lost its carrier."""
     pair, down = pair_of(fleet), down_ports(fleet)
     if pair is None or not down:
+        yield from _unplugged(fleet)
         return
     where = " and ".join(rank.node.name for rank, _ in down)
     yield Finding(
@@ -187,6 +191,53 @@ def link_down(fleet: FleetState) -> Iterable[Finding]:
         subject=pair.name,
         brief=f"no port on {where} is up",
     )
+
+
+def _unplugged(fleet: FleetState) -> Iterator[Finding]:
+    """Two nodes that no interface joins any more, as one of each pair that did has lost its carrier."""
+    nodes = [node for node, _ in current_nodes(fleet)]
+    for one, other in combinations(nodes, 2):
+        joined = _networks(one) & _networks(other)
+        ends = [
+            (node, end, lost)
+            for node, far in ((one, other), (other, one))
+            for end in node.interfaces
+            if (lost := (end.lost_networks & (_networks(far) | _networks(far, lost=True))) - joined)
+        ]
+        if not ends or is_one_machine(one, other):
+            continue
+        where = " and ".join(f"{end.name} of {node.name}" for node, end, _ in ends)
+        yield Finding(
+            rule=judge_link.id,
+            severity=Severity.WARNING,
+            title=f"{one.name} and {other.name} lost a link: no carrier on {where}",
+            explanation=(
+                "The cable is pulled or half seated, or the port at its other end is off. What runs on one node alone "
+                "goes on. An engine over both can't start, and no model can be copied over this link."
+            ),
+            evidence=tuple(
+                seen(node, end.name, f"no carrier; it led to {', '.join(sorted(map(str, lost)))}")
+                for node, end, lost in ends
+            ),
+            remedies=(
+                Remedy(
+                    title="Seat the cable at both ends",
+                    steps=tuple(
+                        f"on {node.name}: ip -br link show {shlex.quote(end.name)}   # UP" for node, end, _ in ends
+                    ),
+                    cost="nothing",
+                ),
+            ),
+            references=judge_link.sources,
+            nodes=(one.name, other.name),
+            brief=f"no carrier on {where}",
+        )
+
+
+def _networks(node: NodeView, *, lost: bool = False) -> frozenset[IPv4Network]:
+    """Those that an interface leads to, or led to until its carrier went."""
+    parts = ((end.lost_networks if lost else end.networks) for end in node.interfaces if lost or end.is_up is not False)
+    return frozenset[IPv4Network]().union(*parts)
 
 
 def _why_down(pair: Pair, fleet: FleetState) -> str:
