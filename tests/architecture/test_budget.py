@@ -16,33 +16,33 @@ SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
     "ui": (10579, "ui"),
-    "headless": (2506, "headless"),
+    "headless": (2508, "headless"),
     "sim": (6845, "sim"),
     "documents": (3596, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3618, "observe"),
-    "operate without launches": (20088, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (20103, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
     "checks": (2310, "checks"),
     "engines": (1320, "engines"),
     "transport": (4842, "transport"),
-    "probe": (7354, "probe"),
+    "probe": (7358, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3359, "model", "wire", "config.py"),
+    "model, wire and config": (3361, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (106993, "."),
+    "everything": (107016, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 90999, 15258
+TESTS, CASES = 91026, 15260
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -89,6 +89,24 @@ async def test_a_name_that_is_taken_is_undone(engine: Dockerd, stage: Bench) -> 
     assert engine.api.inspect_container(old)["State"]["Running"]
 
 
+async def test_what_never_ran_is_removed_and_what_ran_is_kept(engine: Dockerd, stage: Bench) -> None:
+    line = await stage.line()
+    for name in ("made", "ran"):
+        made = engine.api.create_container(IMAGE, ["true"], name=name)["Id"]
+        if name == "ran":
+            engine.api.start(made)
+            engine.api.wait(made)
+        never_ran = Expect(path=f"/containers/{made}/json", equals={"State.Status": "created"})
+        calls = (
+            call("DELETE", f"/containers/{made}", accepts=(204, 404), only_where=never_ran),
+            call("POST", f"/containers/{made}/rename", query={"name": f"{name}-failed"}, accepts=(204, 404)),
+        )
+        assert (await stage.perform(line, *calls, step=name)).state is OutcomeState.DONE
+    names = {name for one in engine.api.containers(all=True) for name in one["Names"]}
+    assert names >= {"/ran-failed"}
+    assert not names & {"/made", "/made-failed"}
+
+
 async def test_an_image_and_a_container_that_are_gone(engine: Dockerd, stage: Bench) -> None:
     line = await stage.line()
     create = call("POST", "/containers/create", query={"name": "x"}, body={"Image": "sha256:" + "0" * 64})

@@ -97,7 +97,9 @@ def _way_back(operating: Operating, run: Run) -> Plan | Refusal:
     plan = operating.way_back(run)
     if plan is not None:
         return plan
-    reason = "Its rollback can't be planned from here: the audit is incomplete, or it needs another node too."
+    reason = (
+        "Its rollback can't be planned: the audit is incomplete, it needs another node, or a later run did the same."
+    )
     return Refusal(request=run.plan.request, reason=reason, remedies=(run.hint,) if run.hint else ())
 
 

@@ -80,6 +80,8 @@ class DockerCall:
     is back; if it doesn't hold, the call is repeated."""
     again_s: float | None = None
     """How long the call is repeated, seconds, while Docker answers it with 500; None: it is not."""
+    only_where: Expect | None = None
+    """Looked at first: the call is left out where it doesn't hold, or can't be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -306,7 +306,10 @@ def _led_back(
             out.notes.append(f"whole after {way}")
             return after
         out.notes += [f"after {way} ({ended}):", *difference(before, after)]
-        if ended == "0":
+        report = sparktop("act", "restore", *plan.hosts, "--dry-run", within_s=120, is_hurried=True)
+        told = report.stdout + report.stderr
+        out.log += f"\n=== restore --dry-run: {report.returncode}\n{told}"
+        if ended == "0" and NOTHING_LEFT in told:
             out.verdict = UNTOLD
     out.verdict = LOST
     return after
@@ -320,11 +323,11 @@ def followed(out: Played, plan: Plan, machines: tuple[Machine, ...], way: str, t
     """Follow a way that was given; what became of it in short."""
     if way == "by hand":
         text = " ".join(told.split())
-        found = re.search(r"Back by hand: (.*?)(?: ✓| sparktop:|$)", text)
-        if found is None:
+        found = re.findall(r"Back by hand: (.*?)(?: ✓| sparktop:| connecting to |$)", text)
+        if not found:
             return "no text"
-        parts = re.split(r"(?:^|; )on (spark\d): ", found[1])
-        lines = [(parts[i], parts[i + 1]) for i in range(1, len(parts) - 1, 2)] or [("spark1", found[1])]
+        parts = re.split(r"(?:^|; )on (spark\d): ", found[-1])
+        lines = [(parts[i], parts[i + 1]) for i in range(1, len(parts) - 1, 2)] or [("spark1", found[-1])]
         said = []
         for host, line in lines:
             spark = next(one for one in machines if one.hostname == host)

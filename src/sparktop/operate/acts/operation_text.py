@@ -38,10 +38,9 @@ def operation_lines(operation: Operation) -> Iterator[str]:
         case DockerCall():
             query = f"?{urlencode(operation.query)}" if operation.query else ""
             body = f"  {_body(operation)}" if operation.body else ""
-            yield f"docker: {operation.method} {_short(operation.path)}{_short(query)}{body}"
+            yield f"docker: {operation.method} {_short(operation.path)}{_short(query)}{body}{_only_where(operation)}"
         case Expect():
-            facts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in operation.equals.items())
-            yield f"docker: GET {_short(operation.path)} must say {_short(facts)}"
+            yield f"docker: GET {_short(operation.path)} must say {_facts(operation)}"
         case ImagePull():
             yield f"docker pull {shlex.quote(sanitise.line(operation.image))}"
         case Transfer():
@@ -61,6 +60,14 @@ def _assignments(command: Command) -> Iterator[str]:
 def joined(argv: Sequence[str]) -> str:
     """An argv as a shell would take it, secrets masked."""
     return shlex.join(mask_argv(argv))
+
+
+def _facts(expected: Expect) -> str:
+    return _short(", ".join(f"{name} = {json.dumps(value)}" for name, value in expected.equals.items()))
+
+
+def _only_where(call: DockerCall) -> str:
+    return f"  only where {_facts(call.only_where)}" if call.only_where else ""
 
 
 def _body(call: DockerCall) -> str:

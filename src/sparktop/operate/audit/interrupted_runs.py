@@ -96,8 +96,9 @@ def interrupted_runs(
         if isinstance(run_id := entry.get("run"), str):
             runs.setdefault(run_id, []).append(entry)
     named: set[str] = set()
-    again: set[tuple[str, ...]] = set()
-    """(action, node...) of later runs that came to their end, or led an earlier one back."""
+    again: dict[tuple[str, ...], bool] = {}
+    """(action, target, node...) of later runs that came to their end, or led an earlier one back; whether one did what
+    it was to do."""
     out: list[InterruptedRun] = []
     for name, run_entries in reversed(runs.items()):
         intent = next((entry for entry in run_entries if entry["kind"] == "intent"), None)
@@ -107,9 +108,9 @@ def interrupted_runs(
         if end is not None and end.get("state") == RunState.REFUSED:
             continue
         has_ended = end is not None and end.get("left") is not True and end.get("state") not in _HALFWAY
-        subject = (_text(intent.get("action")), *_texts(intent.get("nodes")))
-        if has_ended:
-            again.add(subject)
+        subject = (_text(intent.get("action")), _text(intent.get("target")), *_texts(intent.get("nodes")))
+        if has_ended and end is not None:
+            again[subject] = again.get(subject, False) or end.get("state") == RunState.DONE
         if has_ended or any(entry.get(READ) is True for entry in run_entries) or is_under_way(name):
             named |= {container_id for call in _calls(intent) for container_id in _NAMED.findall(call)}
         elif (
@@ -118,6 +119,8 @@ def interrupted_runs(
         ):
             if subject in again:
                 run = replace(run, undone_by=())
+            if again.get(subject):  # its rollback would lead that run back
+                run = replace(run, run=replace(run.run, plan=replace(run.run.plan, way_back=())))
             if not (run.stopped or run.policies or run.made or run.undone_by):
                 continue
             out.append(run if run.who != own else replace(run, who=""))

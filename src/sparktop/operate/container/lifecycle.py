@@ -461,7 +461,8 @@ def stop_new(
     undoes: tuple[str, ...] = (),
     on_failure: OnFailure = OnFailure.STOP,
 ) -> Step:
-    """Rollback step: stop the new container, kill it if it still runs, and rename it; nothing where there is none.
+    """Rollback step: stop the new container, kill it if it still runs, and rename it, or remove one that never ran;
+    nothing where there is none.
 
     Args:
         aside_name: its name from then on; empty: it keeps its name.
@@ -473,8 +474,10 @@ def stop_new(
     ]
     if can_have_policy:
         calls.insert(0, update_policy(NEW_PATH, NO_POLICY, accepts=(200, 404, 409, 500), is_checked=False))
-    if aside_name:
-        calls.append(rename_back(NEW_PATH, aside_name))
+    if aside_name:  # for its log, which one that never ran hasn't
+        never_ran = Expect(path=f"{NEW_PATH}/json", equals={"State.Status": "created"})
+        remove = DockerCall(method="DELETE", path=NEW_PATH, accepts=(204, 404, 409), limit_s=90.0, only_where=never_ran)
+        calls += [remove, rename_back(NEW_PATH, aside_name)]
     return Step(
         id=f"{step_id}{mark}",
         title=title,

@@ -425,7 +425,8 @@ class PlanExecution:
         can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
         brief = text = sentences(how, *problems)
         if state is RunState.DONE:
-            text = run_text.success(run, self._context.clock.monotonic() - self._began_s, but=problems)
+            left = run_text.set_aside(self._plan.steps, self._context.picture()) if self._plan.is_way_back else ""
+            text = run_text.success(run, self._context.clock.monotonic() - self._began_s, left, but=problems)
         elif state is not RunState.ROLLED_BACK:
             text = run_text.message(run, how, but=problems)
         brief_hint = hint if can_go_back else None

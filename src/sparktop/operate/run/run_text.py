@@ -19,13 +19,13 @@ def message(run: Run, how: str, *, but: Sequence[str] = ()) -> str:
     return sentences(how, *lists(run), *but)
 
 
-def success(run: Run, seconds: float, *, but: Sequence[str] = ()) -> str:
-    """The message of a run that did everything."""
-    return sentences(f"{run.plan.title}: done in {countdown(round(seconds))}", *but)
+def success(run: Run, seconds: float, left: str, *, but: Sequence[str] = ()) -> str:
+    """The message of a run that did everything; `left` as `set_aside` says it."""
+    return sentences(f"{run.plan.title}: done in {countdown(round(seconds))}{left}", *but)
 
 
 def set_aside(rollback: Sequence[Step], picture: FleetState) -> str:
-    """What a rollback leaves although everything is as before: containers that failed, for their logs; or ""."""
+    """What a rollback leaves: containers that failed, for their logs; or ""."""
     names = [
         f"{step.leaves} on {step.node}"
         for step in rollback

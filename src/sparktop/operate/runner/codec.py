@@ -97,7 +97,7 @@ def _operation(kind: type[Operation], words: Mapping[str, Any]) -> Operation:
             value = Privilege.ROOT if value else Privilege.USER
         elif name in ("argv", "accepts"):
             value = tuple(value)
-        elif name in ("done_when", "command"):
+        elif name in ("done_when", "only_where", "command"):
             value = _operation(Expect if kind is DockerCall else Command, value)
         values[name] = value
     return kind(**values)

@@ -58,7 +58,7 @@ def _fill_operation(operation: Operation, saved: Mapping[str, str]) -> Operation
         equals = {key: _fill_text(value, saved) for key, value in operation.equals.items()}
         return replace(operation, path=_fill_text(operation.path, saved), equals=equals)
     if isinstance(operation, DockerCall):
-        done = operation.done_when
+        done, only = operation.done_when, operation.only_where
         return replace(
             operation,
             path=_fill_text(operation.path, saved),
@@ -66,6 +66,7 @@ def _fill_operation(operation: Operation, saved: Mapping[str, str]) -> Operation
             if operation.body
             else operation.body,
             done_when=replace(done, path=_fill_text(done.path, saved)) if done else None,
+            only_where=replace(only, path=_fill_text(only.path, saved)) if only else None,
         )
     return _fill_keys(operation, saved) if isinstance(operation, Command) else operation
 

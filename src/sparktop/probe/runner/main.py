@@ -37,7 +37,7 @@ An operation is one of (seconds and exit codes are numbers; a field that is left
     {"do": "command", argv [...], root, limit, accepts [...], otherwise, again, environment {}, content,
      done_when {command}}
     {"do": "docker", method, path, query {}, body {} | null, accepts [...], saves, limit, again,
-     done_when {expect}}
+     done_when {expect}, only_where {expect}}
     {"do": "expect", path, equals {dotted path: value}, otherwise, within}
     {"do": "signal", pid, started, signal, root, ends_within, must_end}
     {"do": "pull", image, limit}

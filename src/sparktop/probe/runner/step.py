@@ -324,6 +324,10 @@ class StepWork:
                 raise Failed(f"an earlier call didn't return what {str(call['path'])[:100]} needs")
             result["was_done"] = True  # what it would undo was never done
             return
+        only_where = call.get("only_where")
+        if only_where and not (await self._awaited(only_where))[0]:
+            result["was_done"] = True
+            return
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
         done_when = call.get("done_when")
         repeats = 1

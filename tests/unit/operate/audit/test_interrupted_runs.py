@@ -154,6 +154,12 @@ async def test_what_a_run_that_ended_halfway_has_left(tmp_path: Path, state: str
     served = new(status="running", restart_policy="always")
     assert run_report(one, seen(old(), served)) is None, "what took its place serves"
     assert found([*audit, end, {"run": "run-1", "kind": "note", "wall_s": WALL_S, "read": True}]) == ()
+    did_it = await written(tmp_path / "3", "gone", run_id="run-3")
+    (one,) = found([*audit, end, *did_it, {**end, "run": "run-3", "state": "done"}])
+    left = run_report(one, seen(old(), new()))
+    assert left is not None
+    assert "docker rm tiny" in left.hint
+    assert not left.can_go_back, "it would lead the later one back"
     later = await written(tmp_path / "2", "gone", run_id="run-2")
     again = [*audit, end, *later, {**end, "run": "run-2"}]
     assert [one.run.id for one in found(again) if run_report(one, seen(old()))] == ["run-2"], "told once"
