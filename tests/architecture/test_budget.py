@@ -19,7 +19,7 @@ LINES = {
     "headless": (2508, "headless"),
     "sim": (6845, "sim"),
     "documents": (3596, "documents"),
-    "bringup": (3727, "bringup"),
+    "bringup": (3729, "bringup"),
     "observe": (3618, "observe"),
     "operate without launches": (20103, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91026, 15260
+TESTS, CASES = 91026, 15301
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -78,7 +78,7 @@ def test_two_nodes_log_in_at_each_other_and_no_more_after_it_is_taken_away(pair:
     known = (first.ssh_folder / "known_hosts").read_text()
     assert known == f"[{second.sshd.host}]:{second.sshd.port} {' '.join(second.sshd.known_hosts_line.split()[1:])}\n"
     again = sparktop("act", "ssh-mesh", *NAMES, "--yes")
-    assert (again.returncode, "log in at each other already" in again.stderr + again.stdout) == (1, True)
+    assert (again.returncode, "log in to each other already" in again.stderr + again.stdout) == (1, True)
 
     mesh("--set", "remove=yes")
     assert not logs_in(first, second)

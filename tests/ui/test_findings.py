@@ -194,10 +194,10 @@ def test_a_notice_is_told_whole_before_the_time_of_the_next_attempt(clock: Manua
 
 def test_nothing_wrong_says_how_many_rules_watch_and_what_they_miss(clock: ManualClock) -> None:
     well = replace(pictures.well(clock), findings=())
-    assert verdict(clock, well)[0].startswith(" ✓ nothing wrong, 58 rules watching")
+    assert verdict(clock, well)[0].startswith(" ✓ nothing wrong (58 live rules)")
     blind = replace(pictures.bare(clock), rules_watching=58, notices=())
     assert verdict(clock, blind)[0] == (
-        " ✓ nothing wrong, 58 rules watching, without local's GPU figures, kernel log and containers"
+        " ✓ nothing wrong (58 live rules), without local's GPU figures, kernel log and containers"
     )
 
 
@@ -206,7 +206,7 @@ def test_no_tick_stands_over_an_engine_that_does_not_serve_yet(clock: ManualCloc
     first, second = well.nodes
     loading = tuple(replace(engine, state=EngineState.LOADING, uptime_s=20.0) for engine in first.engines)
     line = verdict(clock, replace(well, nodes=(replace(first, engines=loading), second)))[0]
-    assert line.startswith(f" nothing wrong so far; {loading[0].name} is starting, 58 rules watching")
+    assert line.startswith(f" OK so far; {loading[0].name} is starting (58 live rules)")
 
 
 @pytest.mark.parametrize("more", [{"containers": NOT_ASKED}, {"has_looked_for_engines": False}])
@@ -215,7 +215,7 @@ def test_no_tick_stands_before_the_engines_were_looked_for(clock: ManualClock, m
     unread = replace(well, nodes=tuple(replace(view, **more) for view in well.nodes))
     names = " and ".join(view.name for view in well.nodes)
     assert verdict(clock, unread)[0].strip() == (
-        f"nothing wrong so far; the engines of {names} are still being looked for"
+        f"OK so far · looking for engines on {names}"
     )
 
 
@@ -226,7 +226,7 @@ def test_nothing_wrong_is_never_said_over_an_engine_that_is_down(clock: ManualCl
     )  # fmt: skip
     meant = replace(pictures.well(clock), findings=(down,))
     assert verdict(clock, meant)[0].startswith(
-        " • vllm is down: stopped by you (40 s ago); nothing else, 58 rules watching"
+        " • vllm is down: stopped by you (40 s ago); nothing else (58 live rules)"
     )
     alarm = replace(down, severity=Severity.CRITICAL, title="vllm is down since the reboot")
     marked = VerdictPane(clock, standing_of=lambda finding: AttentionState.ACKNOWLEDGED)
@@ -378,7 +378,7 @@ def test_an_acknowledged_one_leaves_the_lines_and_is_counted(clock: ManualClock)
     assert lines[0].startswith(" ▲ both  Available memory")
     attention.acknowledge(fleet.findings[3:4], on=True)
     (line,) = verdict(clock, fleet, attention=attention)
-    assert line.startswith(f" • {fleet.findings[-1].title}; nothing new, 58 rules watching")
+    assert line.startswith(f" • {fleet.findings[-1].title}; nothing new (58 live rules)")
     assert "4 acknowledged" in line
 
 

@@ -172,9 +172,9 @@ def _linger(seen: Seen, nodes: Nodes) -> Outcome:
         return unknown(judgement.unknown)
     found = linger_words(host.user).get(
         judgement.case,
-        f"{host.user} doesn't linger: at its last logout a container with --ipc=host and its user id loses semaphores",
+        f"lingering is off for user {host.user}: its last logout removes the shared memory of --ipc=host containers",
     )
-    return judged(judgement, found, by_action("enable-linger", f"Let {host.user} linger"))
+    return judged(judgement, found, by_action("enable-linger", f"Turn lingering on for user {host.user}"))
 
 
 def _restart(seen: Seen, nodes: Nodes) -> Outcome:

@@ -265,7 +265,9 @@ def _plan(seen: Seen, nodes: Nodes) -> Outcome:
             known = together.shape in (Shape.RING, Shape.SWITCH)
             return judged(judgement, found, how) if known else unknown(f"{found}; what is cabled to what isn't known")
         return judged(
-            judgement, found, by_action("set-addresses", "Write a netplan file on both; each returns if lost")
+            judgement,
+            found,
+            by_action("set-addresses", "Configure netplan on both; a node that drops off reverts by itself"),
         )
     moved = interface or sides[1][0].name
     where = nodes[1] if judgement.case == "apart" else at_fault
@@ -498,7 +500,7 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
 
 
 def mesh_ask(seen: Seen, near: str, far: str) -> Output | None:
-    """Asks one node to log in at the other by its fabric address; nothing is accepted or saved."""
+    """Asks one node to log in to the other by its fabric address; nothing is accepted or saved."""
     end = link_inputs.fabrics((near, far), seen.picture, seen.survey).get(far)
     return login_ask(near, end.ip) if end is not None and end.ip else None
 
@@ -534,7 +536,7 @@ def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
         "denied": f"{path}: its key is not accepted",
         "other": f"{path}: {said}",
     }.get(judgement.case, "both ways, without a question")
-    return judged(judgement, found, by_action("ssh-mesh", "Let each log in at the other, and record host keys"))
+    return judged(judgement, found, by_action("ssh-mesh", "Let each log in to the other, and record host keys"))
 
 
 CARDS = (
@@ -576,7 +578,7 @@ CARDS = (
         judge_addresses,
         title="Addresses",
         looks_at="addresses of the cable's interfaces, both nodes",
-        why="Twins in one network answer over the wrong half; without a common network there is no link.",
+        why="Two ports in one subnet answer on the wrong one; without a common network there is no link.",
         look=_plan,
         asks=_wiring_asks,
         scope=Scope.PAIR,

@@ -310,14 +310,14 @@ class MeshFacts:
 
 @check(
     "addresses.no-ssh",
-    "A node can't log in at the other over the fabric",
+    "A node can't log in to the other over the fabric",
     scope=_SCOPE,
     sources=("evanwtf/local-llm: a 157 GiB download, then `Host key verification failed`",),
     is_rule=False,
     bring_up="addresses.ssh",
 )
 def judge_mesh(answers: Mapping[str, MeshFacts]) -> Judgement:
-    """Whether each node logs in at the other by its fabric address, without a question."""
+    """Whether each node logs in to the other by its fabric address, without a question."""
     for name, facts in answers.items():
         if facts.code:
             is_key = "host key verification failed" in facts.text.lower()

@@ -206,7 +206,7 @@ _TAKES_VALUE = {"--config", "--interval", "--ssh-config", "-F", "--theme"}
 def split(words: list[str]) -> tuple[Command, list[str]]:
     """The command that the words name, and the other words; the console where they name none.
 
-    Options that all commands have may stand before it. After `--` stand hosts, even if one is called as a command is.
+    Options that all commands have may stand before it. After `--` stand hosts, even one named like a command.
     """
     is_value = False
     for place, word in enumerate(words):

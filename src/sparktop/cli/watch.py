@@ -73,7 +73,7 @@ def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
 
     word = hosts[0] if hosts else ""
     meant = get_close_matches(word.lower(), [*BY_NAME, "help"], n=1, cutoff=0.75)
-    if not meant or word in BY_NAME:  # a host that is called as a command is stands after `--`
+    if not meant or word in BY_NAME:  # a host named like a command stands after `--`
         return
     from sparktop.transport.ssh.config import is_known
 
@@ -96,9 +96,7 @@ def demo(words: list[str]) -> int:
     config = settings(options)
     scenario = scenarios.load(options.scenario)
     if not sys.stdout.isatty():
-        raise UsageError(
-            "the demo is a console, and its output is no terminal", hint="run `sparktop demo` without a pipe or file"
-        )
+        raise UsageError("sparktop demo needs a terminal", hint="run it without a pipe or file")
     names = tuple(node.name for node in scenario.nodes)
     sessions: list[Session] = []
 

@@ -251,9 +251,9 @@ def _facts(recipe: Recipe, width: int) -> list[Line]:
         f"{need.spike_gib:g} GiB more at the first request{_eager_note(recipe)}"
         if need.spike_gib is not None else "",
         f"{need.reserve_gib:g} GiB left to the host" if need.reserve_gib is not None else "",
-        f"{need.active_gib:g} GiB read for a token" if need.active_gib is not None else "",
-        f"{need.kv_bytes_per_token:g} bytes of cache for a token" if need.kv_bytes_per_token is not None else "",
-        f"a share of {need.share:g} at the most" if need.share is not None else "",
+        f"{need.active_gib:g} GiB read per token" if need.active_gib is not None else "",
+        f"{need.kv_bytes_per_token / 1024:g} KiB of KV cache per token" if need.kv_bytes_per_token is not None else "",
+        f"a share of at most {need.share:g}" if need.share is not None else "",
     ]  # fmt: skip
     requires = recipe.requires
     requirements = [

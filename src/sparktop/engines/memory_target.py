@@ -218,20 +218,17 @@ def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
         node, facts = rank.node.name, rank.node.facts
         reserve, reason = reserve_bytes(facts.is_graphical if facts is not None else None)
         overhead = overhead_of(rank.engine)
-        left_text = f"{gib(reserve)} are left to the host ({reason})"
-        left_text += f" and {gib(overhead)} to what it takes outside its share"
+        beside = f"{gib(reserve)} reserved for the host ({reason}) and {gib(overhead)} outside its share"
         base = min(reachable for reachable, _ in limits) if kind is EngineKind.SGLANG else total
         figure = math.floor((most - reserve - overhead) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
-        figures.append(
-            (figure, base, f"{gib(most)} can be available on {node} without it, {left_text}, of {gib(base)}")
-        )
+        figures.append((figure, base, f"of {gib(base)}, {gib(most)} can be available on {node} without it: {beside}"))
     figure, base, note = min(figures)
     ceiling = most_share(kind, len(team), None)
     if figure > ceiling:
         figure, note = ceiling, f"{note}; never more than {ceiling}"
     current = min(share(rank.engine) for rank in team)
     if figure >= current:
-        figure, note = current - STEP, f"{STEP} less than now; memory would allow {figure:.2f} ({note})"
+        figure, note = current - STEP, f"{current:.2f} now; memory would allow {figure:.2f} ({note})"
     if figure < LEAST:
         raise CannotEdit(f"no share of memory is left for it: {note}")
     return round(figure, 2), f"{note}. Its weights and KV cache get {gib(int(figure * base))} together"

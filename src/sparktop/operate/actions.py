@@ -165,7 +165,7 @@ ACTIONS: tuple[Action, ...] = (
         target="process",
         planner="machine.end_process",
         options=(
-            Option(name="even_desktop", description="also what draws the desktop", default="no", choices=("yes", "no")),
+            Option(name="even_desktop", description="include desktop processes", default="no", choices=("yes", "no")),
         ),
     ),
     Action(
@@ -220,7 +220,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         name="install-unit",
-        title="Have systemd run it",
+        title="Run as a systemd service",
         description="Install, enable and start a systemd unit for an engine's container: it starts at boot.",
         risk=Risk.DISRUPTIVE,
         target="engine",
@@ -272,8 +272,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         name="ssh-mesh",
-        title="Let nodes log in at each other",
-        description="Let each node log in at the others over the cable: keys, host keys, a test; or take it away.",
+        title="Set up SSH between nodes",
+        description="Let each node log in to the others over the cable: keys, host keys, a test; or take it away.",
         risk=Risk.SAFE,
         target="nodes",
         planner="setup.mesh",
@@ -362,12 +362,11 @@ ACTIONS: tuple[Action, ...] = (
         options=(
             Option(
                 name="floor_gib",
-                description="kills it when less than this is available; by default 4, less where memory is short",
+                description="kill below this much available; by default 4, less where memory is short",
             ),
             Option(
                 name="empty_within_s",
-                description="also kills it when memory would run out within this time, 0: never; by default 2, and "
-                "never while it loads",
+                description="kill when this close to empty, but not while it loads; by default 2, 0 is off",
             ),
             Option(name="stay_minutes", description="stays armed this long after the console has closed", default="0"),
             Option(name="off", description="disarm", default="no", choices=("yes", "no")),

@@ -118,7 +118,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("forward", "F", "Forward a port", "console",
              "Open a port of this machine that leads to the selected engine, as long as the console runs; again closes "
              "it."),
-        _row("runs", "o", "Run under way", "console", "Open the run under way, or the last one; several are listed."),
+        _row("runs", "o", "Last run", "console", "Open the run under way, or the last one; several are listed."),
     ),
     *_group("Views",
         _row("maximise", "m", "Maximise", "console",

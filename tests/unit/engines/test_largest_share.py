@@ -52,7 +52,7 @@ def sglang(name: str = "spark1", share: str = "0.85", **more: Any) -> NodeView:
     [
         ([sglang()], 0.74, "of 100.0 GiB"),  # (100 - 20 - 6) / 100
         ([sglang(), sglang("spark2", baseline_gib=80.0)], 0.67, "of 80.0 GiB"),  # the poorer decides for both
-        ([sglang(share="0.99", baseline_gib=119.0, is_graphical=False)], 0.84, "6.0 GiB to what it takes outside"),
+        ([sglang(share="0.99", baseline_gib=119.0, is_graphical=False)], 0.84, "6.0 GiB outside"),
     ],
 )
 def test_sglang_s_largest_share_is_of_what_can_be_available(nodes: list[NodeView], share: float, says: str) -> None:

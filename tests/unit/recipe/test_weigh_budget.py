@@ -104,7 +104,7 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
         pytest.param(
             [room(node, 116.0, has_desktop=False) for node in ("a", "b")],
             Fit.FITS,
-            "13.2 remains, the reserve is 12.0",
+            "leaves 13.2 (12.0 reserved",
             id="alone on a host that holds little",
         ),
     ],

@@ -255,7 +255,7 @@ CARDS = (
     ),
     _card(
         "key",
-        "Wrong key",
+        "API key",
         "/v1/models with a wrong key, and without one",
         "An engine without a key that the network reaches serves whoever finds it.",
         ("docs/facts/engines.md section 3", "field report 001"),

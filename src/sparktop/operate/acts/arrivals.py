@@ -112,7 +112,7 @@ class AwaitResolved(Act):
         result = await hands.wait(lambda picture, since: self.judge(picture, known, begun), stands_s=RESOLVED_STANDS_S)
         if result.state is not StepState.FAILED:
             return result
-        return replace(result, no_help="it did not help" if len(self.findings) == 1 else "not every problem is gone")
+        return replace(result, no_help="it did not help" if len(self.findings) == 1 else "problems remain")
 
     def text(self) -> Iterator[str]:
         rules = [rule for rule, _, _ in self.findings]

@@ -67,7 +67,7 @@ class PlainRelaunch(RankRelaunch):
         new = self.new
         yield lifecycle.make(
             new,
-            title=f"Make the new container, as {new.created_name}, while {new.name} is left as it is",
+            title=f"Create the new container, as {new.created_name} ({new.name} stays untouched)",
             verifies=f"same settings, same image ({new.image_id[:19]}); Docker accepts the new one",
         )
 

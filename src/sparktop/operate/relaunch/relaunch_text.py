@@ -20,9 +20,9 @@ def proof(request: Request) -> str:
     if request.finding is None:
         return ""
     if request.also:
-        others = f"{len(request.also)} more must be gone afterwards; the run says which remain"
-        return f' "{request.finding.title}" and {others}.'
-    return f' "{request.finding.title}" must be gone afterwards, or it did not help.'
+        others = f"one of {len(request.also)} others"
+        return f' The run fails if "{request.finding.title}" or {others} is still reported.'
+    return f' The run fails if "{request.finding.title}" is still reported.'
 
 
 def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> Iterator[Difference]:

@@ -262,7 +262,7 @@ def _steps(
         ),
         Step(
             id=step_id("apply", node, nodes),
-            title=f"Apply it on {node}, with a return after {RETURN_S} s armed",
+            title=f"Apply it on {node} (reverts after {RETURN_S} s unless confirmed)",
             node=node,
             act=Remote(operations=(arm, apply), undo=(_remove(TRIED), apply, *back)),
             limit_s=2 * LIMIT_S,
@@ -271,7 +271,7 @@ def _steps(
         ),
         Step(
             id=step_id("stay", node, nodes),
-            title=f"Still reached: disarm the return on {node}, and keep the file as {FILE}",
+            title=f"{node} is still reachable: keep the change, as {FILE}",
             node=node,
             act=Remote(
                 operations=(

@@ -1,4 +1,4 @@
-"""Let each node log in at the others over the cable, as copies of models and mpirun do. Pure.
+"""Let each node log in to the others over the cable, as copies of models and mpirun do. Pure.
 
 Each node has a key of its own, made there and never moved: a shared private key could not be revoked for one node. What
 the others' host keys are is known from our own connections, not from whoever answers on the cable.
@@ -34,7 +34,7 @@ _HOST_KEY = re.compile(r"(ssh|ecdsa)-[\w.@-]+ [A-Za-z0-9+/]+={0,2}")
 
 
 def login_ask(near: str, address: str) -> Output:
-    """Asks one node to log in at another; nothing is accepted or saved, not even the host's other keys."""
+    """Asks one node to log in to another; nothing is accepted or saved, not even the host's other keys."""
     return Output(node=near, argv=_login(address), limit_s=10.0)
 
 
@@ -80,7 +80,7 @@ def _address(near: str, far: str, picture: FleetState, survey: Survey) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """One of them, as the others log in at it, and with what it logs in at them."""
+    """One of them, as the others log in to it, and with what it logs in to them."""
 
     folder: SshFolder
     port: int
@@ -306,12 +306,12 @@ def _addition(request: Request, changes: Sequence[_Change], picture: FleetState,
     logins = [login_ask(one.node.name, _first(one.node, other)) for one in changes for other in one.others]
     answers = [survey.answers.get(ask) for ask in logins]
     if all(answer is not None and answer.code == 0 for answer in answers):
-        raise Refused(f"{' and '.join(request.nodes)} log in at each other already, without a question")
+        raise Refused(f"{' and '.join(request.nodes)} log in to each other already, without a question")
     new = [one.node for one in changes if one.node.is_new]
     due = [one for one in changes if one.operations()]
     return Plan(
         request=request,
-        title=f"Let {' and '.join(request.nodes)} log in at each other over the cable",
+        title=f"Set up SSH between {' and '.join(request.nodes)} over the cable",
         risk=Risk.SAFE,
         steps=(
             *(_make_key_step(node, request.nodes) for node in new),
@@ -320,7 +320,7 @@ def _addition(request: Request, changes: Sequence[_Change], picture: FleetState,
         ),
         way_back=tuple(_forget_step(one, request.nodes) for one in due),
         effect=(
-            "Who is logged in on one of them can log in at the others as the same user. Host keys are those of "
+            "Who is logged in on one of them can log in to the others as the same user. Host keys are those of "
             "sparktop's own connections; private keys stay where they are."
         ),
         differences=tuple(difference for one in due for difference in one.differences()),

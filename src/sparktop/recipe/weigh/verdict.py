@@ -130,7 +130,9 @@ def _verdict(
         )
     if not reasons:
         left = _gib(node.left_bytes)
-        reasons.append((Fit.FITS, f"{taken} plus {beside}; {left} remains, the reserve is {_gib(reserve)} ({why})"))
+        needed = _gib(size_bytes + demand.beyond_bytes)
+        needs = f"{at}the engine needs {needed} of {node.node}'s {_gib(node.total_bytes)} GiB"
+        reasons.append((Fit.FITS, f"{needs}, leaves {left} ({_gib(reserve)} reserved: {why})"))
     fit = min((candidate for candidate, _ in reasons), key=lambda candidate: RANK[candidate])
     return fit, "; ".join(dict.fromkeys(text for candidate, text in reasons if candidate is fit))
 

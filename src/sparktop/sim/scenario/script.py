@@ -93,7 +93,7 @@ class Machine:
     needs_password: bool = False
     """sshd has no key of the operator's yet: the demo types the password by itself."""
     has_mesh: bool = True
-    """Its user logs in at the other nodes, and theirs here."""
+    """Its user logs in to the other nodes, and theirs here."""
     removes_ipc: bool = True
     graphical: bool = True
 

@@ -272,7 +272,7 @@ class VerdictPane(LineWidget):
         ]
         if unread:
             names = " and ".join(unread)
-            return Line.of((f" nothing wrong so far; the engines of {names} are still being looked for", "quiet"))
+            return Line.of((f" OK so far · looking for engines on {names}", "quiet"))
         count = self._fleet.rules_watching
         has_hidden = any(
             finding.phase is Phase.FIRING
@@ -280,7 +280,7 @@ class VerdictPane(LineWidget):
             and self._standing_of(finding) is not AttentionState.OPEN
             for finding in self._fleet.findings
         )
-        watching = f", {count} rules watching" if count else " that can be seen from here"
+        watching = f" ({count} live rules)" if count else " seen from here"
         calm = f"{'nothing new' if has_hidden else 'nothing wrong'}{watching}"
         line = Line.of((" ✓", "ok"), (f" {calm}", "quiet"))
         glyph, tone = SIGNS[Severity.INFO]
@@ -296,7 +296,7 @@ class VerdictPane(LineWidget):
             if is_loading(engine) and rank_of(engine, view).is_head  # a worker is ready when its head is
         ]:
             verb = "is" if len(starting) == 1 else "are"
-            text = f" nothing wrong so far; {' and '.join(starting)} {verb} starting{watching}"
+            text = f" OK so far; {' and '.join(starting)} {verb} starting{watching}"
             line = Line.of((text, "quiet"))
         elif note := self.note:
             figures = f"  {note.figures}" if note.figures else ""

@@ -20,7 +20,7 @@ from sparktop.ui.widgets.line_widget import LineWidget
 
 FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
-    ("NAME=value", "sets a variable; NAME alone takes its value from your environment, unseen"),
+    ("NAME=value", "sets a variable; NAME alone takes its value from your environment (never shown)"),
     ("unset NAME", "removes a flag or a variable"),
     ("option Name=value", "a container option, as option IpcMode=host"),
     ("image NAME", "another image"),
@@ -75,7 +75,7 @@ class ChangeScreen(Dialog[Change | None]):
         lines = [Line.of(("› ", "faint")) + line for text in self._intro for line in wrapped(text, width - 2)]
         lines += [BLANK] if lines else []
         if self._now:
-            lines += [Line.of(("It starts with", "title"))]
+            lines += [Line.of(("Current command", "title"))]
             lines += [*wrapped(masked(self._now), width, "", COMMAND_LINES), BLANK]
         widest = max(len(form) for form, _ in FORMS)
         lines += [Line.of((f"{form:<{widest}}  ", "key"), (meaning, "quiet")).cut(width) for form, meaning in FORMS]

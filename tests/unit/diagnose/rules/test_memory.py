@@ -64,7 +64,7 @@ def test_the_recorded_fall_is_seen_in_its_third_second() -> None:
     assert found.nodes == ("spark1",)
     assert "vllm-qwen36 takes 5.9 GiB/s as GPU memory" in found.explanation
     assert found.remedies[0].action == "stop-engine"
-    assert "37.8 GiB available" in found.brief
+    assert "37.8 GiB left" in found.brief
 
 
 def test_a_load_that_takes_more_than_it_was_told_to_is_a_danger_near_the_end() -> None:

@@ -126,8 +126,8 @@ def test_what_decides_stands_at_the_end_where_the_question_is() -> None:
         plan, warnings=("vllm-old is stopped", gate.sentence), prospect=replace(plan.prospect, gates=(gate,))
     )
     printed = plan_lines(plan, 100, is_printed=True)
-    *_, verdict, risk, warning = [line.plain for line in printed]
-    assert "reserve" in verdict, "the end of the verdict's sentence"
+    *_, begun, ended, risk, warning = [line.plain for line in printed]
+    assert "reserved" in f"{begun} {ended}", "the end of the verdict's sentence"
     assert risk.startswith("✓ safe")
     assert warning == "▲ vllm-old is stopped"
     assert [line.plain for line in closing_lines(plan, 100)] == [risk, warning]

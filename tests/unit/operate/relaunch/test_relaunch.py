@@ -328,7 +328,7 @@ def test_the_share_is_computed_for_the_machine() -> None:
     (share,) = plan.differences
     assert (share.name, share.before) == ("--gpu-memory-utilization", "0.70")
     assert share.after == "0.63"
-    assert any("are left to the host" in note for note in plan.warnings)
+    assert any("reserved for the host" in note for note in plan.warnings)
 
 
 def test_a_step_less() -> None:

@@ -536,7 +536,7 @@ async def test_what_remains_of_several_findings_is_named(tmp_path: Path) -> None
     act = AwaitResolved(findings=(gone.key, left.key))
     run = await stage.carry_out(plan(step("stop"), step("seen", act, limit_s=60)))
     assert run.state is RunState.NO_HELP
-    assert run.message.startswith("All steps are done, but not every problem is gone: ")
+    assert run.message.startswith("All steps are done, but problems remain: ")
     assert f"1 of 2 still found: {left.title}." in run.message
 
 

@@ -123,7 +123,7 @@ def _finding(
         ),
         settles=""
         if is_confirmed
-        else f"It is sure once the count has stood for {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)}.",
+        else f"Confirmed after {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} without progress.",
         evidence=(
             *(
                 of_engine(
@@ -140,7 +140,7 @@ def _finding(
                     rank.node,
                     "GPU",
                     f"SM {gpu.util_percent:.0f} % at {gpu.power_w:.1f} W for {span(gpu.seconds)}, "
-                    f"processor {rank.node.cpu_busy_percent or 0:.0f} % busy",
+                    f"CPU {rank.node.cpu_busy_percent or 0:.0f} %",
                 )
                 for rank in team
                 if (gpu := stretches.get(rank.node.name)) is not None

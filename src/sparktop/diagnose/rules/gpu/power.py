@@ -154,12 +154,12 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
                         "unplug the power brick at both ends; 60 s at least, 5 min to be sure",
                         "plug it in, start, and check the SM clock under load",
                     ),
-                    cost="a walk to the machine, and everything running on it",
+                    cost="somebody on site; everything running on it",
                 ),
                 Remedy(
                     title="Then update the firmware",
                     steps=("sudo fwupdmgr refresh --force && sudo fwupdmgr update",),
-                    cost="a reboot; if it happens again and again, have the unit exchanged",
+                    cost="a reboot; if it keeps happening, an RMA of the unit",
                 ),
             ),
             references=_WEDGE_SOURCES,
@@ -217,7 +217,7 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
                     title="Cap the clock until then",
                     steps=(
                         f"sudo nvidia-smi -lgc 300,{_cap_mhz(gpu.sm_clock_mhz)}   # again after each reboot",
-                        "sudo nvidia-smi -rgc   # takes the cap away",
+                        "sudo nvidia-smi -rgc   # removes the cap",
                     ),
                     cost="part of its speed, as the heat does now; prefill loses most",
                 ),

@@ -125,7 +125,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         if fall is None or not is_dangerous(node, fall, fleet):
             continue
         rate = -fall.bytes_per_s / GIB
-        due = f"{fall.empty_in_s:.0f} s left" if fall.empty_in_s >= 1.5 else "no second left"
+        due = f"empty in {fall.empty_in_s:.0f} s: " if fall.empty_in_s >= 1.5 else ""
         yield Finding(
             rule="memory.falling",
             severity=Severity.CRITICAL,
@@ -141,7 +141,7 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
             remedies=_stop_now(node),
             references=_REFERENCES,
             nodes=(node.name,),
-            brief=f"{due}: {gib(fall.available_bytes)} available, {gib(fall.fallen_bytes)} gone in {span(fall.over_s)}",
+            brief=f"{due}{gib(fall.available_bytes)} left, down {gib(fall.fallen_bytes)} in {span(fall.over_s)}",
         )
 
 

@@ -133,7 +133,7 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
         yield Finding(
             rule=judge_linger.id,
             severity=SEVERITY[judgement.state],
-            title=f"When {host.user} logs out of {rank.node.name}, {rank.engine.name} loses its shared memory",
+            title=f"{rank.engine.name} loses its shared memory when user {host.user} logs out of {rank.node.name}",
             explanation=(
                 f"It runs under {host.user}'s id and shares the host's IPC. logind has {removes} and the user "
                 "doesn't linger. So when the last session ends, logind removes the engine's semaphores and shared "
