@@ -136,12 +136,22 @@ def _restartable(node: NodeView, picture: FleetState) -> tuple[tuple[Engine, Con
     return tuple(
         (engine, container)
         for engine in living(node)
-        if (container := engine.container) is not None
+        if (container := _container(engine, node)) is not None
+        and not node.containers.is_denied
         and not container.auto_remove
         and not _starts_no_engine(container.argv)
         and not other_ranks(rank_of(engine, node), picture)
         and _ID.fullmatch(container.container_id)
     )
+
+
+def _container(engine: Engine, node: NodeView) -> Container | None:
+    """Its container; while Docker lists none, the one that its process is in, of which the id alone is known."""
+    if engine.container is not None or node.containers.available:
+        return engine.container
+    table = node.processes.processes if node.processes else ()
+    found = next((one.container_id for one in table if one.pid in engine.pids and one.container_id), None)
+    return Container(container_id=found, name=found[:12], image="") if found else None
 
 
 def _effect(node: NodeView, picture: FleetState) -> str:
@@ -192,7 +202,7 @@ def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
 def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[str]:
     restarted = [engine for engine, _ in _restartable(node, picture)]
     for engine in living(node):
-        yield f"{_end_text(engine)} {_comeback_text(engine, is_restarted=engine in restarted)}"
+        yield f"{_end_text(engine)} {_comeback_text(engine, node, is_restarted=engine in restarted)}"
         for other in other_ranks(rank_of(engine, node), picture):
             name = f"{other.engine.name} on {other.node.name}"
             yield f"{name} is a rank of the same engine and will hang: stop or restart it too."
@@ -230,9 +240,12 @@ def _end_text(engine: Engine) -> str:
     return f"{engine.name} stops{f', with {requests(running)} running' if running else ''}."
 
 
-def _comeback_text(engine: Engine, *, is_restarted: bool) -> str:
+def _comeback_text(engine: Engine, node: NodeView, *, is_restarted: bool) -> str:
     """Whether Docker starts its container at boot; `on-failure` doesn't apply at boot."""
-    container = engine.container
+    container = _container(engine, node)
+    if container is not None and engine.container is None:
+        then = "this plan starts it again" if is_restarted else "look with docker ps --all afterwards"
+        return f"Docker doesn't tell now of its container, {container.name}: {then}."
     if container is None:
         return "It has no container: it comes back only if a service starts it."
     if container.auto_remove:

@@ -6,12 +6,24 @@ import subprocess
 from dataclasses import replace
 from typing import Any
 
-from tests.pictures_support import NOW_S, container, engine, facts, gib, gpu, idle_node, link, node, picture
+from tests.pictures_support import (
+    NOW_S,
+    container,
+    engine,
+    facts,
+    gib,
+    gpu,
+    idle_node,
+    link,
+    node,
+    picture,
+    process,
+)
 from tests.plan_golden import compare_plan
 from tests.table import over
 from tests.unit.operate.machine.machine_support import FREE, SPARK, ids, operations, planned, refused, step, warned
 
-from sparktop.model.engine import Engine
+from sparktop.model.engine import Containers, Engine
 from sparktop.model.fleet import Baseline, LinkState, NodeView
 from sparktop.model.operation import Privilege
 from sparktop.model.request import Request, Risk
@@ -78,6 +90,21 @@ def test_what_ran_before_runs_again_at_its_end() -> None:
     assert plan.effect.endswith("vllm-qwen36 serves again.")
     for lost in (container(auto_remove=True), container(argv=("sleep", "infinity")), None):
         assert ids(made(node("spark1", engines=(engine(container=lost),)))) == ["evidence", "reboot", "back"]
+
+
+def test_what_runs_in_a_container_that_docker_does_not_tell_of_runs_again_too() -> None:
+    """A Docker Engine that hangs is why one reboots."""
+    box = container()
+    runs_in_it = (process(77352, "VLLM::EngineCor", 4.1, container_id=box.container_id),)
+    view = node("spark1", engines=(engine(container=None, pids=(77352,)),), processes=runs_in_it)
+    hangs = replace(view, containers=Containers(detail="it doesn't answer"))
+    plan = made(hangs)
+    (call,) = operations(plan, "start-vllm-qwen36")
+    assert call.path == f"/containers/{box.container_id}/start"
+    assert "this plan starts it again" in warned(plan)
+    denied = made(replace(hangs, containers=Containers(is_denied=True)))
+    assert ids(denied) == ["evidence", "reboot", "back"]
+    assert "docker ps --all" in warned(denied)
 
 
 def test_a_machine_that_has_rebooted_is_not_rebooted_again() -> None:
