@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.pictures_support import BOOT_S, WALL_S
 
 from sparktop.diagnose.kernel import line as kernel
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.model.event import KernelEvent
 from sparktop.model.telemetry import LogLine
 
@@ -31,7 +31,7 @@ HOUR_S = 3600.0
 
 def log(*lines: tuple[str, float] | str, ago_s: float = 5.0, every_s: float = 0.1) -> tuple[KernelEvent, ...]:
     """Folded events of lines so many seconds ago: (text, seconds ago), or all of `ago_s` and one after the other."""
-    folder = Folder()
+    folder = IncidentGrouper()
     for index, line in enumerate(lines):
         text, ago = line if isinstance(line, tuple) else (line, ago_s - index * every_s)
         event = kernel.read(LogLine(text=text, boot_s=BOOT_S - ago, wall_s=WALL_S - ago))

@@ -5,7 +5,7 @@
         ...                             # picture.findings, as the console would have them
     stage.first("gpu.spin-deadlock")    # the second at which it was first shown, or None
 
-Nothing is made up on the way: the simulated probe's lines go through `wire.decode` into a `NodeBook`, the simulated
+Nothing is made up on the way: the simulated probe's lines go through `wire.decode` into a `NodeState`, the simulated
 Docker Engine's answers and log frames through `container_of` and `lines_from_chunk` into the product's `Followers`, an
 engine's /metrics text through its scrape, and every sample gives a picture to `Diagnosis`. Only waiting is left out:
 the clock is moved to whatever is due next. Faults of the line are what they do to samples: silence, a stale link
@@ -34,7 +34,7 @@ from sparktop.model.fleet import Contact, FleetState, Intervention, LinkState, L
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
 from sparktop.observe.followers import Followers
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.sim.reaction.acts import Act, with_act
 from sparktop.sim.scenario.scenario import Scenario, load
 from sparktop.sim.scenario.script import Fault, FaultKind, NodeScript, Repeat
@@ -89,7 +89,7 @@ class Stage:
         Args:
             begin_s: when the console connects, and with it where its samples fall.
             unhurried: everything but samples comes so many times rarer; for playing hours.
-            book: more keywords for every NodeBook.
+            book: more keywords for every NodeState.
         """
         self.unhurried = unhurried
         self.scenario = _loaded(scenario) if isinstance(scenario, str) else scenario
@@ -224,7 +224,7 @@ class _Node:
         self._began_wall_s = stage.clock.wall()
         self.spark = Spark(stage.scenario, script, showing=0, began_wall_s=self._began_wall_s)
         self._showing = 0
-        self.book = NodeBook(script.name, clock=stage.clock, changed=lambda _: None, **more)
+        self.book = NodeState(script.name, clock=stage.clock, changed=lambda _: None, **more)
         login = LoginMethod.PASSWORD if script.machine.needs_password else LoginMethod.KEY
         host_key = f"ssh-ed25519 AAAAC3Nza{''.join(filter(str.isalnum, script.machine.hostname))}"
         self.book.contact(Contact(host="127.0.0.1", answered="127.0.0.1", login=login, host_key=host_key))

@@ -19,7 +19,7 @@ LINES = {
     "headless": (2508, "headless"),
     "sim": (6845, "sim"),
     "documents": (3596, "documents"),
-    "bringup": (3729, "bringup"),
+    "bringup": (3741, "bringup"),
     "observe": (3618, "observe"),
     "operate without launches": (20115, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107027, "."),
+    "everything": (107041, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91051, 15301
+TESTS, CASES = 91058, 15301
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

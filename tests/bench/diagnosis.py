@@ -19,7 +19,7 @@ from tests.scenario_support import Stage
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.kernel import line as kernel
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence
 from sparktop.model.fleet import FleetState
@@ -63,7 +63,7 @@ def rows(lab: Lab) -> Iterator[Row]:
 
 def _kernel_events() -> tuple[KernelEvent, ...]:
     """One event of each kind there is, in the last minutes of the healthy scenario."""
-    folder = Folder()
+    folder = IncidentGrouper()
     lines = [line for pattern in kernel.patterns() for line in pattern.examples]
     for number, line in enumerate(lines):
         boot_s = 60.0 + HISTORY_S * number / len(lines)

@@ -32,7 +32,7 @@ from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run
 from sparktop.probe import bundle
@@ -47,7 +47,7 @@ class Desk:
     """One console's insides."""
 
     monitor: Monitor
-    lines: Lines
+    lines: RunnerConnections
     operations: Operations
     audit_path: Path
     evidence_folder: Path
@@ -204,7 +204,7 @@ async def desk(
     monkeypatch: pytest.MonkeyPatch,
     *,
     name: str = "console",
-    make_lines: Callable[[str, str], Lines] | None = None,
+    make_lines: Callable[[str, str], RunnerConnections] | None = None,
     protected: tuple[str, ...] = (),
 ) -> AsyncIterator[Desk]:
     """One console, connected or about to be."""
@@ -213,7 +213,7 @@ async def desk(
     elsewhere_docker(monkeypatch, dockerd, state)
     hurried(monkeypatch)
     sshd.trust()
-    make = make_lines or (lambda socket, folder: Lines(docker_socket=socket, state_folder=folder))
+    make = make_lines or (lambda socket, folder: RunnerConnections(docker_socket=socket, state_folder=folder))
     lines = make(dockerd.socket_path, str(state))
     home = tmp_path / name
     operations = Operations(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.integration.demo import demo
 
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.cli.composition import proven_path
 from sparktop.config import state_home
 from sparktop.model.engine import EngineState
@@ -49,5 +49,5 @@ async def test_the_cable_is_measured_as_a_real_one_is() -> None:
         figures = {one.step.id: one.detail for one in run.steps}
         assert figures["half-0@spark2"] == "111.9 Gb/s (healthy 109 to 112)"
         assert figures["both@spark1"] == "196.0 Gb/s (healthy 189 to 197)"
-        kept = Kept(proven_path(is_demo=True)).read()
+        kept = ResultFile(proven_path(is_demo=True)).read()
         assert {row.check for row in kept.values()} == {"bandwidth.half", "bandwidth.both", "bandwidth.latency"}

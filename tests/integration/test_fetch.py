@@ -33,7 +33,7 @@ from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import download_steps
 from sparktop.operate.launch.inputs.download_steps import Fetch
 from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import NodeModels, node_models_of
@@ -79,7 +79,7 @@ def rsync() -> None:
 class Pair:
     """Both, each with a home of its own, and what a console does with them."""
 
-    lines: Lines
+    lines: RunnerConnections
     homes: dict[str, Path]
     sparks: tuple[Spark, Spark]
     told: list[OperationResult | Progress] = field(default_factory=list)
@@ -152,7 +152,7 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path) -> AsyncIterator[Pai
     for one, other in (sparks, sparks[::-1]):
         other.sshd.trust(homes[one.name])
         other.sshd.alias(ADDRESSES[other.name], homes[one.name])
-    lines = Lines()
+    lines = RunnerConnections()
     monitor = Monitor(
         [spark.sshd.connector(spark.name) for spark in sparks],
         publish=lambda _: None,

@@ -23,7 +23,7 @@ from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
@@ -41,7 +41,7 @@ class Pair:
 
     sparks: tuple[Spark, Spark]
     operations: Operations
-    lines: Lines
+    lines: RunnerConnections
     monitor: Monitor
     homes: dict[str, Path] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ async def pair(sparks: tuple[Spark, Spark], tmp_path: Path, monkeypatch: pytest.
         passwd.write_text(
             "".join(":".join([*row[:5], str(home), *row[6:]] if row[2] == "0" else row) + "\n" for row in rows)
         )
-    lines = Lines()
+    lines = RunnerConnections()
     operations = Operations(picture=lambda: monitor.state, lines=lines, audit=Audit(tmp_path / "audit.jsonl"))
     monitor = Monitor(
         [spark.sshd.connector(spark.name) for spark in sparks],

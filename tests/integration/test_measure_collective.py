@@ -28,7 +28,7 @@ from sparktop.operate.audit_file import Audit
 from sparktop.operate.measure import collective, link
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
@@ -124,7 +124,7 @@ class Console:
 
 @contextlib.asynccontextmanager
 async def console(sparks: tuple[Spark, ...], folder: Path) -> AsyncIterator[Console]:
-    lines = Lines()
+    lines = RunnerConnections()
     operations = Operations(
         picture=lambda: cabled(monitor.state), lines=lines, audit=Audit(folder / "audit.jsonl"), recalls=False
     )

@@ -25,7 +25,7 @@ from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
 from sparktop.operate.run.executor import PlanExecution
 from sparktop.operate.runner.client import RunnerLine
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
@@ -54,7 +54,7 @@ class Console:
 
     monitor: Monitor
     operations: Operations
-    lines: Lines
+    lines: RunnerConnections
 
     @property
     def picture(self) -> FleetState:
@@ -93,7 +93,7 @@ async def no_password(node: str, wrong: int) -> str | None:
 
 @contextlib.asynccontextmanager
 async def console(cable: Cable, folder: Path) -> AsyncIterator[Console]:
-    lines = Lines()
+    lines = RunnerConnections()
     operations = Operations(picture=lambda: with_gpus(monitor.state), lines=lines, audit=Audit(folder / "audit.jsonl"))
     monitor = Monitor(
         [machine.sshd.connector(name) for name, machine in cable.machines.items()],

@@ -20,7 +20,7 @@ from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit_file import Audit, entries
 from sparktop.operate.operations import Operations
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
@@ -89,7 +89,7 @@ def team(sparks: tuple[Spark, Spark]) -> Iterator[Team]:
 @contextlib.asynccontextmanager
 async def console(sparks: tuple[Spark, ...], folder: Path) -> AsyncIterator[PairDesk]:
     """On the usual places of both machines: nothing stands in for anything."""
-    lines = Lines()
+    lines = RunnerConnections()
     operations = Operations(
         picture=lambda: monitor.state,
         lines=lines,

@@ -22,7 +22,7 @@ from sparktop.observe.monitor import Monitor
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import NodeLine, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 
 pytestmark = pytest.mark.integration
 __all__ = ["sshd"]
@@ -30,9 +30,9 @@ NODE = "spark1"
 
 
 @contextlib.asynccontextmanager
-async def watching(server: Sshd, state: Path) -> AsyncIterator[tuple[Monitor, Lines]]:
+async def watching(server: Sshd, state: Path) -> AsyncIterator[tuple[Monitor, RunnerConnections]]:
     state.mkdir(mode=0o700, exist_ok=True)
-    lines = Lines(state_folder=str(state))
+    lines = RunnerConnections(state_folder=str(state))
     monitor = Monitor([server.connector(NODE)], publish=lambda _: None, interval_s=0.25, connections=lines)
     try:
         async with while_running(monitor):
@@ -41,7 +41,7 @@ async def watching(server: Sshd, state: Path) -> AsyncIterator[tuple[Monitor, Li
         await lines.aclose()
 
 
-async def runner(lines: Lines, *, other_than: NodeLine | None = None) -> RunnerLine:
+async def runner(lines: RunnerConnections, *, other_than: NodeLine | None = None) -> RunnerLine:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             line = await lines.wait(NODE)

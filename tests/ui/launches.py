@@ -173,7 +173,7 @@ def fitting(order_values: Mapping[str, str], nodes: tuple[str, ...]) -> Prospect
     """Qwen on a node whose engine goes."""
     budgets = []
     for node in nodes:
-        before = (part(SliceKind.HOST, "host 9.1", 9.1), part(SliceKind.GOING, "vllm-minimax 66.0", 66.0),
+        before = (part(SliceKind.HOST, "host 9.1", 9.1), part(SliceKind.TO_BE_STOPPED, "vllm-minimax 66.0", 66.0),
                   part(SliceKind.FREE, "free 46.6", 46.59))  # fmt: skip
         after = (
             part(SliceKind.HOST, "host 9.1", 9.1), part(SliceKind.WEIGHTS, "weights 34.6", 34.6),

@@ -13,7 +13,7 @@ from tests.ui.pictures import PICTURES
 from tests.ui.test_app import screen, until
 from textual.pilot import Pilot
 
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
 from sparktop.model.bringup import Changed, CheckState
@@ -210,7 +210,7 @@ async def test_a_slow_cable_stands_beside_what_is_healthy(
     monkeypatch.setitem(PICTURES, "desk", lambda clock: Desk().picture)
     async with acting("desk", size, side_of(Desk())) as (app, _side, pilot):
         flow = app.acting.bringing_up
-        Kept(kept).keep(measured(SLOW, flow.picture(), now_wall_s=flow.clock.wall()))
+        ResultFile(kept).keep(measured(SLOW, flow.picture(), now_wall_s=flow.clock.wall()))
         flow.kept = kept
         await pilot.press("B")
         await at(pilot, BringUpScreen, "Esc close")

@@ -15,7 +15,7 @@ from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.fix import (
     all_in_one,
     choices,
-    first_mending,
+    first_applicable,
     introduction,
     other_finding_choices,
     with_consequences,
@@ -47,16 +47,16 @@ def test_what_is_expected_to_fail_comes_last_and_is_never_preselected() -> None:
     doubts = ("its last start failed", "", "")
     rows = choices(one, doubts=doubts)
     assert [row.value for row in rows] == [BREAK, None, RESTART]
-    assert first_mending(rows, doubtful=(RESTART,)) == 0
+    assert first_applicable(rows, doubtful=(RESTART,)) == 0
     assert any("expected to fail now: its last start failed" in line.plain for line in rows[2].notes)
 
 
 def test_evidence_is_preselected_where_all_else_is_expected_to_fail() -> None:
     rows = choices(finding("a.b", RESTART, EVIDENCE), doubts=("34 GiB are lost", ""))
     chosen = [row for row in rows if row.value is not None]
-    assert chosen[first_mending(rows, doubtful=(RESTART,))].value == EVIDENCE
+    assert chosen[first_applicable(rows, doubtful=(RESTART,))].value == EVIDENCE
     rows = choices(finding("a.b", RESTART), doubts=("34 GiB are lost",))
-    assert first_mending(rows, doubtful=(RESTART,)) == 0, "the cursor has to be somewhere"
+    assert first_applicable(rows, doubtful=(RESTART,)) == 0, "the cursor has to be somewhere"
 
 
 def test_what_stands_in_the_way_comes_first_where_no_remedy_of_the_finding_helps() -> None:
@@ -64,8 +64,8 @@ def test_what_stands_in_the_way_comes_first_where_no_remedy_of_the_finding_helps
     one = finding("a.b", RESTART, EVIDENCE)
     rows = (*choices(one, doubts=("34 GiB are lost", "")), *other_finding_choices((leak,), count_above=2))
     chosen = [row for row in rows if row.value is not None]
-    assert chosen[first_mending(rows, doubtful=(RESTART,), instead=leak)].value is leak
-    assert chosen[first_mending(rows, instead=leak)].value == RESTART
+    assert chosen[first_applicable(rows, doubtful=(RESTART,), instead=leak)].value is leak
+    assert chosen[first_applicable(rows, instead=leak)].value == RESTART
 
 
 def test_the_literal_change_of_what_a_finding_caused_comes_before_its_own_relaunch_without_one() -> None:

@@ -9,7 +9,7 @@ from tests.ui.log_stage import Stage
 
 from sparktop.clock import ManualClock
 from sparktop.diagnose.kernel import line
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.documents.kernel_events import EventRow, event_line, rows, summary
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
@@ -27,7 +27,7 @@ XID_43 = "NVRM: Xid (PCI:000f:01:00): 43, pid=214, name=python3, Ch 00000008"
 
 
 def read(*lines: tuple[float, str]) -> tuple[KernelEvent, ...]:
-    folder = Folder()
+    folder = IncidentGrouper()
     for at, text in lines:
         event = line.read(LogLine(text=text, wall_s=START + at, boot_s=100.0 + at))
         assert event is not None, text

@@ -13,7 +13,7 @@ import pytest
 
 from sparktop import config, faults, files
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.clock import SystemClock
 from sparktop.errors import ConfigError
 from sparktop.model.bringup import CheckResult, CheckState
@@ -49,7 +49,7 @@ def read_audit(path: Path) -> bool:
 READERS: dict[str, Callable[[Path], bool]] = {
     "acknowledged.json": lambda path: not Attention(SystemClock(), path)._marks,
     "baselines.json": lambda path: BaselineFile(path).of("m").boot_id == "",
-    "bringup.json": lambda path: not Kept(path).read(),
+    "bringup.json": lambda path: not ResultFile(path).read(),
     "config.toml": load_config,
     "rules.toml": read_rules,
     "recipe.yaml": lambda path: shelf.read_file(path).recipe is None,
@@ -122,7 +122,7 @@ async def test_nothing_is_written_through_what_stands_in_a_file_s_place(tmp_path
         check=next(iter(BY_ID)), nodes=(), state=CheckState.PASSED, found="", basis={"a": "b"}, proven_wall_s=1.0
     )
     with pytest.raises(ConfigError, match="can't be written"):
-        Kept(tmp_path / "bringup.json").keep([row])
+        ResultFile(tmp_path / "bringup.json").keep([row])
 
 
 async def test_the_audit_follows_no_link(tmp_path: Path) -> None:

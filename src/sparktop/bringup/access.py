@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from sparktop.bringup.card import (
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -42,12 +42,12 @@ from sparktop.operate.launch.gates.node import linger_words
 from sparktop.operate.launch.inputs.docker import info_ask
 
 
-def _user(seen: Seen, node: str) -> str:
+def _user(seen: CheckInputs, node: str) -> str:
     view = seen.view(node)
     return (view.facts.user if view is not None and view.facts is not None else "") or "$USER"
 
 
-def _kernel_log(seen: Seen, nodes: Nodes) -> Outcome:
+def _kernel_log(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     collector = view.collectors.get("kernel") if view is not None else None
     judgement = judge_kernel_log(collector)
@@ -71,7 +71,7 @@ def groups_ask(node: str, user: str = "") -> Output:
     return Output(node=node, argv=("id", "-nG", *((user,) if user else ())))
 
 
-def _docker_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _docker_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield _privileges_ask(nodes[0])
     yield info_ask(nodes[0])
     yield groups_ask(nodes[0])
@@ -79,7 +79,7 @@ def _docker_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
         yield groups_ask(nodes[0], user)
 
 
-def _docker(seen: Seen, nodes: Nodes) -> Outcome:
+def _docker(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, privileges = nodes[0], seen.privileges(nodes[0])
     user = _user(seen, node)
     in_session, in_database = (seen.text(groups_ask(node, name)) for name in ("", user))
@@ -103,7 +103,7 @@ def _docker(seen: Seen, nodes: Nodes) -> Outcome:
     return replace(outcome, remedies=(joins,))
 
 
-def _runtime(seen: Seen, nodes: Nodes) -> Outcome:
+def _runtime(seen: CheckInputs, nodes: Nodes) -> Outcome:
     return from_gate(gpu_runtime_gate(nodes[0], seen.survey))
 
 
@@ -118,7 +118,7 @@ def parse_cdi(text: str | None) -> tuple[str, ...] | None:
     return tuple(word for line in text.splitlines() if "=" in (word := line.strip()) and " " not in word)
 
 
-def _cdi(seen: Seen, nodes: Nodes) -> Outcome:
+def _cdi(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], cdi_ask(nodes[0])
     answer = seen.survey.answers.get(ask)
     devices = parse_cdi(seen.text(ask))
@@ -142,7 +142,7 @@ _ADMINS = {"sudo", "admin", "wheel"}
 """Groups whose members may run everything by sudo, as Ubuntu and others have it in sudoers."""
 
 
-def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
+def _sudo(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, privileges = nodes[0], seen.privileges(nodes[0])
     if privileges is None:
         return unknown(seen.why_not(AskPrivileges(node=node)))
@@ -162,7 +162,7 @@ def _sudo(seen: Seen, nodes: Nodes) -> Outcome:
             return warning(f"no root: sudo is {other}", scoped)
 
 
-def _linger(seen: Seen, nodes: Nodes) -> Outcome:
+def _linger(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     host = view.facts if view is not None else None
     if host is None:
@@ -177,7 +177,7 @@ def _linger(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_action("enable-linger", f"Turn lingering on for user {host.user}"))
 
 
-def _restart(seen: Seen, nodes: Nodes) -> Outcome:
+def _restart(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, view = nodes[0], seen.view(nodes[0])
     if view is None or view.facts is None:
         return unknown("not read yet")
@@ -205,7 +205,7 @@ def memlock_ask(node: str) -> Output:
     return Output(node=node, argv=("prlimit", "--memlock", "--noheadings", "--raw", "--output", "SOFT"))
 
 
-def _memlock(seen: Seen, nodes: Nodes) -> Outcome:
+def _memlock(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = memlock_ask(nodes[0])
     limit = (seen.text(ask) or "").strip()
     judgement = judge_host_memlock(limit)

@@ -57,7 +57,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CheckInputs:
     """What is known of the nodes: the picture, and their answers to the checks' questions."""
 
     picture: FleetState
@@ -111,14 +111,14 @@ def target_of(team: Sequence[EngineRank], picture: FleetState) -> Target:
     return Target(nodes=names_in_order(team, picture), subject=team[0].engine.name)
 
 
-def no_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
+def no_asks(seen: CheckInputs, nodes: Nodes) -> tuple[Ask, ...]:
     return ()
 
 
-def each(*questions: Callable[[str], Ask]) -> Callable[[Seen, Nodes], Iterator[Ask]]:
+def each(*questions: Callable[[str], Ask]) -> Callable[[CheckInputs, Nodes], Iterator[Ask]]:
     """These questions, put to each node of the row."""
 
-    def asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+    def asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
         return (question(node) for node in nodes for question in questions)
 
     return asks
@@ -137,14 +137,14 @@ class Card:
     why: str
     """What goes wrong where it fails."""
     sources: tuple[str, ...]
-    look: Callable[[Seen, Nodes], Outcome]
+    look: Callable[[CheckInputs, Nodes], Outcome]
     """Pure. One node for Scope.NODE, two for Scope.PAIR, an engine's for Scope.ENGINE, else all. Of a measured check:
     the row where nothing is measured (`not_measured`)."""
     measured_by: str = ""
     """The action whose run measures it; empty: a look is enough."""
     judge: Callable[[Run, Nodes], Outcome | None] | None = None
     """Of a measured check, pure: the row of a run that has ended; None where it measured nothing."""
-    asks: Callable[[Seen, Nodes], Iterable[Ask]] = no_asks
+    asks: Callable[[CheckInputs, Nodes], Iterable[Ask]] = no_asks
     """Asked again with the answers so far, until it asks nothing new."""
     scope: Scope = Scope.NODE
     basis: tuple[Basis, ...] = ()
@@ -183,7 +183,7 @@ def unknown(why: str, *permits: Remedy) -> Outcome:
     return Outcome(state=CheckState.UNKNOWN, found=_clean(why), remedies=permits)
 
 
-def not_measured(action: str, title: str) -> Callable[[Seen, Nodes], Outcome]:
+def not_measured(action: str, title: str) -> Callable[[CheckInputs, Nodes], Outcome]:
     """The `look` of a check that this action measures."""
     return lambda seen, nodes: unknown("not measured yet", by_action(action, title))
 

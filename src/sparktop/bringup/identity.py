@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import shlex
 
-from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, Seen, by_hand, card_of, each, judged, unknown
+from sparktop.bringup.card import (
+    Basis,
+    Card,
+    CheckInputs,
+    Nodes,
+    Outcome,
+    Scope,
+    by_hand,
+    card_of,
+    each,
+    judged,
+    unknown,
+)
 from sparktop.checks.fabric import half_of
 from sparktop.checks.identity import Identity, identity_of, judge_clones, judge_name, judge_product, judge_users
 from sparktop.checks.judgement import State
@@ -15,7 +27,7 @@ from sparktop.model.telemetry import HostFacts
 _VENDOR = "/sys/class/dmi/id/board_vendor"
 
 
-def _facts(seen: Seen, node: str) -> HostFacts | None:
+def _facts(seen: CheckInputs, node: str) -> HostFacts | None:
     view = seen.view(node)
     return view.facts if view is not None else None
 
@@ -24,7 +36,7 @@ def vendor_ask(node: str) -> FileText:
     return FileText(node=node, path=_VENDOR, limit_bytes=4096)
 
 
-def _product(seen: Seen, nodes: Nodes) -> Outcome:
+def _product(seen: CheckInputs, nodes: Nodes) -> Outcome:
     facts = _facts(seen, nodes[0])
     judgement = judge_product(facts.product if facts else None)
     if judgement.state is State.UNKNOWN:
@@ -44,7 +56,7 @@ def published_ask(node: str) -> Output:
     return Output(node=node, argv=argv)
 
 
-def _name(seen: Seen, nodes: Nodes) -> Outcome:
+def _name(seen: CheckInputs, nodes: Nodes) -> Outcome:
     facts = _facts(seen, nodes[0])
     published = (seen.text(published_ask(nodes[0])) or "").removeprefix("s ").strip().strip('"')
     own = facts.hostname.partition(".")[0] if facts else ""
@@ -71,7 +83,7 @@ def _name(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
-def _clones(seen: Seen, nodes: Nodes) -> Outcome:
+def _clones(seen: CheckInputs, nodes: Nodes) -> Outcome:
     views = [view for node in nodes if (view := seen.view(node)) is not None]
     identities: list[Identity] = [identity_of(view) for view in views]
     judgement = judge_clones(identities)
@@ -101,7 +113,7 @@ def _clones(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_hand("Give each its own", *steps))
 
 
-def _users(seen: Seen, nodes: Nodes) -> Outcome:
+def _users(seen: CheckInputs, nodes: Nodes) -> Outcome:
     all_facts = [(node, _facts(seen, node)) for node in nodes]
     judgement = judge_users([(facts.user, facts.user_id) if facts else ("", None) for _, facts in all_facts])
     if judgement.state is State.UNKNOWN:

@@ -25,7 +25,7 @@ READABLE = (1, VERSION)
 Words = Mapping[str, Any]
 
 
-class Kept:
+class ResultFile:
     """The file of kept rows; several consoles may write to it, each its own rows."""
 
     def __init__(self, path: Path) -> None:

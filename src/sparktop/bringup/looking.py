@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from sparktop import faults
-from sparktop.bringup.card import Basis, Card, Outcome, Scope, Seen, Target, skipped, target_of, unknown
+from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, skipped, target_of, unknown
 from sparktop.engines.ranks import teams
 from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
@@ -46,7 +46,7 @@ async def look(
         }
         due = [(card, target) for card, target in rows if _key(card, target) not in proven]
         await _ask(due, picture(), ask, answers)
-        seen = Seen(picture=picture(), survey=Survey(answers=answers))
+        seen = CheckInputs(picture=picture(), survey=Survey(answers=answers))
         yield (
             chapter,
             tuple(
@@ -62,7 +62,7 @@ def _key(card: Card, target: Target) -> Key:
 
 async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: dict[Ask, Answer]) -> None:
     for _ in range(ROUNDS_AT_MOST):
-        seen = Seen(picture=picture, survey=Survey(answers=answers))
+        seen = CheckInputs(picture=picture, survey=Survey(answers=answers))
         asks = dict.fromkeys(
             question
             for card, target in due
@@ -75,7 +75,7 @@ async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: di
         answers.update(await ask(tuple(asks)))
 
 
-def _asks(card: Card, target: Target, seen: Seen) -> Iterator[Ask]:
+def _asks(card: Card, target: Target, seen: CheckInputs) -> Iterator[Ask]:
     try:
         yield from card.asks(replace(seen, subject=target.subject), target.nodes)
     except Exception as error:  # noqa: BLE001 - a fault of one check is that row's alone: `result` meets it, too
@@ -97,7 +97,7 @@ def targets(card: Card, picture: FleetState) -> Iterator[Target]:
             yield from (target_of(team, picture) for team in teams(picture))
 
 
-def result(card: Card, target: Target, seen: Seen, *, now_wall_s: float) -> CheckResult:
+def result(card: Card, target: Target, seen: CheckInputs, *, now_wall_s: float) -> CheckResult:
     """The row that the check makes of what is known."""
     return row_of(card, target, _outcome(card, target, seen), seen.picture, now_wall_s=now_wall_s)
 
@@ -122,7 +122,7 @@ MEASURED = (CheckState.PASSED, CheckState.WARNING, CheckState.FAILED)
 """What a measurement can find; all of it is kept."""
 
 
-def _outcome(card: Card, target: Target, seen: Seen) -> Outcome:
+def _outcome(card: Card, target: Target, seen: CheckInputs) -> Outcome:
     if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, seen.picture)):
         return skipped(f"{' and '.join(silent)} can't be reached")
     try:

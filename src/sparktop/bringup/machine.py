@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sparktop.bringup.card import (
     Basis,
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -46,7 +46,7 @@ def smi_ask(node: str) -> Output:
     return Output(node=node, argv=argv, limit_s=10.0)
 
 
-def _gpu(seen: Seen, nodes: Nodes) -> Outcome:
+def _gpu(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, view, ask = nodes[0], seen.view(nodes[0]), smi_ask(nodes[0])
     gpu = view.first_gpu if view is not None else None
     text = (seen.text(ask) or "").strip()
@@ -80,7 +80,7 @@ def cuda_ask(node: str) -> Output:
     return Output(node=node, argv=("python3", "-I", "-S", "-c", _CU_INIT), limit_s=15.0)
 
 
-def _cuda(seen: Seen, nodes: Nodes) -> Outcome:
+def _cuda(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], cuda_ask(nodes[0])
     text, view = (seen.text(ask) or "").strip(), seen.view(nodes[0])
     judgement = judge_cuda(
@@ -106,7 +106,7 @@ def _cuda(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, *remedies)
 
 
-def _hidden_memory(seen: Seen, nodes: Nodes) -> Outcome:
+def _hidden_memory(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     if view is None or view.sample is None or view.facts is None:
         return unknown("no sample yet")
@@ -128,7 +128,7 @@ def _hidden_memory(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_hand("Give it back", *steps))
 
 
-def _memory(seen: Seen, nodes: Nodes) -> Outcome:
+def _memory(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     total = view.sample.memory.total_bytes if view is not None and view.sample is not None else None
     judgement = judge_memory_total(total)
@@ -138,7 +138,7 @@ def _memory(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, f"{gib(total)} in all", by_hand("Find what is missing", *steps))
 
 
-def _heat(seen: Seen, nodes: Nodes) -> Outcome:
+def _heat(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     gpu = view.first_gpu if view is not None else None
     temperature = gpu.temperature_c if gpu is not None else None
@@ -149,7 +149,7 @@ def _heat(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, f"{temperature} °C{load}", by_hand("Free its vents, and move it off other warm machines"))
 
 
-def _disk(seen: Seen, nodes: Nodes) -> Outcome:
+def _disk(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     disks = view.facts.disks if view is not None and view.facts is not None else ()
     if not disks:
@@ -170,19 +170,19 @@ def python_ask(node: str) -> Output:
     return Output(node=node, argv=argv)
 
 
-def header_ask(seen: Seen, node: str) -> Output | None:
+def header_ask(seen: CheckInputs, node: str) -> Output | None:
     """Asks for Python's header, where the folder is known."""
     folder = (seen.text(python_ask(node)) or "").strip()
     return Output(node=node, argv=("test", "-e", f"{folder}/Python.h")) if folder.startswith("/") else None
 
 
-def _header_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _header_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield python_ask(nodes[0])
     if (ask := header_ask(seen, nodes[0])) is not None:
         yield ask
 
 
-def _headers(seen: Seen, nodes: Nodes) -> Outcome:
+def _headers(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = header_ask(seen, nodes[0])
     answer = seen.survey.answers.get(ask) if ask is not None else None
     if ask is None or answer is None or answer.code not in (0, 1):
@@ -203,7 +203,7 @@ def _pattern_ask(node: str) -> FileText:
     return FileText(node=node, path=_CORE_PATTERN)
 
 
-def _crash(seen: Seen, nodes: Nodes) -> Outcome:
+def _crash(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = _pattern_ask(nodes[0])
     pattern = seen.text(ask)
     if pattern is None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sparktop.bringup.card import (
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -25,7 +25,7 @@ from sparktop.model.survey import Output
 from sparktop.text.units import gib
 
 
-def _rest(seen: Seen, nodes: Nodes) -> Outcome:
+def _rest(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     sample = view.sample if view is not None else None
     if view is None or sample is None:
@@ -63,7 +63,7 @@ def parse_guards(text: str | None) -> tuple[str, ...] | None:
     return tuple(name for name, state in zip(("earlyoom", "systemd-oomd"), states, strict=True) if state == "active")
 
 
-def swap_text(seen: Seen, node: str) -> str | None:
+def swap_text(seen: CheckInputs, node: str) -> str | None:
     """The swap of /proc/meminfo: "16.0 GiB", or none; None: no sample."""
     view = seen.view(node)
     if view is None or view.sample is None:
@@ -72,7 +72,7 @@ def swap_text(seen: Seen, node: str) -> str | None:
     return gib(total_bytes) if total_bytes else "none"
 
 
-def _habits(seen: Seen, nodes: Nodes) -> Outcome:
+def _habits(seen: CheckInputs, nodes: Nodes) -> Outcome:
     swap, guards = swap_text(seen, nodes[0]), parse_guards(seen.text(guards_ask(nodes[0])))
     view = seen.view(nodes[0])
     facts = view.facts if view is not None else None
@@ -99,7 +99,7 @@ def tools_ask(node: str) -> Output:
     return Output(node=node, argv=("which", *TOOLS))
 
 
-def missing_tools(seen: Seen, node: str) -> list[str] | None:
+def missing_tools(seen: CheckInputs, node: str) -> list[str] | None:
     """Those of the programs that the node doesn't have; None: it was not told."""
     answer = seen.survey.answers.get(tools_ask(node))
     if answer is None or answer.code not in (0, 1):
@@ -108,7 +108,7 @@ def missing_tools(seen: Seen, node: str) -> list[str] | None:
     return [name for name in TOOLS if name not in there]
 
 
-def _tools(seen: Seen, nodes: Nodes) -> Outcome:
+def _tools(seen: CheckInputs, nodes: Nodes) -> Outcome:
     missing = missing_tools(seen, nodes[0])
     if missing is None:
         return unknown(seen.why_not(tools_ask(nodes[0])))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from sparktop.bringup.access import memlock_ask
-from sparktop.bringup.card import Card, Nodes, Outcome, Scope, Seen, by_hand, passed, unknown, warning
+from sparktop.bringup.card import Card, CheckInputs, Nodes, Outcome, Scope, by_hand, passed, unknown, warning
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
 from sparktop.bringup.memory import guards_ask, parse_guards, swap_text
 from sparktop.checks.node_facts import COMPONENTS
@@ -23,7 +23,7 @@ from sparktop.operate.launch.inputs.docker import (
     serving_images,
 )
 
-Value = Callable[[Seen, str], str | None]
+Value = Callable[[CheckInputs, str], str | None]
 """A component's value on a node, as it is shown; None: not known."""
 
 
@@ -48,7 +48,7 @@ def _command_line_ask(node: str) -> FileText:
 
 
 def _text_of(ask: Callable[[str], Ask]) -> Value:
-    def value(seen: Seen, node: str) -> str | None:
+    def value(seen: CheckInputs, node: str) -> str | None:
         text = seen.text(ask(node))
         return text.strip() if text is not None else None
 
@@ -56,29 +56,29 @@ def _text_of(ask: Callable[[str], Ask]) -> Value:
 
 
 def _version_of(component: str) -> Value:
-    def value(seen: Seen, node: str) -> str | None:
+    def value(seen: CheckInputs, node: str) -> str | None:
         view = seen.view(node)
         return COMPONENTS[component][1](view) or None if view is not None else None
 
     return value
 
 
-def _vbios(seen: Seen, node: str) -> str | None:
+def _vbios(seen: CheckInputs, node: str) -> str | None:
     row = (seen.text(smi_ask(node)) or "").splitlines()[:1]
     return row[0].rpartition(",")[2].strip() if row and row[0].count(",") == 2 else None
 
 
-def _docker(seen: Seen, node: str) -> str | None:
+def _docker(seen: CheckInputs, node: str) -> str | None:
     version = info(seen.survey, node).get("ServerVersion")
     return str(version) if version else None
 
 
-def _toolkit(seen: Seen, node: str) -> str | None:
+def _toolkit(seen: CheckInputs, node: str) -> str | None:
     text = seen.text(toolkit_ask(node))
     return text.splitlines()[0].rpartition(" ")[2] if text and text.strip() else None
 
 
-def _guards(seen: Seen, node: str) -> str | None:
+def _guards(seen: CheckInputs, node: str) -> str | None:
     guards = parse_guards(seen.text(guards_ask(node)))
     return None if guards is None else " and ".join(guards) or "none"
 
@@ -87,7 +87,7 @@ _LOCAL_WORDS = ("root=", "BOOT_IMAGE=", "initrd=", "resume=")
 """Of the kernel's command line: they differ between machines by their nature."""
 
 
-def _command_line(seen: Seen, node: str) -> str | None:
+def _command_line(seen: CheckInputs, node: str) -> str | None:
     text = seen.text(_command_line_ask(node))
     return None if text is None else " ".join(word for word in text.split() if not word.startswith(_LOCAL_WORDS))
 
@@ -104,12 +104,12 @@ def _caches_ask(node: str) -> Output:
     return Output(node=node, argv=("python3", "-I", "-S", "-c", _CACHES))
 
 
-def _caches(seen: Seen, node: str) -> str | None:
+def _caches(seen: CheckInputs, node: str) -> str | None:
     ask = _caches_ask(node)
     return ", ".join((seen.text(ask) or "").split()) or "none" if seen.has_answer(ask) else None
 
 
-def _headers(seen: Seen, node: str) -> str | None:
+def _headers(seen: CheckInputs, node: str) -> str | None:
     ask = header_ask(seen, node)
     answer = seen.survey.answers.get(ask) if ask is not None else None
     return {0: "there", 1: "missing"}.get(answer.code if answer is not None and answer.code is not None else -1)
@@ -177,7 +177,7 @@ COMPONENTS_OF_PARITY = (
 )
 
 
-def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     for node in nodes:
         yield from (smi_ask(node), _package_ask(node), info_ask(node), toolkit_ask(node))
         yield from (guards_ask(node), memlock_ask(node), _command_line_ask(node), python_ask(node))
@@ -190,18 +190,18 @@ IMAGES_AT_MOST = 8
 """Of one name on all nodes, those compared."""
 
 
-def _common_images(seen: Seen, nodes: Nodes) -> tuple[str, ...]:
+def _common_images(seen: CheckInputs, nodes: Nodes) -> tuple[str, ...]:
     listed = [serving_images(seen.survey, node) or {} for node in nodes]
     return tuple(sorted(set.intersection(*map(set, listed))))[:IMAGES_AT_MOST]
 
 
-def _images_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _images_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield from map(images_ask, nodes)
     for name in _common_images(seen, nodes):
         yield from (ask for node in nodes if (ask := image_ask(node, name)) is not None)
 
 
-def _images(seen: Seen, nodes: Nodes) -> Outcome:
+def _images(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if silent := [node for node in nodes if serving_images(seen.survey, node) is None]:
         return unknown(f"not listed on {' and '.join(silent)}")
     names = _common_images(seen, nodes)
@@ -216,8 +216,8 @@ def _images(seen: Seen, nodes: Nodes) -> Outcome:
     return passed(f"{', '.join(names)} of one build" if names else "no serving image is on all")
 
 
-def _look_at(component: Component) -> Callable[[Seen, Nodes], Outcome]:
-    def look(seen: Seen, nodes: Nodes) -> Outcome:
+def _look_at(component: Component) -> Callable[[CheckInputs, Nodes], Outcome]:
+    def look(seen: CheckInputs, nodes: Nodes) -> Outcome:
         values: Mapping[str, str | None] = {node: component.value(seen, node) for node in nodes}
         known = {node: value for node, value in values.items() if value is not None}
         if len(set(known.values())) > 1:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from sparktop.bringup.card import (
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -35,7 +35,7 @@ _KEYS_AT_MOST = 5
 _WIRELESS = ("wl", "wwan")
 
 
-def _connection(seen: Seen, nodes: Nodes) -> Outcome:
+def _connection(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     if view is None:
         return unknown("not connected yet")
@@ -47,7 +47,7 @@ def _connection(seen: Seen, nodes: Nodes) -> Outcome:
     return failed(view.link.reason or f"{view.link.state}", by_hand("Make SSH answer", *steps))
 
 
-def _name(seen: Seen, nodes: Nodes) -> Outcome:
+def _name(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, view = nodes[0], seen.view(nodes[0])
     if view is None:
         return unknown("not looked up yet")
@@ -116,13 +116,13 @@ def _name_remedies(judgement: Judgement, node: str, contact: Contact) -> Iterato
             )
 
 
-def _login_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _login_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     view = seen.view(nodes[0])
     if view is not None and view.link.contact.login is LoginMethod.PASSWORD:
         yield OperatorKeys(node=nodes[0])
 
 
-def _login(seen: Seen, nodes: Nodes) -> Outcome:
+def _login(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, view, ask = nodes[0], seen.view(nodes[0]), OperatorKeys(node=nodes[0])
     contact = view.link.contact if view is not None else Contact()
     if view is not None and view.link.state is LinkState.LIVE and not contact.host:
@@ -155,7 +155,7 @@ def _login(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
-def _path(seen: Seen, nodes: Nodes) -> Outcome:
+def _path(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view, ask = seen.view(nodes[0]), reached_ask(nodes[0])
     words = (seen.text(ask) or "").split()
     if view is None or len(words) < 3:
@@ -182,7 +182,7 @@ def _path(seen: Seen, nodes: Nodes) -> Outcome:
     return passed(found)
 
 
-def _clock(seen: Seen, nodes: Nodes) -> Outcome:
+def _clock(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     now = node_wall_s(view, seen.picture) if view is not None else None
     ahead_s = now - seen.picture.wall_s if now is not None else None

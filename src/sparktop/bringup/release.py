@@ -13,9 +13,9 @@ from sparktop.bounds import json_of
 from sparktop.bringup.card import (
     Basis,
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -40,7 +40,7 @@ _UPDATE = (
 )
 
 
-def _release(seen: Seen, nodes: Nodes) -> Outcome:
+def _release(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     facts = view.facts if view is not None else None
     if facts is None:
@@ -70,7 +70,7 @@ def parse_ota(text: str | None) -> OtaFacts:
     return OtaFacts(status=words[1], is_available=words[4] == "true", name=words[5])
 
 
-def _ota(seen: Seen, nodes: Nodes) -> Outcome:
+def _ota(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], ota_ask(nodes[0])
     facts = parse_ota(seen.text(ask))
     judgement = judge_ota(facts)
@@ -97,7 +97,7 @@ def _packages_ask(node: str) -> FileText:
     return FileText(node=node, path=_REBOOT_PACKAGES)
 
 
-def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
+def _reboot(seen: CheckInputs, nodes: Nodes) -> Outcome:
     flag = _flag_ask(nodes[0])
     if not seen.has_answer(flag):
         return unknown(seen.why_not(flag))
@@ -108,7 +108,7 @@ def _reboot(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, by_action("reboot", f"Reboot {nodes[0]}"))
 
 
-def _driver(seen: Seen, nodes: Nodes) -> Outcome:
+def _driver(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     outcome = from_gate(driver_gate(nodes[0], view))
     if view is None or not judge_driver_pending(view).is_problem:
@@ -116,7 +116,7 @@ def _driver(seen: Seen, nodes: Nodes) -> Outcome:
     return replace(outcome, remedies=(by_action("reboot", f"Reboot {nodes[0]}: then both are one version"),))
 
 
-def _next_kernel(seen: Seen, nodes: Nodes) -> Outcome:
+def _next_kernel(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     if view is None or view.facts is None:
         return unknown("not read yet")
@@ -155,7 +155,7 @@ def parse_firmware(text: str | None) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _firmware(seen: Seen, nodes: Nodes) -> Outcome:
+def _firmware(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = firmware_ask(nodes[0])
     answer = seen.survey.answers.get(ask)
     if seen.is_missing(ask):
@@ -176,7 +176,7 @@ def held_ask(node: str) -> Output:
     return Output(node=node, argv=("apt-mark", "showhold"))
 
 
-def _held(seen: Seen, nodes: Nodes) -> Outcome:
+def _held(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = held_ask(nodes[0])
     text = seen.text(ask)
     if text is None and not seen.has_answer(ask):

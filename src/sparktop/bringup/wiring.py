@@ -14,10 +14,10 @@ from typing import Any
 from sparktop.bounds import json_of
 from sparktop.bringup.card import (
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
     Scope,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -57,7 +57,7 @@ from sparktop.operate.setup.neighbours import items, neighbours_ask, parse_neigh
 _MIN_NODES = 2
 
 
-def cabled(seen: Seen, node: str) -> tuple[Interface, ...]:
+def cabled(seen: CheckInputs, node: str) -> tuple[Interface, ...]:
     """The interfaces of the cable that are up: ConnectX-7 ports of a Spark, else those with an RDMA device."""
     view = seen.view(node)
     if view is None:
@@ -68,7 +68,7 @@ def cabled(seen: Seen, node: str) -> tuple[Interface, ...]:
     )
 
 
-def _is_single(seen: Seen) -> bool:
+def _is_single(seen: CheckInputs) -> bool:
     return len(seen.picture.nodes) < _MIN_NODES
 
 
@@ -89,7 +89,7 @@ def parse_switched_off(text: str | None) -> frozenset[str]:
     return frozenset(str(row.get("ifname")) for row in links if "UP" not in (row.get("flags") or "UP"))
 
 
-def _cable(seen: Seen, nodes: Nodes) -> Outcome:
+def _cable(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, view = nodes[0], seen.view(nodes[0])
     if view is None or view.network is None:
         return unknown("its interfaces were not read yet")
@@ -114,7 +114,7 @@ def _cable(seen: Seen, nodes: Nodes) -> Outcome:
     return judged(judgement, found, plug, by_action("reboot", f"Reboot {node} with the cable in"))
 
 
-def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
+def _neighbours(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node, ask = nodes[0], neighbours_ask(nodes[0])
     if _is_single(seen):
         return skipped("one Spark")
@@ -132,18 +132,18 @@ def _neighbours(seen: Seen, nodes: Nodes) -> Outcome:
     return passed("; ".join(ends)) if ends else skipped("lldpd has heard no other machine on the cable yet")
 
 
-def _wiring_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _wiring_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     if len(seen.picture.nodes) > _MIN_NODES:
         yield from (neighbours_ask(view.name) for view in seen.picture.nodes)
 
 
-def _wiring(seen: Seen) -> Wiring | None:
+def _wiring(seen: CheckInputs) -> Wiring | None:
     """The cables between three nodes or more; None for a pair, whose cable can only join both."""
     names = tuple(view.name for view in seen.picture.nodes)
     return wiring(seen.picture, seen.survey, names) if len(names) > _MIN_NODES else None
 
 
-def _shape(seen: Seen, nodes: Nodes) -> Outcome:
+def _shape(seen: CheckInputs, nodes: Nodes) -> Outcome:
     found = wiring(seen.picture, seen.survey, nodes)
     if found.shape is Shape.UNKNOWN and len(nodes) == _MIN_NODES:
         return skipped("a pair, whose cable can only join both; lldpd has heard nothing yet")
@@ -181,7 +181,7 @@ def drawn(found: Wiring) -> str:
     return head + ("; ".join((*cables, *plugged)) or "no cable between them")
 
 
-def drops_ask(seen: Seen, node: str) -> Output | None:
+def drops_ask(seen: CheckInputs, node: str) -> Output | None:
     names = [one.name for one in cabled(seen, node)]
     paths = [f"/sys/class/net/{name}/carrier_down_count" for name in names if "/" not in name]
     return Output(node=node, argv=("grep", "-sH", ".", "--", *paths)) if paths else None
@@ -198,12 +198,12 @@ def parse_counts(text: str | None) -> Mapping[str, int]:
     return counts
 
 
-def _drops_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _drops_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     if (ask := drops_ask(seen, nodes[0])) is not None:
         yield ask
 
 
-def _drops(seen: Seen, nodes: Nodes) -> Outcome:
+def _drops(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = drops_ask(seen, nodes[0])
     if ask is None:
         return skipped("no cable is up")
@@ -220,7 +220,7 @@ def _drops(seen: Seen, nodes: Nodes) -> Outcome:
 # --- addresses
 
 
-def facing(seen: Seen, nodes: Nodes) -> tuple[tuple[Interface, ...], ...]:
+def facing(seen: CheckInputs, nodes: Nodes) -> tuple[tuple[Interface, ...], ...]:
     """The cabled interfaces of each of two nodes that lead to the other: of a pair all that are up."""
     sides = tuple(cabled(seen, node) for node in nodes)
     found = _wiring(seen)
@@ -234,7 +234,7 @@ def facing(seen: Seen, nodes: Nodes) -> tuple[tuple[Interface, ...], ...]:
     )
 
 
-def _dark(seen: Seen, nodes: Nodes) -> Outcome | None:
+def _dark(seen: CheckInputs, nodes: Nodes) -> Outcome | None:
     """What a row of the cable says where none is up: it isn't about the LAN. None where one is."""
     for node in nodes:
         if (view := seen.view(node)) is None or view.network is None:
@@ -243,7 +243,7 @@ def _dark(seen: Seen, nodes: Nodes) -> Outcome | None:
     return skipped(f"no cable is up on {' and '.join(dark)}") if dark else None
 
 
-def _plan(seen: Seen, nodes: Nodes) -> Outcome:
+def _plan(seen: CheckInputs, nodes: Nodes) -> Outcome:
     sides = facing(seen, nodes)
     if (dark := _dark(seen, nodes)) is not None:
         return dark
@@ -295,7 +295,7 @@ def _netplan(node: str, *settings: tuple[str, str]) -> tuple[str, ...]:
 _NO_ADDRESSES = "the cable has no addresses yet"
 
 
-def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
+def _jumbo(seen: CheckInputs, nodes: Nodes) -> Outcome:
     side = cabled(seen, nodes[0])
     if not any(one.networks for one in side):
         return skipped(_NO_ADDRESSES if side else "no cable is up")
@@ -314,7 +314,7 @@ def _jumbo(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
-def _pair_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _pair_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield from link_inputs.asks(nodes, seen.picture)
     yield from link_gates.asks(link_inputs.fabrics(nodes, seen.picture, seen.survey), seen.survey)
 
@@ -323,8 +323,8 @@ _OF_RDMA = ("rate", "hca", "gid")
 """Gates on the RDMA devices of a link: without any there is nothing to say."""
 
 
-def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
-    def look(seen: Seen, nodes: Nodes) -> Outcome:
+def _of_gate(name: str) -> Callable[[CheckInputs, Nodes], Outcome]:
+    def look(seen: CheckInputs, nodes: Nodes) -> Outcome:
         if (dark := _dark(seen, nodes)) is not None:
             return dark
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
@@ -335,7 +335,7 @@ def _of_gate(name: str) -> Callable[[Seen, Nodes], Outcome]:
     return look
 
 
-def _link(seen: Seen, nodes: Nodes) -> Outcome:
+def _link(seen: CheckInputs, nodes: Nodes) -> Outcome:
     first, second = facing(seen, nodes)
     if first and second and judge_addresses(AddressFacts(first=first, second=second)).case == "none":
         return skipped(_NO_ADDRESSES)
@@ -359,7 +359,7 @@ def parse_routes(text: str | None) -> tuple[str, ...] | None:
     return tuple(route["dev"] for route in routes)
 
 
-def _route(seen: Seen, nodes: Nodes) -> Outcome:
+def _route(seen: CheckInputs, nodes: Nodes) -> Outcome:
     devices = parse_routes(seen.text(route_ask(nodes[0])))
     judgement = judge_default_route(devices)
     if devices is None:
@@ -432,7 +432,7 @@ def parse_profiles(nmcli: str | None, networkd: str | None) -> Mapping[str, str]
     return profiles
 
 
-def _kept_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _kept_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     if any(one.networks for one in cabled(seen, nodes[0])):
         yield address_ask(nodes[0])
         yield profiles_ask(nodes[0])
@@ -441,7 +441,7 @@ def _kept_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
         yield from (changed_ask(nodes[0], file) for file in profiles.values() if file.startswith(_MADE))
 
 
-def _profiles(seen: Seen, node: str) -> Mapping[str, str] | None:
+def _profiles(seen: CheckInputs, node: str) -> Mapping[str, str] | None:
     return parse_profiles(seen.text(profiles_ask(node)), seen.text(networkd_ask(node)))
 
 
@@ -454,7 +454,7 @@ def changed_ask(node: str, file: str) -> Output:
     return Output(node=node, argv=("find", "/etc/netplan", "-newer", file))
 
 
-def _kept(seen: Seen, nodes: Nodes) -> Outcome:
+def _kept(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node = nodes[0]
     addressed = [one for one in cabled(seen, node) if one.networks]
     if not addressed:
@@ -499,20 +499,20 @@ def _kept(seen: Seen, nodes: Nodes) -> Outcome:
     )
 
 
-def mesh_ask(seen: Seen, near: str, far: str) -> Output | None:
+def mesh_ask(seen: CheckInputs, near: str, far: str) -> Output | None:
     """Asks one node to log in to the other by its fabric address; nothing is accepted or saved."""
     end = link_inputs.fabrics((near, far), seen.picture, seen.survey).get(far)
     return login_ask(near, end.ip) if end is not None and end.ip else None
 
 
-def _mesh_asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _mesh_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield from _pair_asks(seen, nodes)
     for near, far in (nodes, nodes[::-1]):
         if (ask := mesh_ask(seen, near, far)) is not None:
             yield ask
 
 
-def _mesh(seen: Seen, nodes: Nodes) -> Outcome:
+def _mesh(seen: CheckInputs, nodes: Nodes) -> Outcome:
     sides = [{network for one in side for network in one.networks} for side in facing(seen, nodes)]
     if all(cabled(seen, node) for node in nodes) and not sides[0] & sides[1]:
         return skipped("the cable has no addresses in common yet")

@@ -49,11 +49,11 @@ def act(words: list[str]) -> int:
     need_spark(options, config, f"sparktop act {action.name}")
     import asyncio
 
-    from sparktop.cli.composition import commanded
+    from sparktop.cli.composition import session_for_command
     from sparktop.headless.act import ActArguments
     from sparktop.headless.act import act as carry_out
 
-    make, secret, output = commanded(config, options, asks_more=action.name == "collect-evidence")
+    make, secret, output = session_for_command(config, options, asks_more=action.name == "collect-evidence")
     arguments = ActArguments(
         action=action,
         target=str(options.pid) if options.pid is not None else options.engine,
@@ -77,10 +77,10 @@ def _take_up(options: argparse.Namespace, config: Config) -> int:
     need_spark(options, config, f"sparktop act {verb}")
     import asyncio
 
-    from sparktop.cli.composition import commanded
+    from sparktop.cli.composition import session_for_command
     from sparktop.headless.interrupted import take_up
 
-    make, secret, output = commanded(config, options)
+    make, secret, output = session_for_command(config, options)
     return asyncio.run(take_up(make, verb, options.engine, output=output, secret=secret))
 
 

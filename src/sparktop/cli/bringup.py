@@ -37,13 +37,13 @@ def bringup(words: list[str]) -> int:
         raise UsageError("on which Spark?", hint="sparktop bringup spark1 spark2")
     import asyncio
 
-    from sparktop.bringup.kept import Kept
-    from sparktop.cli.composition import commanded, proven_path
+    from sparktop.bringup.kept import ResultFile
+    from sparktop.cli.composition import proven_path, session_for_command
     from sparktop.headless.bringup import BringUp, bring_up
 
-    make, _, output = commanded(config, options, asks_more=True)
+    make, _, output = session_for_command(config, options, asks_more=True)
     command = BringUp(chapters=chapters, checks=checks, again=options.again or bool(checks), page=options.page)
-    return asyncio.run(bring_up(make, command, Kept(proven_path(is_demo=False)), output=output))
+    return asyncio.run(bring_up(make, command, ResultFile(proven_path(is_demo=False)), output=output))
 
 
 def bringup_arguments() -> argparse.ArgumentParser:

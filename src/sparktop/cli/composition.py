@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparktop.operate.operations import Operations
     from sparktop.operate.run.operating import KeepMeasured, Operating
     from sparktop.operate.runner.api import AskSecret
-    from sparktop.operate.runner.connections import Lines
+    from sparktop.operate.runner.connections import RunnerConnections
     from sparktop.operate.step.run import Run
     from sparktop.transport.base import Connector, Prompter
     from sparktop.transport.ssh.host_keys import SeenHosts
@@ -57,7 +57,7 @@ def connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> lis
     return [connector_for(name, prompter, seen_hosts, config=config) for name in names]
 
 
-def commanded(
+def session_for_command(
     config: Config, options: argparse.Namespace, *, asks_more: bool = False
 ) -> tuple[MakeSession, AskSecret, OutputOptions]:
     """(the session for a command that runs a plan, who asks for secrets, how it prints), from its options."""
@@ -96,12 +96,12 @@ def keep_measured(path: Path) -> KeepMeasured:
     """What keeps the bring-up rows that an ended run has measured, in this file."""
 
     def keep(run: Run, picture: FleetState) -> str:
-        from sparktop.bringup.kept import Kept
+        from sparktop.bringup.kept import ResultFile
         from sparktop.bringup.measured import measured
         from sparktop.clock import SystemClock
 
         try:
-            Kept(path).keep(measured(run, picture, now_wall_s=SystemClock().wall()))
+            ResultFile(path).keep(measured(run, picture, now_wall_s=SystemClock().wall()))
         except ConfigError as error:
             return f"{error.message}: what was measured is not kept"
         return ""
@@ -123,16 +123,16 @@ def session(
     `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
     A demo keeps no baselines, and its audit, its evidence and what it proves are in a folder of their own.
     """
-    from sparktop.cli.session import LateOperations, Session, seen_by
+    from sparktop.cli.session import LazyOperations, Session, publish_after
 
     folder = _state_folder(is_demo=is_demo)
 
-    def build() -> tuple[Lines, Operations]:
+    def build() -> tuple[RunnerConnections, Operations]:
         from sparktop.operate.audit_file import Audit
         from sparktop.operate.operations import Operations
-        from sparktop.operate.runner.connections import Lines
+        from sparktop.operate.runner.connections import RunnerConnections
 
-        lines = Lines(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
+        lines = RunnerConnections(read_only=config.read_only and not asks_more, docker_sockets=config.docker_sockets)
         return lines, Operations(
             picture=lambda: watch.state,
             lines=lines,
@@ -146,10 +146,10 @@ def session(
             connectors=connectors,
         )
 
-    late = LateOperations(build)
+    late = LazyOperations(build)
     watch = monitor(
         connectors,
-        seen_by(publish, late.see),
+        publish_after(publish, late.see),
         config,
         own=own,
         learns=not is_demo,

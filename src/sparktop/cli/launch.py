@@ -38,12 +38,12 @@ def launch(words: list[str]) -> int:
     need_spark(options, config, f"sparktop launch {options.recipe}")
     import asyncio
 
-    from sparktop.cli.composition import commanded, distinct
+    from sparktop.cli.composition import distinct, session_for_command
     from sparktop.headless.launch import Launch
     from sparktop.headless.launch import launch as carry_out
 
     once_each(distinct(config.hosts), config.hosts)
-    make, secret, output = commanded(config, options)
+    make, secret, output = session_for_command(config, options)
     command = Launch(
         order=order,
         stops=tuple(options.stop),

@@ -53,12 +53,12 @@ def unit(words: list[str]) -> int:
         raise UsageError("--set and --env-file go with a recipe", hint="sparktop recipes list names all")
     import asyncio
 
-    from sparktop.cli.composition import commanded, distinct
+    from sparktop.cli.composition import distinct, session_for_command
     from sparktop.headless.serve.unit import UnitCommand, Verb
     from sparktop.headless.serve.unit import unit as carry_out
 
     once_each(distinct(config.hosts), config.hosts)
-    make, secret, output = commanded(config, options)
+    make, secret, output = session_for_command(config, options)
     verb = Verb.INSTALL if options.install else Verb.REMOVE if options.remove else Verb.PRINT
     command = UnitCommand(name=options.recipe, order=order, verb=verb, is_own=options.user)
     return asyncio.run(carry_out(make, command, output=output, secret=secret))
@@ -121,7 +121,7 @@ def expose(words: list[str]) -> int:
     import asyncio
     from dataclasses import replace
 
-    from sparktop.cli.composition import commanded, distinct
+    from sparktop.cli.composition import distinct, session_for_command
     from sparktop.headless.serve.expose import expose as carry_out
     from sparktop.model.request import Request
     from sparktop.operate.serve.proxy import REMOVE
@@ -130,7 +130,7 @@ def expose(words: list[str]) -> int:
     on = distinct((options.on,)) if options.on else ()
     names = distinct(hosts)
     once_each(names, hosts)
-    make, secret, output = commanded(replace(config, hosts=tuple(dict.fromkeys((*hosts, *on)))), options)
+    make, secret, output = session_for_command(replace(config, hosts=tuple(dict.fromkeys((*hosts, *on)))), options)
     flags = {
         "on": "".join(on),
         "from": " ".join(names),

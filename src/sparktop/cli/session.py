@@ -16,21 +16,21 @@ from sparktop.transport.threads import in_thread
 if TYPE_CHECKING:
     from sparktop.model.fleet import FleetState
     from sparktop.operate.operations import Operations
-    from sparktop.operate.runner.connections import Lines
+    from sparktop.operate.runner.connections import RunnerConnections
     from sparktop.transport.base import Transport
 
 LEAVING_S = 5.0
 """Seconds to wait for the operations to close; what hangs longer ends with the process."""
 
 
-class LateOperations:
+class LazyOperations:
     """Operations, and the runners' connections, that are built once they are wanted: importing them takes the time
     that the first figures would wait; implements `observe.watch.Connections`."""
 
-    def __init__(self, build: Callable[[], tuple[Lines, Operations]]) -> None:
+    def __init__(self, build: Callable[[], tuple[RunnerConnections, Operations]]) -> None:
         """`build` imports and builds them; may be called in a thread."""
         self._build = build
-        self._built: tuple[Lines, Operations] | None = None
+        self._built: tuple[RunnerConnections, Operations] | None = None
         self._open: dict[str, tuple[Transport, OnFault]] = {}
 
     def built(self) -> Operations:
@@ -41,7 +41,7 @@ class LateOperations:
         """The operations, built in a thread if they are not."""
         return self._take(self._built if self._built is not None else await in_thread(self._build))
 
-    def _take(self, built: tuple[Lines, Operations]) -> Operations:
+    def _take(self, built: tuple[RunnerConnections, Operations]) -> Operations:
         if self._built is None:
             self._built = built
             for node, (transport, fault) in self._open.items():
@@ -76,7 +76,7 @@ class LateOperations:
 class Session(ForwardingWatch):
     """A Watch that closes its operations and their connections when it is cancelled."""
 
-    def __init__(self, watch: Watch, late: LateOperations) -> None:
+    def __init__(self, watch: Watch, late: LazyOperations) -> None:
         super().__init__(watch)
         self._late = late
 
@@ -104,7 +104,9 @@ class Session(ForwardingWatch):
             await asyncio.gather(watching, return_exceptions=True)
 
 
-def seen_by(publish: Callable[[FleetState], None], see: Callable[[FleetState], None]) -> Callable[[FleetState], None]:
+def publish_after(
+    publish: Callable[[FleetState], None], see: Callable[[FleetState], None]
+) -> Callable[[FleetState], None]:
     """A publish function that gives each fleet state first to `see`, then to `publish`."""
 
     def published(state: FleetState) -> None:

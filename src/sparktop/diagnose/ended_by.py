@@ -26,7 +26,7 @@ _NOUNS = {"stop-engine": "stop", BREAKS_LOOP: "stop of its restart loop"}
 """Actions whose names are no nouns."""
 
 
-def known_ending(node: NodeView, engine: Engine, fleet: FleetState) -> str:
+def stop_cause(node: NodeView, engine: Engine, fleet: FleetState) -> str:
     """How an engine ended, where that is known better than its exit code says: "stopped by you (40 s ago)"; else "".
 
     Known are a console's stops and reboots, and the kills of the guard.

@@ -14,7 +14,7 @@ from functools import cache
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.kernel import findings
 from sparktop.diagnose.kernel import line as kernel_line
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.diagnose.logs.decode import Decoder, Line
 from sparktop.diagnose.logs.matches import findings_of
 from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, without_escapes
@@ -114,7 +114,7 @@ class Explanation:
         self._lexicon = _lexicon(self._rules)
         self._kernel_words = frozenset(kernel_line.words())
         self._readers: dict[str, LogReader] = {}
-        self._folder = Folder()
+        self._folder = IncidentGrouper()
         self._document_lines: list[tuple[str, int]] | None = []
         """The lines so far with their numbers; None once they are too long to be a document."""
         self._chars = 0

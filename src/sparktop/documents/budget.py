@@ -18,7 +18,7 @@ from sparktop.text.units import GIB, bare_gib
 TONES: dict[SliceKind, tuple[str, str, str]] = {
     SliceKind.HOST: ("hold-kernel", "mark-kernel", " "),
     SliceKind.OTHERS: ("hold-processes", "mark-processes", " "),
-    SliceKind.GOING: ("~hold-processes", "~mark-processes", "╌"),
+    SliceKind.TO_BE_STOPPED: ("~hold-processes", "~mark-processes", "╌"),
     SliceKind.WEIGHTS: ("hold-engine", "mark-engine", " "),
     SliceKind.CACHE: ("hold-gpu", "mark-gpu", " "),
     SliceKind.OVERHEAD: ("hold-desktop", "mark-desktop", " "),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.ended_by import failed, known_ending, stopped_by
+from sparktop.diagnose.ended_by import failed, stop_cause, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
@@ -125,7 +125,7 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
             engine=replace(
                 engine,
                 state=state_of(engine, pair),
-                exit_detail=known_ending(view, engine, fleet) or engine.exit_detail,
+                exit_detail=stop_cause(view, engine, fleet) or engine.exit_detail,
             ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
             stalled=stall_of(engine, view.name, fleet.findings, pair),

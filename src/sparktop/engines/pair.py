@@ -73,7 +73,7 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Two:
+class NodePair:
     """The two nodes of a picture, which belong together."""
 
     nodes: tuple[NodeView, NodeView]
@@ -98,7 +98,7 @@ def pair_of(fleet: FleetState) -> Pair | None:
 
 
 @lru_cache(maxsize=2)
-def two_of(fleet: FleetState) -> Two | None:
+def node_pair(fleet: FleetState) -> NodePair | None:
     """The two watched nodes, where a cable or an engine joins them; separate machines may differ as they like."""
     if len(fleet.nodes) != 2 or not all(is_current(node) for node in fleet.nodes):
         return None
@@ -107,7 +107,7 @@ def two_of(fleet: FleetState) -> Two | None:
         return None
     shared_cables = tuple(cables(first, second))
     pair = pair_of(fleet)
-    return Two(nodes=(first, second), cables=shared_cables, pair=pair) if shared_cables or pair else None
+    return NodePair(nodes=(first, second), cables=shared_cables, pair=pair) if shared_cables or pair else None
 
 
 def is_one_machine(first: NodeView, second: NodeView) -> bool:

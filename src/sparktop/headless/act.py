@@ -21,7 +21,7 @@ from sparktop.documents.step_text import masked, masked_lines
 from sparktop.errors import TransportError, UsageError
 from sparktop.headless.audit import last_run_on
 from sparktop.headless.plan_data import JSON_VERSION, plan_data, refusal_data, run_data
-from sparktop.headless.status import comes_true, has_asked_who_works, has_looked_at_desktop, settled
+from sparktop.headless.status import has_asked_who_works, has_looked_at_desktop, settled, wait_until
 from sparktop.headless.terminal import agreed, answered, draw, say, width_of, written
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
@@ -136,7 +136,7 @@ async def act(
 ) -> int:
     """Plan the action, ask, run it; the exit code: 0 done or printed, 1 refused or failed, 130 interrupted."""
     async with watched(make, output) as (watch, operating, fresh):
-        await tell_cut_off(operating, watch.state)
+        await tell_interrupted(operating, watch.state)
         request = await _request(arguments, watch, fresh, output.timeout_s)
         answer = await operating.plan(request)
         if isinstance(answer, Refusal):
@@ -163,7 +163,7 @@ async def watched(make: MakeSession, output: OutputOptions) -> AsyncIterator[tup
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def tell_cut_off(operating: Operating, fleet: FleetState) -> None:
+async def tell_interrupted(operating: Operating, fleet: FleetState) -> None:
     """Print one line for each run that an earlier console left interrupted on these nodes."""
     nodes = " ".join(view.name for view in fleet.nodes)
     for interrupted in await operating.interrupted_runs():
@@ -187,9 +187,9 @@ async def _request(arguments: ActArguments, watch: Watch, fresh: asyncio.Event, 
     if arguments.options.get("watch_only") != "yes":  # watch_only waits for a node that is gone
         check_links(watch.state, one_will_do=arguments.action.name == "collect-evidence")
     if arguments.action.only_measures:  # what a node works on, figures say; others don't wait for one that hangs
-        await comes_true(lambda: all(map(has_asked_who_works, watch.state.nodes)), fresh, timeout_s)
+        await wait_until(lambda: all(map(has_asked_who_works, watch.state.nodes)), fresh, timeout_s)
     if arguments.action.name == "recover-desktop":
-        await comes_true(lambda: all(map(has_looked_at_desktop, watch.state.nodes)), fresh, timeout_s)
+        await wait_until(lambda: all(map(has_looked_at_desktop, watch.state.nodes)), fresh, timeout_s)
     if (
         arguments.action.name == "guard" and arguments.options.get("off") == "yes"
     ):  # a node has one guard, whatever it watches
@@ -240,7 +240,7 @@ async def _remedy_targets(
     def matching() -> Finding | None:
         return next((finding for finding in watch.state.findings if finding.rule == arguments.rule), None)
 
-    await comes_true(lambda: matching() is not None, fresh, timeout_s)
+    await wait_until(lambda: matching() is not None, fresh, timeout_s)
     if (finding := matching()) is None:
         rules = sorted({item.rule for item in watch.state.findings})
         raise UsageError(

@@ -8,14 +8,14 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sparktop.bringup.catalogue import CARDS
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.looking import look
 from sparktop.clock import Clock, SystemClock
 from sparktop.dataclass import dataclass
 from sparktop.documents.bringup import as_data, as_html, as_markdown, chapter_lines, summary
 from sparktop.errors import ConfigError
 from sparktop.headless.act import MakeSession, OutputOptions, watched
-from sparktop.headless.status import comes_true
+from sparktop.headless.status import wait_until
 from sparktop.headless.terminal import draw, say, width_of
 from sparktop.model.bringup import Chapter, CheckResult, CheckState
 from sparktop.model.fleet import LinkState, NodeView
@@ -41,7 +41,7 @@ class BringUp:
 
 
 async def bring_up(
-    make: MakeSession, command: BringUp, kept: Kept, *, output: OutputOptions, clock: Clock | None = None
+    make: MakeSession, command: BringUp, kept: ResultFile, *, output: OutputOptions, clock: Clock | None = None
 ) -> int:
     """Look, and print; the exit code: 0 nothing wrong, 1 something is, 3 a host can't be reached."""
     clock = clock or SystemClock()
@@ -53,7 +53,7 @@ async def bring_up(
     ]
     rows: list[CheckResult] = []
     async with watched(make, output) as (watch, operating, fresh):
-        await comes_true(lambda: all(map(_has_facts, watch.state.nodes)), fresh, FACTS_LIMIT_S)
+        await wait_until(lambda: all(map(_has_facts, watch.state.nodes)), fresh, FACTS_LIMIT_S)
         looking = look(
             cards,
             lambda: watch.state,

@@ -23,7 +23,7 @@ from sparktop.headless.act import (
     nearest,
     put,
     refusal_page,
-    tell_cut_off,
+    tell_interrupted,
     watched,
 )
 from sparktop.headless.plan_data import refusal_data
@@ -57,7 +57,7 @@ async def launch(
         say(f"sparktop: {note}")
     async with watched(make, output) as (watch, operating, _):
         check_links(watch.state)
-        await tell_cut_off(operating, watch.state)
+        await tell_interrupted(operating, watch.state)
         nodes = tuple(view.name for view in watch.state.nodes)
         order = replace(command.order, stops=_stops(command.stops, watch.state))
         request = Request(action="launch", nodes=nodes, order=order, options=command.options)

@@ -147,16 +147,16 @@ async def settled(
     `fresh` is set with each new fleet state; `settle_s` limits the wait after the first samples, and `held_s` is the
     time to watch after that.
     """
-    if not await comes_true(lambda: all(_answered(node) for node in observation.state.nodes), fresh, timeout_s):
+    if not await wait_until(lambda: all(_answered(node) for node in observation.state.nodes), fresh, timeout_s):
         return
-    await comes_true(lambda: all(_complete(node) for node in observation.state.nodes), fresh, settle_s)
+    await wait_until(lambda: all(_complete(node) for node in observation.state.nodes), fresh, settle_s)
     if all(node.sample is None for node in observation.state.nodes):
         return
     complete_s = observation.state.monotonic_s
-    await comes_true(lambda: observation.state.monotonic_s - complete_s >= held_s, fresh, 2 * held_s)
+    await wait_until(lambda: observation.state.monotonic_s - complete_s >= held_s, fresh, 2 * held_s)
 
 
-async def comes_true(condition: Callable[[], bool], fresh: asyncio.Event, timeout_s: float) -> bool:
+async def wait_until(condition: Callable[[], bool], fresh: asyncio.Event, timeout_s: float) -> bool:
     """Wait for a condition, asked again with each new fleet state; False when the time is over."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -33,7 +33,7 @@ class SliceKind(StrEnum):
     """The system, the desktop, remaining caches: all used memory that is no engine's."""
     OTHERS = "others"
     """Engines and GPU processes that keep running."""
-    GOING = "going"
+    TO_BE_STOPPED = "going"
     """Engines that will be stopped: in the bar before the launch only."""
     WEIGHTS = "weights"
     CACHE = "KV cache"

@@ -33,7 +33,7 @@ from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.discovery import MAX_ENGINES, discover
 from sparktop.observe.engine_log import Feed, LogSource, log_source
 from sparktop.observe.frames import FRAME_S
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.observe.rates import Scrapes, advance, has_requests
 from sparktop.transport.base import Transport
 from sparktop.transport.docker.engine import TAIL_LINES, DockerEngine
@@ -82,7 +82,7 @@ class Followers:
 
     def __init__(
         self,
-        book: NodeBook,
+        book: NodeState,
         *,
         rules: Callable[[], Sequence[LogRule]] = tuple,
         docker_socket: str = "",

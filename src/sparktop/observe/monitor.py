@@ -22,7 +22,7 @@ from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
 from sparktop.observe.followers import Followers
 from sparktop.observe.log_ring import LineRing
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
@@ -47,7 +47,7 @@ class _WatchedNode:
     def __init__(
         self,
         connector: Connector,
-        book: NodeBook,
+        book: NodeState,
         *,
         interval_s: float,
         log_rules: LogRules,
@@ -137,7 +137,7 @@ class Monitor:
         self._findings: tuple[Finding, ...] = ()
         self._forwards = Forwards(self._endpoint, lambda: self._changed(urgent=True))
         for connector in connectors:
-            book = NodeBook(
+            book = NodeState(
                 connector.name,
                 clock=self._clock,
                 changed=self._changed,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sparktop.clock import Clock
 from sparktop.diagnose.kernel import line as kernel_line
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.engines.labels import name_set_aside
 from sparktop.model.engine import NOT_ASKED, Containers, Engine, figures_of
 from sparktop.model.fleet import Contact, Earlier, Ledger, Link, LinkChange, LinkState, NodeView, Reach
@@ -53,7 +53,7 @@ UNREAD_KERNEL_LINES = 20_000
 """As many as the probe sends at its start; a Spark that sends more loses the oldest, which the pane shows unread."""
 
 
-class NodeBook:
+class NodeState:
     """The mutable state of one node; `view()` is its frozen picture."""
 
     def __init__(
@@ -104,7 +104,7 @@ class NodeBook:
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
-        self._folder = Folder()
+        self._folder = IncidentGrouper()
         self._later = later
         self._kernel_rules = FrameReader[LogLine](self._read_kernel_line, most_unread=UNREAD_KERNEL_LINES)
         self._reads_later = False
@@ -324,7 +324,7 @@ class NodeBook:
             self._link_changes.append(
                 LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
             )
-            self._folder = Folder()
+            self._folder = IncidentGrouper()
             self._kernel_rules.clear()
             self._last_kernel_boot_s = -1.0
             self.process_table = self.gpu_reading = None

@@ -25,7 +25,7 @@ from sparktop.errors import (
 )
 from sparktop.model.fleet import LinkState, Reach
 from sparktop.model.telemetry import Message, Sample
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.observe.probe_session import ProbeSession
 from sparktop.probe.bundle import SLOW_START_HINT
 from sparktop.transport.base import PATIENCE_S, Connector, Transport
@@ -72,7 +72,7 @@ class Supervisor:
     def __init__(
         self,
         connector: Connector,
-        book: NodeBook,
+        book: NodeState,
         *,
         opened: Callable[[Transport], None],
         sampled: Callable[[], None],

@@ -38,7 +38,7 @@ PATIENCE_S = 0.25
 
 DOUBT_WITHIN_S = 1.0
 """The remedies of a finding are shown after this time, whether their plans are there or not."""
-MENDABLE_AMONG = 4
+APPLICABLE_AMONG = 4
 """So many other findings are looked at for one that can be fixed, where none of the first's remedies helps."""
 _PLANNED_AHEAD = ("safe-restart", "drop-caches", "relaunch", "stop-engine", "break-restart-loop", "end-holder")
 """Actions that need no more settings than a remedy has: their plans tell what to expect of them."""
@@ -88,7 +88,7 @@ class ActionFlow:
         """Ids of runs that are over and whose result the operator hasn't opened."""
         self._open: RunScreen | None = None
         self._is_asking = False
-        self._cut_off = CutOffRuns()
+        self._cut_off = InterruptedRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
         """Shows the log of (node, engine); False where there is no such engine (yet). Set by the console."""
         self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock, kept=proven)
@@ -188,9 +188,9 @@ class ActionFlow:
         from sparktop.ui.screens.fix import (
             all_in_one,
             choices,
-            first_mending,
+            first_applicable,
             introduction,
-            mends,
+            is_applicable,
             other_finding_choices,
             with_consequences,
         )
@@ -206,14 +206,14 @@ class ActionFlow:
         others = [other for other in others if other.key != finding.key]
         names = [view.name for view in self._picture().nodes]
         rows = (*rows, *other_finding_choices(others, names, count_above=len(rows)))
-        is_hopeless = bool(doubtful) and not any(mends(remedy) for remedy in remedies if remedy not in doubtful)
+        is_hopeless = bool(doubtful) and not any(is_applicable(remedy) for remedy in remedies if remedy not in doubtful)
         remedy = await self._ask_screen(
             ChooseScreen(
                 "fix",
                 rows,
                 intro=lambda: introduction(self._newest(finding), names),
                 verb="shows the plan",
-                at=first_mending(
+                at=first_applicable(
                     rows, doubtful=doubtful, instead=await self._first_mendable(others) if is_hopeless else None
                 ),
             )
@@ -240,11 +240,11 @@ class ActionFlow:
     async def _first_mendable(self, findings: Sequence[Finding]) -> Finding | None:
         """The first finding with a remedy that is expected to succeed: what stands in the way of the others, such as
         memory that only a reboot gives back."""
-        from sparktop.ui.screens.fix import mends
+        from sparktop.ui.screens.fix import is_applicable
 
-        for finding in findings[:MENDABLE_AMONG]:
+        for finding in findings[:APPLICABLE_AMONG]:
             doubts = await self._doubts(finding, finding.remedies)
-            if any(mends(remedy) and not doubt for remedy, doubt in zip(finding.remedies, doubts, strict=True)):
+            if any(is_applicable(remedy) and not doubt for remedy, doubt in zip(finding.remedies, doubts, strict=True)):
                 return finding
         return None
 
@@ -575,7 +575,7 @@ class ActionFlow:
         self._app.notify(text, severity=severity, markup=False, timeout=6)  # type: ignore[arg-type]
 
 
-class CutOffRuns:
+class InterruptedRuns:
     """Interrupted runs that the audit held when the console connected, and those that are shown now."""
 
     def __init__(self) -> None:

@@ -66,10 +66,10 @@ class BringUpFlow:
             checks: Collection[str], also_proven: bool
         ) -> AsyncIterator[tuple[Chapter, tuple[CheckResult, ...]]]:
             from sparktop.bringup.catalogue import CARDS
-            from sparktop.bringup.kept import Kept
+            from sparktop.bringup.kept import ResultFile
             from sparktop.bringup.looking import look
 
-            kept = Kept(self.kept) if self.kept is not None else None
+            kept = ResultFile(self.kept) if self.kept is not None else None
             cards = [card for card in CARDS if not checks or card.id in checks]
             proven = kept.read() if kept is not None else {}
             async for chapter, rows in look(

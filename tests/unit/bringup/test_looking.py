@@ -13,13 +13,13 @@ from tests.pictures_support import link
 from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric
 
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.model.bringup import CheckResult, CheckState
 from sparktop.model.fleet import LinkState, NodeView
 
 
-def proven(path: Path, desk: Desk | None = None) -> Kept:
-    kept = Kept(path)
+def proven(path: Path, desk: Desk | None = None) -> ResultFile:
+    kept = ResultFile(path)
     kept.keep((desk or Desk()).rows())
     return kept
 
@@ -63,7 +63,7 @@ def test_what_fails_now_is_forgotten(tmp_path: Path) -> None:
 
 def test_two_consoles_keep_their_own_rows(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
-    first, second = Kept(path), Kept(path)
+    first, second = ResultFile(path), ResultFile(path)
     first.keep(Desk().rows("machine.gpu"))
     second.keep(Desk().rows("machine.memory"))
     assert {check for check, *_ in first.read()} == {"machine.gpu", "machine.memory"}
@@ -76,7 +76,7 @@ def test_whatever_stands_in_the_file(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "b.json"
         path.write_text(text, encoding="utf-8", errors="replace")
-        assert Kept(path).read() == {}
+        assert ResultFile(path).read() == {}
 
 
 def test_a_row_that_is_no_row_is_left_out(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     row = {"check": "machine.gpu", "nodes": ["spark1"], "found": "NVIDIA GB10", "wall_s": 1.8e9}
     basis = {"spark1 boot": "boot-of-spark1", "spark1 driver": "580.142"}
     path.write_text(json.dumps({"version": 1, "proven": [row | {"basis": basis}]}))
-    (kept,) = Kept(path).read().values()
+    (kept,) = ResultFile(path).read().values()
     assert (kept.key, kept.state, kept.basis) == (("machine.gpu", ("spark1",), ""), CheckState.PASSED, basis)
 
 

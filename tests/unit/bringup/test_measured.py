@@ -14,7 +14,7 @@ from tests.table import over
 from sparktop.bringup import measured as module
 from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, by_hand, failed, not_measured, passed
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.bringup.kept import Kept
+from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.cli.composition import keep_measured, proven_path
@@ -74,7 +74,7 @@ def a_run(target: str = "vllm-a", rate: float | None = 30.0, action: str = "time
     return Run(id="r", plan=plan, state=RunState.DONE, steps=(StepRun(step=step, figures=figures),))
 
 
-def rows(made: Desk, kept: Kept | None = None, *, again: bool = False) -> list[CheckResult]:
+def rows(made: Desk, kept: ResultFile | None = None, *, again: bool = False) -> list[CheckResult]:
     async def looked() -> list[CheckResult]:
         chapters = look(
             [CARD], lambda: made.picture, made.ask, kept=kept.read() if kept else {}, now_wall_s=lambda: WALL_S,
@@ -85,8 +85,8 @@ def rows(made: Desk, kept: Kept | None = None, *, again: bool = False) -> list[C
     return asyncio.run(looked())
 
 
-def kept_of(tmp_path: Path, run: Run) -> Kept:
-    kept = Kept(tmp_path / "bringup.json")
+def kept_of(tmp_path: Path, run: Run) -> ResultFile:
+    kept = ResultFile(tmp_path / "bringup.json")
     kept.keep(measured(run, desk().picture, now_wall_s=WALL_S))
     return kept
 
@@ -155,7 +155,7 @@ def test_a_session_keeps_it_and_a_demo_somewhere_else(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     own, demo = proven_path(is_demo=False), proven_path(is_demo=True)
     assert keep_measured(demo)(a_run(), desk().picture) == ""
-    assert (own.exists(), [key[2] for key in Kept(demo).read()]) == (False, ["vllm-a"])
+    assert (own.exists(), [key[2] for key in ResultFile(demo).read()]) == (False, ["vllm-a"])
     own.mkdir(parents=True)
     assert "can't be written" in keep_measured(own)(a_run(), desk().picture)
 
@@ -167,7 +167,7 @@ def test_the_page_names_the_engine(tmp_path: Path) -> None:
 
 
 def test_a_remedy_with_options_comes_back_whole(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "bringup.json")
+    kept = ResultFile(tmp_path / "bringup.json")
     (row,) = measured(a_run(rate=3.0), desk().picture, now_wall_s=WALL_S)
     remedy = replace(SLOW, action="reboot", options=(("watch_only", "yes"),))
     kept.keep([replace(row, remedies=(remedy,))])

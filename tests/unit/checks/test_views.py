@@ -14,7 +14,7 @@ from tests.table import over
 from tests.unit.diagnose.rules.pair_support import ENV, bare, box, fabric, loading, rank, spark
 from tests.unit.operate.launch.gates_support import BOTH, World, disk, fits, image, rendered
 
-from sparktop.bringup.card import Seen
+from sparktop.bringup.card import CheckInputs
 from sparktop.bringup.catalogue import BY_ID as CARDS_BY_ID
 from sparktop.bringup.looking import targets
 from sparktop.checks import container, docker, host, link, machine, nccl, parity, ray
@@ -71,14 +71,14 @@ class Facts:
             setattr(self.world, name, value)
         self.line = line
 
-    def seen_by(self, view: View, name: str) -> State | None:
+    def publish_after(self, view: View, name: str) -> State | None:
         """What a view says; a rule or lint that is silent has found nothing. None: it isn't given these facts."""
         if view is View.LINT and not self.line:
             return None
         if view is View.GATE:
             states = [GATE_STATES[gate.state] for gate in self.world.gates() if gate.name == name]
         elif view is View.BRING_UP:
-            seen = Seen(picture=self.world.picture, survey=self.world.looked.survey)
+            seen = CheckInputs(picture=self.world.picture, survey=self.world.looked.survey)
             card = CARDS_BY_ID[name]
             shown = [target.nodes for target in targets(card, seen.picture) if "spark2" in target.nodes]
             rows = [BRING_UP_STATES[card.look(seen, nodes).state] for nodes in shown]
@@ -338,7 +338,7 @@ def test_all_views_of_a_check_agree(check: Check[Any], state: State, given: Fact
             expected = WARNING  # it sees ids alone, and two stores may give one image two of them
         elif name in SHOWN_AS_NOTES and state is not PASSED:
             expected = NOTE
-        assert given.seen_by(view, name) in (expected, None), view
+        assert given.publish_after(view, name) in (expected, None), view
 
 
 SHOWN_AS_NOTES = {"config.image-not-pinned", "cluster.hca-unset", "config.memlock", "host.docker-denied"}

@@ -16,7 +16,7 @@ from tests.support import interruptible
 
 from sparktop.cli import main
 from sparktop.cli.commands import BY_NAME, COMMANDS, split
-from sparktop.cli.session import seen_by
+from sparktop.cli.session import publish_after
 from sparktop.cli.watch import _run_app
 from sparktop.config import Config
 from sparktop.model.fleet import FleetState
@@ -160,6 +160,6 @@ def test_operations_that_fail_keep_no_picture_from_the_screen() -> None:
     def fail(_: FleetState) -> None:
         raise KeyError("gone")
 
-    seen_by(shown.append, fail)(FleetState())
+    publish_after(shown.append, fail)(FleetState())
     ((notice,),) = (state.notices for state in shown)
     assert "a fault in sparktop itself, in the operations: KeyError" in notice.text

@@ -12,7 +12,7 @@ from tests.ui.look import clock_of_pictures
 from tests.ui.pictures import FakeWatch, idle
 
 from sparktop.cli.composition import session
-from sparktop.cli.session import LateOperations, Session, seen_by
+from sparktop.cli.session import LazyOperations, Session, publish_after
 from sparktop.config import Config
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
@@ -38,8 +38,8 @@ class Order:
 
         return Closer()
 
-    def late(self) -> LateOperations:
-        late = LateOperations(lambda: (self.closer("lines"), self.closer("operations")))  # type: ignore[arg-type,return-value]
+    def late(self) -> LazyOperations:
+        late = LazyOperations(lambda: (self.closer("lines"), self.closer("operations")))  # type: ignore[arg-type,return-value]
         late.built()
         return late
 
@@ -102,7 +102,7 @@ async def test_what_acts_is_built_once_and_told_of_the_connections_that_are_open
         built.append(threading.current_thread().name)
         return parts, parts
 
-    late = LateOperations(build)
+    late = LazyOperations(build)
     for node in ("spark1", "spark2"):
         late.opened(node, None, None)  # type: ignore[arg-type]
     late.closed("spark1")
@@ -126,13 +126,13 @@ async def test_what_acts_and_was_never_wanted_is_not_built_to_be_left() -> None:
         built.append("built")
         return Parts(), Parts()
 
-    await LateOperations(build).aclose()
+    await LazyOperations(build).aclose()
     assert not built
 
 
 def test_a_picture_is_seen_by_what_acts_before_it_is_shown() -> None:
     told: list[str] = []
-    publish = seen_by(lambda _: told.append("shown"), lambda _: told.append("seen"))
+    publish = publish_after(lambda _: told.append("shown"), lambda _: told.append("seen"))
     publish(FleetState())
     assert told == ["seen", "shown"]
 

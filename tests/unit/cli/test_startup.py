@@ -14,7 +14,7 @@ from sparktop.clock import SystemClock
 from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.model.telemetry import ProcessTable, Sample
 from sparktop.observe.followers import Followers
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.transport.local import LocalTransport
 
 LATER = (
@@ -96,7 +96,7 @@ async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread(tmp_pa
         return shipped()
 
     clock = SystemClock()
-    book = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    book = NodeState("spark1", clock=clock, changed=lambda _: None)
     followers = Followers(book, rules=rules, docker_socket=str(tmp_path / "no-docker.sock"))
     followers.start(LocalTransport())
     try:

@@ -48,7 +48,7 @@ from sparktop.operate.targets import remedy_choices
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Choice
 from sparktop.ui.notify import is_own_doing
-from sparktop.ui.screens.fix import choices, first_mending, introduction
+from sparktop.ui.screens.fix import choices, first_applicable, introduction
 from sparktop.ui.screens.launch_choices import LaunchState, failed_gate_lines, head_lines, rows
 from sparktop.ui.screens.launch_draft import Draft, first_draft
 
@@ -209,7 +209,7 @@ def test_findings_in_other_words_have_the_same_choices_and_colours(fleet: FleetS
         for read_only in (False, True):
             offered, others = (choices(one, is_read_only=read_only) for one in (finding, in_other_words))
             assert [drawn(choice) for choice in others] == [drawn(choice) for choice in offered]
-            assert first_mending(others) == first_mending(offered)
+            assert first_applicable(others) == first_applicable(offered)
         assert tones(introduction(in_other_words)) == tones(introduction(finding))
 
 

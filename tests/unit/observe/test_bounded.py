@@ -19,15 +19,15 @@ from sparktop.observe.baseline import READINGS_KEPT
 from sparktop.observe.discovery import MAX_ENGINES, discover
 from sparktop.observe.followers import LAST_FEEDS_KEPT, Followers
 from sparktop.observe.history import MOST_POINTS, MOST_READINGS, History, Thinned
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.wire.decode import decode
 
 GPU = made.gpu()
 
 
-def book() -> NodeBook:
+def book() -> NodeState:
     clock = ManualClock()
-    one = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    one = NodeState("spark1", clock=clock, changed=lambda _: None)
     hello = decode(json.dumps(MESSAGES["hello"]).encode())
     assert isinstance(hello, Hello)
     one.message(hello, clock.monotonic())
@@ -154,7 +154,7 @@ def test_a_server_is_looked_for_among_the_nearest_parents(generations: int, *, i
 def test_an_engines_figures_are_kept_while_it_is_there() -> None:
     """And the parts of the memory, once the processes are known: before, they would be nobody's."""
     clock = ManualClock()
-    one = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    one = NodeState("spark1", clock=clock, changed=lambda _: None)
 
     def sampled(second: float) -> NodeView:
         memory = made.memory()

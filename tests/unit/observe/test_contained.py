@@ -22,7 +22,7 @@ from sparktop.observe import node_state
 from sparktop.observe.contained import KEPT_S, MAX_KEPT, Contained
 from sparktop.observe.followers import Followers
 from sparktop.observe.monitor import Monitor
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.wire.decode import decode
 
 
@@ -94,15 +94,15 @@ async def test_a_fault_while_connecting_leaves_the_other_node_watched(monkeypatc
 
 
 def break_for(node: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a method of this node's NodeBook raise."""
-    whole = getattr(NodeBook, name)
+    """Let a method of this node's state raise."""
+    whole = getattr(NodeState, name)
 
-    def broken(self: NodeBook, *args: Any) -> Any:
+    def broken(self: NodeState, *args: Any) -> Any:
         if self.name == node:
             raise ZeroDivisionError("division by zero")
         return whole(self, *args)
 
-    monkeypatch.setattr(NodeBook, name, broken)
+    monkeypatch.setattr(NodeState, name, broken)
 
 
 async def test_a_fault_in_a_message_costs_that_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ async def test_what_is_told_of_the_nodes_may_fail(name: str, monkeypatch: pytest
 async def test_a_follower_is_started_again_and_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparktop.observe.followers.AFTER_FAULT_S", 0.01)
     contained = Contained(ManualClock())
-    book = NodeBook("spark1", clock=ManualClock(), changed=lambda _: None, contained=contained)
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None, contained=contained)
     times = 0
 
     async def follow() -> None:

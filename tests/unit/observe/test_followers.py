@@ -12,12 +12,12 @@ from sparktop.model.engine import Containers, Endpoint, EndpointState, Engine, E
 from sparktop.model.telemetry import Sample
 from sparktop.observe import followers as module
 from sparktop.observe.followers import Followers
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 
 
 def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    book = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    book = NodeState("spark1", clock=clock, changed=lambda _: None)
     book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
     followers = Followers(book)
     engines: list[Engine] = []
@@ -50,7 +50,7 @@ def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypat
 
 def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    book = NodeBook("spark1", clock=clock, changed=lambda _: None)
+    book = NodeState("spark1", clock=clock, changed=lambda _: None)
     book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
     followers = Followers(book)
     engines: list[Engine] = []
@@ -77,7 +77,7 @@ def test_containers_listed_as_before_make_no_picture_of_their_own() -> None:
     """The next one has the time of the answer, which steps wait for."""
     clock = ManualClock()
     changes: list[bool] = []
-    book = NodeBook("spark1", clock=clock, changed=changes.append)
+    book = NodeState("spark1", clock=clock, changed=changes.append)
     book.containers(Containers(available=True))
     assert len(changes) == 1
     clock.advance(3.0)

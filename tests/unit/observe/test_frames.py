@@ -13,7 +13,7 @@ from sparktop.model.event import KernelEvent
 from sparktop.model.telemetry import Hello, HostFacts, KernelLines, LogLine
 from sparktop.observe.contained import Contained
 from sparktop.observe.frames import FRAME_S, FrameReader
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=1, name=x"
 
@@ -49,18 +49,18 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_state, "FrameReader", {LogLine: timed})
 
 
-def node(loop: Loop | None) -> tuple[NodeBook, list[bool], Contained]:
+def node(loop: Loop | None) -> tuple[NodeState, list[bool], Contained]:
     changes: list[bool] = []
     contained = Contained(ManualClock())
     later = loop.later if loop else None
     return (
-        NodeBook("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later),
+        NodeState("spark1", clock=ManualClock(), changed=changes.append, contained=contained, later=later),
         changes,
         contained,
     )
 
 
-def codes(book: NodeBook) -> list[int | None]:
+def codes(book: NodeState) -> list[int | None]:
     return [event.code for event in book.view().kernel_events]
 
 

@@ -11,7 +11,7 @@ from sparktop.clock import ManualClock
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import Hello, Message
 from sparktop.observe.monitor import Monitor
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 
 ARMED = GuardState(phase=GuardPhase.ARMED, container_id="a" * 64, container_name="vllm", floor_bytes=4 << 30)
 FIRED = replace(ARMED, phase=GuardPhase.FIRED, available_bytes=3 << 30)
@@ -19,7 +19,7 @@ HELLO = Hello(protocol=1, pid=7, probe_digest="0" * 8, facts=facts())
 
 
 def after(*messages: Message) -> GuardState | None:
-    book = NodeBook("spark1", clock=ManualClock(), changed=lambda urgent: None)
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda urgent: None)
     for message in messages:
         book.message(message, 1.0)
     return book.view().guard

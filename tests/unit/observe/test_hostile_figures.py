@@ -17,7 +17,7 @@ from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.status import as_data
 from sparktop.model.fleet import FleetState
 from sparktop.model.telemetry import Garbled
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.wire.decode import decode
 
 FIGURE = (
@@ -51,7 +51,7 @@ def hostile(draw: st.DrawFn) -> dict[str, Any]:
 @given(messages=st.lists(hostile(), min_size=1, max_size=8), pause_s=st.floats(0.0, 3.0))
 def test_hostile_figures_make_a_picture(messages: list[dict[str, Any]], pause_s: float) -> None:
     clock = ManualClock()
-    books = [NodeBook(name, clock=clock, changed=lambda _: None) for name in ("spark1", "spark2")]
+    books = [NodeState(name, clock=clock, changed=lambda _: None) for name in ("spark1", "spark2")]
     diagnosis = Diagnosis(live_rules())
     for number, message in enumerate([MESSAGES["hello"], MESSAGES["sample"], *messages]):
         decoded = decode(json.dumps(message).encode())

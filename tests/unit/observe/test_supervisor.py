@@ -18,7 +18,7 @@ from sparktop.errors import (
     UnknownName,
 )
 from sparktop.model.fleet import LinkState, Reach
-from sparktop.observe.node_state import NodeBook
+from sparktop.observe.node_state import NodeState
 from sparktop.observe.supervisor import backoff_s, reach_of
 
 
@@ -59,7 +59,7 @@ def test_a_failed_attempt_says_what_of_the_host_is_there(error: TransportError, 
 
 
 def test_a_host_that_was_gone_is_known_for_it_until_it_is_live() -> None:
-    book = NodeBook("spark1", clock=ManualClock(), changed=lambda _: None)
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
     seen = []
     for state, reach in (
         (LinkState.LIVE, Reach.UNTESTED),

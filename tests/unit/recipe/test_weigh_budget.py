@@ -225,7 +225,7 @@ def test_the_host_has_the_same_before_and_after(baseline: float | None, going: f
     before, after = ({one.kind: one for one in side} for side in (node.before, node.after))
     assert before[SliceKind.HOST] == after[SliceKind.HOST]
     assert before[SliceKind.OTHERS] == after[SliceKind.OTHERS]
-    assert before[SliceKind.GOING].size_bytes == pytest.approx(going * GIB, abs=0.05 * GIB)
+    assert before[SliceKind.TO_BE_STOPPED].size_bytes == pytest.approx(going * GIB, abs=0.05 * GIB)
     assert sum(one.size_bytes for one in node.before) == node.total_bytes
 
 
@@ -237,8 +237,8 @@ def test_what_is_agreed_to_be_stopped_comes_back_but_not_beyond_the_boots_figure
     found = budget(order(made.QWEN_RECIPE), [busy], made.QWEN, values={})
     kinds = [one.kind for one in found.nodes[0].after]
     assert found.fit is Fit.FITS
-    assert SliceKind.GOING in [one.kind for one in found.nodes[0].before]
-    assert SliceKind.GOING not in kinds
+    assert SliceKind.TO_BE_STOPPED in [one.kind for one in found.nodes[0].before]
+    assert SliceKind.TO_BE_STOPPED not in kinds
 
 
 def test_the_reserve_follows_desktop_and_recipe() -> None:

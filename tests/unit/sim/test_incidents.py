@@ -25,7 +25,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import RunState
 from sparktop.operate.step.step_result import StepState
-from sparktop.ui.screens.fix import all_in_one, choices, first_mending, with_consequences
+from sparktop.ui.screens.fix import all_in_one, choices, first_applicable, with_consequences
 
 UNSEEN_S = 4.5
 """Containers are listed every three seconds: an end is not known sooner."""
@@ -114,7 +114,7 @@ async def preselected(acting: Acting, finding: Finding) -> Remedy:
         doubts.append(answer.doubt if isinstance(answer, Plan) else answer.reason)
     rows = choices(finding, remedies, doubts=doubts)
     doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
-    chosen = [row for row in rows if row.value is not None][first_mending(rows, doubtful=doubtful)].value
+    chosen = [row for row in rows if row.value is not None][first_applicable(rows, doubtful=doubtful)].value
     assert isinstance(chosen, Remedy)
     return chosen
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sparktop.bringup.card import (
     Basis,
+    CheckInputs,
     Nodes,
     Outcome,
     Scope,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -50,13 +50,13 @@ BASIS = (Basis.BOOT, Basis.ADDRESSES)
 # --- before it is measured
 
 
-def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     for node in nodes:
         yield tools_ask(node)
     yield from link_inputs.asks(nodes, seen.picture)
 
 
-def _look(seen: Seen, nodes: Nodes) -> Outcome:
+def _look(seen: CheckInputs, nodes: Nodes) -> Outcome:
     """Why it can't be measured, else that it isn't yet."""
     if not link_inputs.rails(nodes, seen.picture, seen.survey):
         return skipped("RDMA doesn't lead to the other node yet")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparktop.bringup.card import (
+    CheckInputs,
     Nodes,
     Outcome,
     Scope,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -30,11 +30,11 @@ from sparktop.operate.step.run import Run
 MEASURE = "measure-collective"
 
 
-def _asks(seen: Seen, nodes: Nodes) -> Iterator[Ask]:
+def _asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
     yield from link_inputs.asks(nodes, seen.picture)
 
 
-def _look(seen: Seen, nodes: Nodes) -> Outcome:
+def _look(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if not link_inputs.rails(nodes, seen.picture, seen.survey):
         return skipped("RDMA doesn't lead to the other node yet")
     return unknown("not measured yet", by_action(MEASURE, "Run an all-reduce of 1 GiB inside a serving image"))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from sparktop.bringup.card import (
     Basis,
     Card,
+    CheckInputs,
     Nodes,
     Outcome,
     Scope,
-    Seen,
     Target,
     by_action,
     by_hand,
@@ -153,7 +153,7 @@ def _heads(picture: FleetState, node: str) -> list[Engine]:
     return [team[0].engine for team in teams(picture) if team[0].node.name == node]
 
 
-def _served(seen: Seen, nodes: Nodes) -> Outcome:
+def _served(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node = nodes[0]
     heads = _heads(seen.picture, node)
     serving = [engine for engine in heads if engine.endpoint is not None and engine.state in SERVING]
@@ -169,18 +169,18 @@ def _served(seen: Seen, nodes: Nodes) -> Outcome:
     return skipped("no engine runs yet", by_action("launch", "Launch a recipe: it ends with a served model"))
 
 
-def _head(seen: Seen, nodes: Nodes) -> EngineRank:
+def _head(seen: CheckInputs, nodes: Nodes) -> EngineRank:
     """The head of the engine that the row is about."""
     wanted = Target(nodes=nodes, subject=seen.subject)
     return next(team[0] for team in teams(seen.picture) if target_of(team, seen.picture) == wanted)
 
 
-def _reached_asks(seen: Seen, nodes: Nodes) -> tuple[Ask, ...]:
+def _reached_asks(seen: CheckInputs, nodes: Nodes) -> tuple[Ask, ...]:
     head = _head(seen, nodes)
     return (*container_asks(head.node.name, head.engine), sites_ask(head.node.name))
 
 
-def _reached(seen: Seen, nodes: Nodes) -> Outcome:
+def _reached(seen: CheckInputs, nodes: Nodes) -> Outcome:
     head = _head(seen, nodes)
     engine, node = head.engine, head.node.name
     if engine.endpoint is None:

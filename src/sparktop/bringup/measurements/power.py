@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sparktop.bringup.card import (
     Basis,
+    CheckInputs,
     Nodes,
     Outcome,
-    Seen,
     by_action,
     by_hand,
     card_of,
@@ -27,7 +27,7 @@ from sparktop.operate.step.run import Run
 MEASURE = "measure-power"
 
 
-def _look(seen: Seen, nodes: Nodes) -> Outcome:
+def _look(seen: CheckInputs, nodes: Nodes) -> Outcome:
     node = nodes[0]
     ask = library_ask(node)
     if seen.has_answer(ask) and not library_in(seen.text(ask)):

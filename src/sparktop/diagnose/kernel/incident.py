@@ -44,7 +44,7 @@ def victim_text(event: KernelEvent) -> str:
     return f"{text} in {event.container}" if event.container else text
 
 
-class Folder:
+class IncidentGrouper:
     """Folds events in the order of the log, each in constant time; `events` holds the incidents so far."""
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:

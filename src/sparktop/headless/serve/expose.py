@@ -12,7 +12,7 @@ from sparktop.headless.act import (
     check_links,
     put,
     refusal_page,
-    tell_cut_off,
+    tell_interrupted,
     watched,
 )
 from sparktop.headless.plan_data import refusal_data
@@ -45,7 +45,7 @@ async def expose(
         check_links(watch.state)
         is_printed = request.options.get(PRINT) == "yes"
         if not is_printed:
-            await tell_cut_off(operating, watch.state)
+            await tell_interrupted(operating, watch.state)
         answer = await operating.plan(request)
         if isinstance(answer, Refusal) and is_printed:
             say(drawn(refusal_page(answer)(width_of(sys.stderr)), sys.stderr))

@@ -18,7 +18,7 @@ from sparktop.headless.act import (
     nearest,
     put,
     refusal_page,
-    tell_cut_off,
+    tell_interrupted,
     watched,
 )
 from sparktop.headless.launch import Launch, exported
@@ -68,7 +68,7 @@ async def unit(
         check_links(watch.state)
         request = await _request(command, watch.state, operating)
         if command.verb is not Verb.PRINT:
-            await tell_cut_off(operating, watch.state)
+            await tell_interrupted(operating, watch.state)
         answer = await operating.plan(request)
         if isinstance(answer, Refusal) and command.verb is Verb.PRINT:
             say(drawn(refusal_page(answer)(width_of(sys.stderr)), sys.stderr))

@@ -34,7 +34,7 @@ class CannotRecreate(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recreation:
+class ContainerCopy:
     """A create-container body that reproduces an existing container."""
 
     body: Mapping[str, Any] = field(repr=False)
@@ -55,7 +55,7 @@ def recreation(
     command: Sequence[str] | None = None,
     environment: Mapping[str, str | None] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Recreation:
+) -> ContainerCopy:
     """The body of the same container with these changes.
 
     Args:
@@ -114,7 +114,7 @@ def recreation(
         "HostConfig": host_config,
         "NetworkingConfig": {"EndpointsConfig": {primary: endpoints[primary]} if primary else {}},
     }
-    return Recreation(
+    return ContainerCopy(
         body=body,
         connects=tuple((name, {"EndpointConfig": settings}) for name, settings in endpoints.items() if name != primary),
         notes=tuple(notes),

@@ -25,7 +25,7 @@ from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected, image_path
 from sparktop.operate.container.lifecycle import GRACE_S, NEW, NO_POLICY, NewContainer
-from sparktop.operate.container.recreate import CannotRecreate, Recreation, anonymous_volumes, recreation
+from sparktop.operate.container.recreate import CannotRecreate, ContainerCopy, anonymous_volumes, recreation
 from sparktop.operate.plan.running_rank import refuse_status
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch import relaunch_text, sparktop_launch
@@ -40,7 +40,7 @@ class PlainRelaunch(RankRelaunch):
     """One rank's old container and the new one that takes its place."""
 
     new: NewContainer = field(repr=False)
-    recreation: Recreation = field(repr=False)
+    recreation: ContainerCopy = field(repr=False)
     stamp: str
 
     @property

@@ -26,7 +26,7 @@ LIVED_S = 60.0
 """A runner that lived so long was healthy: its restarts are counted anew."""
 
 
-class Lines:
+class RunnerConnections:
     """Keeps a runner on every connection; implements `runner.api.NodeLines`."""
 
     def __init__(

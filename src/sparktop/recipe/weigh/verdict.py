@@ -178,7 +178,7 @@ def _slices_before(room: Room) -> tuple[Slice, ...]:
     for name, size in room.going:
         share = min(freed, max(0, size))
         freed, used = freed - share, used - share
-        slices.append(Slice(kind=SliceKind.GOING, label=name, size_bytes=share))
+        slices.append(Slice(kind=SliceKind.TO_BE_STOPPED, label=name, size_bytes=share))
     host = Slice(kind=SliceKind.HOST, label="host", size_bytes=used)
     free = Slice(kind=SliceKind.FREE, label="available", size_bytes=room.available)
     return tuple(bar_slice for bar_slice in (host, *slices, free) if bar_slice.size_bytes)

@@ -163,13 +163,13 @@ def other_finding_choices(
     )
 
 
-def mends(remedy: Remedy) -> bool:
+def is_applicable(remedy: Remedy) -> bool:
     """Whether sparktop can carry it out, and it changes something."""
     offered = action(remedy.action or "")
     return offered is not None and not offered.only_looks
 
 
-def first_mending(
+def first_applicable(
     offered_choices: Sequence[Choice], *, doubtful: Sequence[Remedy] = (), instead: Finding | None = None
 ) -> int:
     """Index, among the choices that can be chosen, of the first remedy that changes something and isn't `doubtful`;
@@ -178,7 +178,7 @@ def first_mending(
     mending = [
         index
         for index, choice in enumerate(chosen)
-        if isinstance(choice.value, Remedy) and choice.value not in doubtful and mends(choice.value)
+        if isinstance(choice.value, Remedy) and choice.value not in doubtful and is_applicable(choice.value)
     ]
     first = [index for index, choice in enumerate(chosen) if instead is not None and choice.value is instead]
     others = [index for index, choice in enumerate(chosen) if choice.value not in doubtful]

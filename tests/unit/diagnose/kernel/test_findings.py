@@ -9,7 +9,7 @@ from tests.table import over
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.kernel import findings, xid
 from sparktop.diagnose.kernel import line as kernel
-from sparktop.diagnose.kernel.incident import Folder
+from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import LogLine
@@ -28,7 +28,7 @@ KILL = (
 
 
 def events(*lines: str, boot_s: float | None = 4000.0, step_s: float = 0.5) -> tuple[KernelEvent, ...]:
-    folder = Folder()
+    folder = IncidentGrouper()
     for index, text in enumerate(lines):
         at = None if boot_s is None else boot_s + index * step_s
         event = kernel.read(LogLine(text=text, boot_s=at, wall_s=None if at is None else 1.78e9 + at))

@@ -40,14 +40,14 @@ def event(text: str, boot_s: float | None = None, wall_s: float | None = None) -
 
 
 def folded(*lines: tuple[str, float | None]) -> tuple[KernelEvent, ...]:
-    folder = incident.Folder()
+    folder = incident.IncidentGrouper()
     for text, boot_s in lines:
         folder.add(event(text, boot_s))
     return folder.events
 
 
 def test_xids_of_ever_new_codes_are_forgotten_with_their_incidents() -> None:
-    folder = incident.Folder(capacity=10)
+    folder = incident.IncidentGrouper(capacity=10)
     for code in range(1000, 1100):
         folder.add(event(f"NVRM: Xid (PCI:000f:01:00): {code}, something new", float(code)))
     assert len(folder.events) == 10
@@ -88,7 +88,7 @@ def test_a_clock_that_starts_again_is_another_boot() -> None:
 
 
 def test_wall_time_serves_where_there_is_no_boot_time() -> None:
-    folder = incident.Folder()
+    folder = incident.IncidentGrouper()
     for wall_s in (1.78e9, 1.78e9 + 30, 1.78e9 + 1000):
         folder.add(event(XID_13, wall_s=wall_s))
     assert [(each.count, incident.describe(each)) for each in folder.events] == [
@@ -237,14 +237,14 @@ def test_only_the_last_500_are_kept() -> None:
 
 
 def test_an_incident_that_was_dropped_starts_anew() -> None:
-    folder = incident.Folder(capacity=2)
+    folder = incident.IncidentGrouper(capacity=2)
     for text, boot_s in ((XID_13, 1.0), (XID_43, 2.0), (XID_154, 3.0), (XID_13, 4.0)):
         folder.add(event(text, boot_s))
     assert [(each.code, each.count) for each in folder.events] == [(154, 1), (13, 1)]
 
 
 def test_events_are_built_once_until_one_is_added() -> None:
-    folder = incident.Folder()
+    folder = incident.IncidentGrouper()
     folder.add(event(XID_13, 1.0))
     seen = folder.events
     assert folder.events is seen
@@ -259,7 +259,7 @@ LINES = st.sampled_from([XID_13, XID_13_GLOBAL, XID_43, XID_45, XID_154, NO_MEMO
 @given(st.lists(st.tuples(LINES, st.floats(0, 400)), max_size=40))
 def test_folding_loses_and_invents_no_line(steps: list[tuple[str, float]]) -> None:
     at = 0.0
-    folder = incident.Folder()
+    folder = incident.IncidentGrouper()
     counted = 0
     for text, gap_s in steps:
         at += gap_s

@@ -9,7 +9,7 @@ import pytest
 from tests.pictures_support import WALL_S, claims, container, engine, idle_node, link, only, picture, rules_on
 from tests.table import over
 
-from sparktop.diagnose.ended_by import known_ending
+from sparktop.diagnose.ended_by import stop_cause
 from sparktop.documents.engine_table import engine_rows, state_cell
 from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import Engine, EngineState, LogFacts, Served
@@ -70,7 +70,7 @@ def test_a_stop_of_ours_is_told_as_ours_whatever_the_exit_code(code: int) -> Non
 def test_the_engine_table_tells_an_ending_as_the_finding_does(by: Intervention, words: str) -> None:
     seen = fleet(ended(137), interventions=(by,))
     (row,) = engine_rows(seen)
-    assert known_ending(seen.nodes[0], seen.nodes[0].engines[0], seen) == words
+    assert stop_cause(seen.nodes[0], seen.nodes[0].engines[0], seen) == words
     assert row.engine.exit_detail == words
     assert state_cell(row).plain == ("– stopped" if words else "✖ exited 137"), "no failure, where it was meant"
     title = only(claims(rules_on("restart", "engine"), seen)).title
@@ -84,7 +84,7 @@ def test_the_engine_table_names_the_guard_that_killed_an_engine() -> None:
     (node,) = fleet(ended(137)).nodes
     (row,) = engine_rows(picture(replace(node, guard=guard)))
     assert row.engine.exit_detail == "killed by the guard (40 s ago)"
-    assert known_ending(node, engine(), picture(node)) == "", "it runs"
+    assert stop_cause(node, engine(), picture(node)) == "", "it runs"
 
 
 def test_another_console_is_named_and_its_stop_is_a_warning() -> None:
@@ -174,7 +174,7 @@ def test_what_a_panic_ended_is_down_since_the_reboot_however_late_docker_says_so
     young = replace(node, sample=replace(node.sample, boot_s=182.0))
     found = only(claims(rules_on("restart", "engine"), picture(young)))
     assert (found.rule, found.title) == ("engine.down", "vllm-qwen36 is down since the reboot; it had 2 requests")
-    assert known_ending(young, late, picture(young)) == "down since the reboot (40 s ago)"
+    assert stop_cause(young, late, picture(young)) == "down since the reboot (40 s ago)"
 
 
 def test_an_end_that_docker_tells_before_the_first_sample_of_a_new_boot_waits_for_that() -> None:

@@ -331,7 +331,7 @@ def _(world: World) -> None:
     """What is stopped first counts as available."""
     sample = world.views["spark2"].sample
     world.view("spark2", sample=replace(sample, memory=memory(100.0)))
-    going = Slice(kind=SliceKind.GOING, label="vllm", size_bytes=gib(16.0))
+    going = Slice(kind=SliceKind.TO_BE_STOPPED, label="vllm", size_bytes=gib(16.0))
     node = NodeBudget(
         node="spark2", total_bytes=gib(121), available_bytes=gib(100), before=(going,), after=(), left_bytes=0,
         fit=Fit.FITS, sentence="",

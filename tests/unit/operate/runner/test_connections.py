@@ -21,7 +21,7 @@ from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner import connections as module
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.operate.runner.client import RunnerLine
-from sparktop.operate.runner.connections import Lines
+from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.transport.local import LocalChannel, LocalConnector, LocalTransport
 
 
@@ -30,9 +30,9 @@ def no_fault(where: str, error: BaseException) -> None:
 
 
 @pytest.fixture
-async def lines(tmp_path: Path) -> AsyncIterator[Lines]:
+async def lines(tmp_path: Path) -> AsyncIterator[RunnerConnections]:
     (tmp_path / "state").mkdir(mode=0o700)
-    made = Lines(state_folder=str(tmp_path / "state"))
+    made = RunnerConnections(state_folder=str(tmp_path / "state"))
     yield made
     await made.aclose()
 
@@ -44,14 +44,14 @@ async def transport() -> AsyncIterator[LocalTransport]:
     await made.close()
 
 
-async def runner(lines: Lines, node: str = "spark1") -> RunnerLine:
+async def runner(lines: RunnerConnections, node: str = "spark1") -> RunnerLine:
     async with asyncio.timeout(20):
         line = await lines.wait(node)
     assert isinstance(line, RunnerLine)
     return line
 
 
-async def test_a_runner_for_each_connection(lines: Lines, transport: LocalTransport) -> None:
+async def test_a_runner_for_each_connection(lines: RunnerConnections, transport: LocalTransport) -> None:
     assert lines.line("spark1") is None
     waiting = asyncio.create_task(lines.wait("spark1"))
     lines.opened("spark1", transport, no_fault)
@@ -67,7 +67,7 @@ async def test_a_runner_for_each_connection(lines: Lines, transport: LocalTransp
     await until(lambda: not is_alive(line.pid))
 
 
-async def test_a_runner_that_dies_is_started_again(lines: Lines, transport: LocalTransport) -> None:
+async def test_a_runner_that_dies_is_started_again(lines: RunnerConnections, transport: LocalTransport) -> None:
     lines.opened("spark1", transport, no_fault)
     first = await runner(lines)
     os.kill(first.pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ async def test_a_runner_that_dies_is_started_again(lines: Lines, transport: Loca
 
 
 async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
-    lines: Lines, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lines: RunnerConnections, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "long").write_text("x" * 200)
     ask = FileText(node="spark1", path=str(tmp_path / "long"))
@@ -103,7 +103,12 @@ async def test_a_node_that_talks_on_and_on_fills_no_memory_here(
     ids=["no-json", "no-object", "deep", "over-long"],
 )
 async def test_a_reply_that_can_t_be_read_is_named_once(
-    lines: Lines, transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, what: str
+    lines: RunnerConnections,
+    transport: LocalTransport,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: bytes,
+    what: str,
 ) -> None:
     (tmp_path / "file").write_text("read")
     contained = Contained(ManualClock())
@@ -124,7 +129,9 @@ async def test_a_reply_that_can_t_be_read_is_named_once(
     assert what in notice.text
 
 
-async def test_what_was_begun_is_remembered_across_connections(lines: Lines, transport: LocalTransport) -> None:
+async def test_what_was_begun_is_remembered_across_connections(
+    lines: RunnerConnections, transport: LocalTransport
+) -> None:
     lines.opened("spark1", transport, no_fault)
     first = await runner(lines)
     first.boot_id = "the boot before"
@@ -139,7 +146,7 @@ async def test_what_was_begun_is_remembered_across_connections(lines: Lines, tra
 
 
 async def test_watching_only_starts_nothing(transport: LocalTransport) -> None:
-    lines = Lines(read_only=True)
+    lines = RunnerConnections(read_only=True)
     lines.opened("spark1", transport, no_fault)
     await asyncio.sleep(0)
     assert lines.line("spark1") is None
@@ -162,7 +169,7 @@ class Full(LocalTransport):
         return await super().run(argv)
 
 
-async def test_why_there_is_no_runner_is_said(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_there_is_no_runner_is_said(lines: RunnerConnections, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RESTARTS_S", (0.01, 0.01))
     full = Full(3)
     lines.opened("spark1", full, no_fault)
@@ -180,7 +187,7 @@ async def test_why_there_is_no_runner_is_said(lines: Lines, monkeypatch: pytest.
     await again.close()
 
 
-async def test_the_monitor_gives_each_connection_a_runner(lines: Lines) -> None:
+async def test_the_monitor_gives_each_connection_a_runner(lines: RunnerConnections) -> None:
     pictures: list[FleetState] = []
     monitor = Monitor([LocalConnector("here")], publish=pictures.append, interval_s=0.25, connections=lines)
     running = asyncio.create_task(monitor.run())

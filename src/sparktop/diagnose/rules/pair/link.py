@@ -15,7 +15,7 @@ from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Pair, Two, cables, is_one_machine, pair_of, said, two_of
+from sparktop.engines.pair import Cable, NodePair, Pair, cables, is_one_machine, node_pair, pair_of, said
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.change import INFINIBAND
 from sparktop.model.event import Severity
@@ -36,7 +36,7 @@ TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
 @check_rule(judge_mtu, Severity.WARNING)
 def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.mtu-differs: the two ends of a cable have different MTUs."""
-    two = two_of(fleet)
+    two = node_pair(fleet)
     differing = [
         cable
         for cable in (two.cables if two else ())
@@ -68,7 +68,7 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
     )
 
 
-def _raise_mtu(two: Two, differing: Sequence[Cable]) -> Remedy:
+def _raise_mtu(two: NodePair, differing: Sequence[Cable]) -> Remedy:
     """Give the ends with the smaller MTU that of their other ends."""
     mtu = max(end.mtu or 0 for cable in differing for end in cable.interfaces)
     smaller = {
@@ -100,7 +100,7 @@ def _address(cable: Cable) -> str:
 @check_rule(judge_rate, Severity.WARNING, hold_s=10.0)
 def link_slow(fleet: FleetState) -> Iterable[Finding]:
     """cluster.link-slow: a port of the cable is up at less than 200 Gb/s."""
-    two = two_of(fleet)
+    two = node_pair(fleet)
     if two is None:
         return
     for index, node in enumerate(two.nodes):

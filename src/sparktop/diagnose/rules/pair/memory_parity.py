@@ -14,7 +14,7 @@ from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.memory.held import largest_of_no_engine, lost_memory
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.memory_target import share_flags
-from sparktop.engines.pair import Pair, Two, two_of
+from sparktop.engines.pair import NodePair, Pair, node_pair
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import EngineKind
@@ -51,7 +51,7 @@ class _Gap:
 @check_rule(judge_memory_parity, Severity.CRITICAL, hold_s=15.0, follows=("memory.held-after-exit",))
 def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     """cluster.memory-apart: before a launch, or during a load by the figures from before it."""
-    two = two_of(fleet)
+    two = node_pair(fleet)
     if two is None:
         return
     gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
@@ -77,7 +77,7 @@ def _unit_of(node: NodeView, row: GpuProcess) -> str:
     return unit if cgroup.startswith("/system.slice/") and _UNIT.fullmatch(unit) else ""
 
 
-def _before_a_launch(two: Two) -> _Gap | None:
+def _before_a_launch(two: NodePair) -> _Gap | None:
     """The gap before a launch, only if no engine runs on either node: a serving one explains any difference."""
     if any(is_alive(engine) for node in two.nodes for engine in node.engines):
         return None
@@ -93,7 +93,7 @@ def _job_bytes(node: NodeView) -> int:
     return max((row.used_bytes or 0 for row in node.gpu_processes if row.kind == "C"), default=0)
 
 
-def _while_loading(two: Two, pair: Pair) -> _Gap | None:
+def _while_loading(two: NodePair, pair: Pair) -> _Gap | None:
     """The gap before the load: what was available on each node before its rank started."""
     rank_of = {rank.node.name: rank for rank in pair.ranks}
     return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], pair)
@@ -108,7 +108,7 @@ def _available_before(node: NodeView, ago_s: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
+def _gap(two: NodePair, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
     first_bytes, second_bytes = available
     if first_bytes is None or second_bytes is None:
         return None
@@ -118,7 +118,7 @@ def _gap(two: Two, available: list[int | None], pair: Pair | None = None) -> _Ga
     return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, pair=pair)
 
 
-def _finding(two: Two, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
+def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
     rich, poor = gap.rich.name, gap.poor.name
     reasons = _why(gap)
     first_s = (

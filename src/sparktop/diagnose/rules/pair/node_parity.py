@@ -18,7 +18,7 @@ from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
 from sparktop.diagnose.rules.host.system import DRIVER_BACK_STEP
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
-from sparktop.engines.pair import Pair, pair_of, said, two_of
+from sparktop.engines.pair import Pair, node_pair, pair_of, said
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView
@@ -70,7 +70,7 @@ def _version_rule(
 
     @check_rule(check, severity, follows=("host.driver-pending",) if component == "driver" else ())
     def differs(fleet: FleetState) -> Iterable[Finding]:
-        two = two_of(fleet)
+        two = node_pair(fleet)
         if two is None:
             return
         (first, second), judgement = versions(component, *two.nodes)

@@ -273,7 +273,7 @@ def _freed_bytes(inputs: GateInputs, node: str) -> int:
         if inputs.budget
         else None
     )
-    return sum(item.size_bytes for item in budget.before if item.kind is SliceKind.GOING) if budget else 0
+    return sum(item.size_bytes for item in budget.before if item.kind is SliceKind.TO_BE_STOPPED) if budget else 0
 
 
 def _software(inputs: GateInputs) -> Gate:
