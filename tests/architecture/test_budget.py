@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10579, "ui"),
+    "ui": (10585, "ui"),
     "headless": (2506, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3596, "documents"),
+    "documents": (3602, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3595, "observe"),
     "operate without launches": (20088, "operate", "-operate/launch", "-operate/relaunch"),
@@ -37,7 +37,7 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (106908, "."),
+    "everything": (106920, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
