@@ -24,6 +24,7 @@ from sparktop.model.engine import (
     Progress,
 )
 from sparktop.model.event import Advice, KernelEvent, Severity
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import (
     Bandwidth,
     FleetState,
@@ -568,6 +569,23 @@ def one(clock: ManualClock) -> FleetState:
     return _fleet(clock, _decoding(clock, "spark1", 0.4))
 
 
+def five(clock: ManualClock) -> FleetState:
+    """Five Sparks: one falls, two decode, one is lost, one has nothing to do and a full disk."""
+    spike, gone = memory_spike(clock).nodes[0], lost(clock).nodes[0]
+    nodes = (
+        spike,
+        _decoding(clock, "spark2", 0.6),
+        node(clock, "spark3", available=112.9),
+        replace(gone, name="spark4", facts=facts("spark4-host")),
+        _decoding(clock, "spark5", 0.3),
+    )
+
+    def full(wall_s: float) -> Finding:
+        return replace(claims.full_disk(wall_s), nodes=("spark3",))
+
+    return claims.with_findings(_fleet(clock, *nodes), clock, claims.falling, claims.hot, full, claims.unaccounted)
+
+
 def hostile(clock: ManualClock) -> FleetState:
     """Names and texts that would break a console that reads markup."""
     nasty = "[/][b]x[@click=app.quit]y[/red"
@@ -615,6 +633,7 @@ PICTURES: dict[str, Callable[[ManualClock], FleetState]] = {
     "no-gpu": bare,
     "stuck": stuck,
     "one": one,
+    "five": five,
     "hostile": hostile,
 }
 

@@ -265,6 +265,12 @@ def notes(findings: Sequence[Finding], standing_of: StandingOf) -> list[Finding]
     ]
 
 
+def worst(findings: Sequence[Finding], standing_of: StandingOf) -> Finding | None:
+    """The first of the worst open findings that are more than a note."""
+    wrong = [one for one in findings if one.severity is not Severity.INFO and standing_of(one) is AttentionState.OPEN]
+    return max(wrong, key=lambda one: one.severity.weight, default=None)
+
+
 def counts(findings: Sequence[Finding], standing_of: StandingOf) -> list[str]:
     """The findings without a line of their own at the top, counted: "2 notes", "1 acknowledged", "1 snoozed"."""
     count = len(notes(findings, standing_of))

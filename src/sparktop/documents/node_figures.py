@@ -91,6 +91,16 @@ def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
     return _gpu_items(gpu, width, rest=rest)
 
 
+def load_line(view: NodeView) -> Line:
+    """ "SM 96 %  38 W" alone, or since when it isn't known any more, or why it never was."""
+    gpu = view.first_gpu
+    if gpu is None:
+        return no_gpu(view)
+    line = figure("SM", percent(gpu.utilisation_percent), "strong") + Line.of("  ", (watts(gpu.power_w), "strong"))
+    late_s = gpu_age_s(view)
+    return Line.of((f"▲ GPU as of {duration(late_s)} ago  ", "warning")) + line.faded() if late_s else line
+
+
 def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
     gaps = gpu.gaps
     clock = missing("sm_clock_mhz", gaps) if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz"

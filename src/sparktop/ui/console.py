@@ -16,6 +16,7 @@ from textual.widget import Widget
 from sparktop import faults
 from sparktop.clock import Clock
 from sparktop.documents.finding import evidence_log
+from sparktop.documents.finding_tree import worst
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
@@ -23,7 +24,7 @@ from sparktop.observe.watch import Watch
 from sparktop.text.graph import WINDOWS_S
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
-from sparktop.ui.console_layout import Arrangement, LayoutInputs, arrange
+from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange
 from sparktop.ui.panes.bottom import Bottom
 from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
@@ -179,6 +180,8 @@ class ConsoleScreen(Screen[None]):
                 window = Window(
                     span_s=self._window_s,
                     findings=findings,
+                    is_tile=len(visible_panes) >= TILES_FROM,
+                    worst=worst(findings, self._attention.standing) if len(self.nodes) >= TILES_FROM else None,
                     interventions=tuple(one for one in self.fleet.interventions if one.node == pane.node_name),
                     wall_s=self._clock.wall(),
                     has_colour=not self.app.no_color,
@@ -255,7 +258,7 @@ class ConsoleScreen(Screen[None]):
         for widget, lines in heights:
             widget.display = lines > 0
             widget.styles.height = lines
-        nodes.set_class(arrangement.columns > 1, "-beside")
+        nodes.styles.grid_size_columns = arrangement.columns
         bottom.set_class(not arrangement.logs_stacked, "-beside")
         bottom.show_only(arrangement.bottom)
 
