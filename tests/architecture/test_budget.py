@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10648, "ui"),
+    "ui": (10675, "ui"),
     "headless": (2506, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3618, "documents"),
+    "documents": (3689, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3595, "observe"),
     "operate without launches": (20088, "operate", "-operate/launch", "-operate/relaunch"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (106999, "."),
+    "everything": (107097, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 531
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91053, 15258
+TESTS, CASES = 91077, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

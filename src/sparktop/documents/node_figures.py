@@ -80,6 +80,15 @@ def _soon_empty_s(view: NodeView) -> float | None:
     return fall.empty_in_s if fall is not None and threatens(view, fall) else None
 
 
+def short_headline(view: NodeView, width: int) -> Line:
+    """Available memory, the GPU's load and power, and the trend, on one line."""
+    assert view.sample is not None
+    figure = Line.of((f"{bare_gib(view.sample.memory.available_bytes)} GiB", headline_tone(view)))
+    return fitting(
+        [figure.cut(width), load_line(view).cut(width - 10), empty_line(view), trend_line(view)], width, "  "
+    )
+
+
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
     """SM, power, clock, temperature and throttling, or why there are none; `rest`: without what the charts tell."""
     gpu = view.first_gpu

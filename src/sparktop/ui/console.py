@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
 from sparktop.text.graph import WINDOWS_S
+from sparktop.text.lines import Line
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
 from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange
@@ -204,8 +205,18 @@ class ConsoleScreen(Screen[None]):
                 self.contain(f"{pane_name(pane)}'s clock", pane.tick)
 
     def has_line_of(self, finding: Finding) -> bool:
-        """Whether the finding has a line on the screen now."""
+        """Whether the finding has a line on the screen now, be it in a dialog's own view of the verdict."""
+        if getattr(self.app.screen, "has_glance", False):
+            first = worst(self.fleet.findings, self._attention.standing)
+            return first is not None and first.key == finding.key
         return self.app.screen is self and (self.view == "findings" or self.verdict.has_line_of(finding))
+
+    def glance(self, nodes: Sequence[str], width: int) -> list[Line]:
+        """The verdict and the memory of these nodes now, for a dialog that covers the console."""
+        from sparktop.documents.snapshot import glance  # not needed until somebody acts
+
+        height, now_s = self.app.size.height, self._clock.wall()
+        return glance(self.fleet, nodes, width, height, now_s, self._attention.standing)
 
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""

@@ -22,8 +22,8 @@ from sparktop.documents.node_figures import (
     gpu_processes,
     headline_tone,
     host_line,
-    load_line,
     memory_line,
+    short_headline,
     system_line,
     trend_line,
 )
@@ -75,7 +75,7 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
         return alert + ([BLANK] if history and room.left else []) + history
     live = view.link.state is LinkState.LIVE
     is_short = window.is_tile and height < FRAMED_TILE_ROWS - 2
-    head = room.take([_short_headline(view, width) if is_short else _headline(view, width)])
+    head = room.take([short_headline(view, width) if is_short else _headline(view, width)])
     gpu = room.take([gpu_line(view, width)] if window.is_tile and not is_short else [])
     worst = room.some(_worst(window.worst, width) if window.worst is not None else [])
     bar = room.take([BLANK] if view.ledger is not None and (room.left > 1 or not window.is_tile) else [])
@@ -132,15 +132,6 @@ def _worst(finding: Finding, width: int) -> list[Line]:
     lines = hanging(Line.of((f"{glyph} ", tone)), finding.title, width, tone)
     figures = Line.of((f"  {finding.figures}" if finding.figures else "", "quiet"))
     return [*lines[:-1], lines[-1] + figures] if lines[-1].width + figures.width <= width else lines
-
-
-def _short_headline(view: NodeView, width: int) -> Line:
-    """Available memory, the GPU's load and power, and the trend, on one line."""
-    assert view.sample is not None
-    figure = Line.of((f"{bare_gib(view.sample.memory.available_bytes)} GiB", headline_tone(view)))
-    return fitting(
-        [figure.cut(width), load_line(view).cut(width - 10), empty_line(view), trend_line(view)], width, "  "
-    )
 
 
 def _headline(view: NodeView, width: int) -> Line:
