@@ -16,9 +16,9 @@ SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
     "ui": (10675, "ui"),
-    "headless": (2507, "headless"),
+    "headless": (2514, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3700, "documents"),
+    "documents": (3710, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3595, "observe"),
     "operate without launches": (20148, "operate", "-operate/launch", "-operate/relaunch"),
@@ -31,18 +31,18 @@ LINES = {
     "probe": (7354, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3348, "model", "wire", "config.py"),
+    "model, wire and config": (3350, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107171, "."),
+    "everything": (107190, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 532
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91132, 15258
+TESTS, CASES = 91165, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
