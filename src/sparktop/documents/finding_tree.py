@@ -30,8 +30,8 @@ MIN_BRIEF = 14
 """Figures are left out when they would be cut to fewer cells than this."""
 
 
-LEAST_HEAD = 26
-"""Cells up to which sign, nodes and title are cut for the figures; below, the figures are."""
+LEAST_TITLE = 18
+"""Cells down to which a title is cut for its figures; below, the figures are."""
 
 
 MIN_SINCE = 6
@@ -181,7 +181,7 @@ def row_line(
     """
     head, word, since = _head(row, nodes, fleet), word_text(row), since_text(row, now_wall_s)
     is_suspected = word == Confidence.SUSPECTED
-    least_word = "?" if is_suspected else word if row.finding.is_unseen else ""
+    least_word = "?" if is_suspected else word
     time = Line.of((since, "quiet")).right(max(cell_len(since), MIN_SINCE)) if since else Line()
 
     def tail(word: str, *more: Line) -> Line:
@@ -195,8 +195,9 @@ def row_line(
     right = next((right for right in tails if head.width + gap.width + figures.width + 2 + right.width <= width), None)
     if right is None:
         right = tails[-1]
+        least_head = head.width - cell_len(row.finding.title) + LEAST_TITLE
         room = width - (right.width + 2 if right.runs else 0)
-        head = head.cut(max(room - gap.width - figures.width, min(LEAST_HEAD, room)))
+        head = head.cut(max(room - gap.width - figures.width, min(least_head, room)))
         if room - head.width - gap.width < min(MIN_BRIEF, figures.width):
             figures, gap, head = Line(), Line(), _head(row, nodes, fleet).cut(max(0, room))
     return spread(width, head + gap + figures, right)
