@@ -18,7 +18,7 @@ LINES = {
     "ui": (10675, "ui"),
     "headless": (2514, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3710, "documents"),
+    "documents": (3711, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3595, "observe"),
     "operate without launches": (20148, "operate", "-operate/launch", "-operate/relaunch"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107190, "."),
+    "everything": (107191, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 532
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91165, 15258
+TESTS, CASES = 91158, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
