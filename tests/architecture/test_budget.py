@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 532
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91158, 15258
+TESTS, CASES = 91168, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -212,6 +212,16 @@ async def test_a_tile_has_its_memory_its_gpu_and_its_worst_finding_whole(size: t
             assert title in words
 
 
+def test_a_small_tile_keeps_old_figures_whole_and_says_what_to_do_about_a_refusal() -> None:
+    clock = clock_of_pictures()
+    stuck, refused = pictures.stuck(clock).nodes[0], pictures.refused(clock).nodes[0]
+    tile = Window(is_tile=True)
+    (first, *_) = node_body(stuck, width=38, height=3, now_s=clock.monotonic(), window=tile)
+    assert "SM 96 %  38 W  ▲ 2 min old" in first.plain
+    lines = node_body(refused, width=38, height=5, now_s=clock.monotonic(), window=tile)
+    assert "ssh" in lines[-1].plain
+
+
 async def test_brackets_and_enter_open_one_of_five() -> None:
     app, _ = console("five")
     async with app.run_test(size=(120, 40)) as pilot:

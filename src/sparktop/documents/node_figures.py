@@ -101,13 +101,13 @@ def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
 
 
 def load_line(view: NodeView) -> Line:
-    """ "SM 96 %  38 W" alone, or since when it isn't known any more, or why it never was."""
+    """ "SM 96 %  38 W" alone, with how old it is where that is worth saying; why there is none."""
     gpu = view.first_gpu
     if gpu is None:
         return no_gpu(view)
     line = figure("SM", percent(gpu.utilisation_percent), "strong") + Line.of("  ", (watts(gpu.power_w), "strong"))
     late_s = gpu_age_s(view)
-    return Line.of((f"▲ GPU as of {duration(late_s)} ago  ", "warning")) + line.faded() if late_s else line
+    return line.faded() + Line.of((f"  ▲ {duration(late_s)} old", "warning")) if late_s else line
 
 
 def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:

@@ -68,8 +68,8 @@ class Room:
 def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: Window = USUAL) -> list[Line]:
     """The content of a node pane: at most `height` lines of at most `width` cells."""
     room = Room(height)
-    alert = room.some(trouble(view, now_s, width)[: max(1, height // 2)])
     sample = view.sample
+    alert = room.some(trouble(view, now_s, width)[: height if sample is None else max(1, height // 2)])
     if sample is None:
         history = room.some(story(view, width, max(0, room.left - 1)))
         return alert + ([BLANK] if history and room.left else []) + history
