@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2100, "cli"),
-    "ui": (10579, "ui"),
-    "headless": (2508, "headless"),
+    "ui": (10675, "ui"),
+    "headless": (2516, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3596, "documents"),
+    "documents": (3711, "documents"),
     "bringup": (3741, "bringup"),
     "observe": (3618, "observe"),
-    "operate without launches": (20115, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (20175, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
@@ -31,18 +31,18 @@ LINES = {
     "probe": (7358, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3361, "model", "wire", "config.py"),
+    "model, wire and config": (3363, "model", "wire", "config.py"),
     "ground": (
         930,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107041, "."),
+    "everything": (107324, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 531
+MODULES = 532
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91058, 15301
+TESTS, CASES = 91245, 15301
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

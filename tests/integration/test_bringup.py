@@ -109,7 +109,7 @@ def test_a_host_that_does_not_answer_is_3_and_the_other_is_looked_at(spark: Sshd
     code, rows = looked("spark1", gone, "--timeout", "6")
     assert code == 3
     assert rows["reach.ssh", gone]["state"] == "failed"
-    assert rows["machine.cuda", gone]["state"] == "skipped"
+    assert rows["machine.cuda", gone]["state"] == "not reached"
     assert rows["machine.memory", "spark1"]["state"] in ("passed", "failed")
 
 

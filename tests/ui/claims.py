@@ -185,6 +185,19 @@ def falling(wall_s: float) -> Finding:
     )
 
 
+def killed(wall_s: float) -> Finding:
+    return Finding(
+        rule="guard.fired",
+        severity=Severity.WARNING,
+        title="The guard killed vllm-minimax: memory would have been empty in 2 s",
+        remedies=(Remedy(title="Start it with a smaller share", action="relaunch"),),
+        nodes=("spark1",),
+        subject="vllm-minimax",
+        brief="17.2 GiB left, ended in 0.41 s",
+        since_wall_s=wall_s - 40,
+    )
+
+
 def low(wall_s: float) -> Finding:
     return Finding(
         rule="memory.low",

@@ -24,6 +24,7 @@ from sparktop.model.engine import (
     Progress,
 )
 from sparktop.model.event import Advice, KernelEvent, Severity
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import (
     Bandwidth,
     FleetState,
@@ -38,6 +39,7 @@ from sparktop.model.fleet import (
     Reach,
     Trend,
 )
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import (
     Collector,
     CollectorState,
@@ -359,6 +361,21 @@ def memory_spike(clock: ManualClock) -> FleetState:
     return claims.with_findings(_fleet(clock, falling, _decoding(clock, "spark2", 0.6)), clock, claims.falling)
 
 
+def guard_fired(clock: ManualClock) -> FleetState:
+    """The guard has killed the engine that fell, 40 s ago; its memory is back."""
+    spike = memory_spike(clock)
+    fall = [*wave(572, 76.0, 0.8), 70.1, 60.2, 45.4, 28.0, 17.2, 40.0, 80.0, *wave(35, 111.0, 0.4)]
+    dead = replace(engine(state=EngineState.EXITED, metrics=False), uptime_s=None)
+    guard = GuardState(
+        phase=GuardPhase.FIRED, container_name="vllm-minimax", floor_bytes=gib(4), since_wall_s=clock.wall() - 40,
+        available_bytes=gib(17.2), answered_s=0.41,
+    )  # fmt: skip
+    idle_gpu = gpu()
+    view = node(clock, "spark1", available=111.0, history=fall, engines=(dead,), guard=guard, reading=idle_gpu,
+                utilisation_history=series(BOOT_S, [*wave(580, 95, 2), *wave(40, 0, 1)]))  # fmt: skip
+    return claims.with_findings(_fleet(clock, view, spike.nodes[1]), clock, claims.killed)
+
+
 def low(clock: ManualClock) -> FleetState:
     """Nearly nothing left, steady, much of it held by no one that can be named."""
     view = _decoding(clock, "spark1", 0.5, available=3.1, history=wave(620, 3.4, 0.8), cache=2.0, swap=9.4)
@@ -568,6 +585,23 @@ def one(clock: ManualClock) -> FleetState:
     return _fleet(clock, _decoding(clock, "spark1", 0.4))
 
 
+def five(clock: ManualClock) -> FleetState:
+    """Five Sparks: one falls, two decode, one is lost, one has nothing to do and a full disk."""
+    spike, gone = memory_spike(clock).nodes[0], lost(clock).nodes[0]
+    nodes = (
+        spike,
+        _decoding(clock, "spark2", 0.6),
+        node(clock, "spark3", available=112.9),
+        replace(gone, name="spark4", facts=facts("spark4-host")),
+        _decoding(clock, "spark5", 0.3),
+    )
+
+    def full(wall_s: float) -> Finding:
+        return replace(claims.full_disk(wall_s), nodes=("spark3",))
+
+    return claims.with_findings(_fleet(clock, *nodes), clock, claims.falling, claims.hot, full, claims.unaccounted)
+
+
 def hostile(clock: ManualClock) -> FleetState:
     """Names and texts that would break a console that reads markup."""
     nasty = "[/][b]x[@click=app.quit]y[/red"
@@ -602,6 +636,7 @@ PICTURES: dict[str, Callable[[ManualClock], FleetState]] = {
     "decode": decode,
     "loading": loading,
     "memory-spike": memory_spike,
+    "guard-fired": guard_fired,
     "low": low,
     "spin-deadlock": spin_deadlock,
     "deadlock": deadlock,
@@ -615,6 +650,7 @@ PICTURES: dict[str, Callable[[ManualClock], FleetState]] = {
     "no-gpu": bare,
     "stuck": stuck,
     "one": one,
+    "five": five,
     "hostile": hostile,
 }
 

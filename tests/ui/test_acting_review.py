@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.ui import operating, svg
+from tests.ui import operating, pictures, svg
 from tests.ui.acting import NARROW, USUAL, acting, at, each_size
-from tests.ui.look import console
+from tests.ui.look import clock_of_pictures, console
 from tests.ui.operating import FakeOperating
 from tests.ui.test_app import ready, screen, until
 from textual.widgets import Button, Input, TextArea
@@ -76,6 +76,26 @@ async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], 
         await pilot.pause()
         await pilot.press("escape")
         await at(pilot, ConsoleScreen)
+
+
+@pytest.mark.parametrize("size", [NARROW, USUAL])
+async def test_a_review_and_its_run_leave_memory_and_verdict_in_sight_as_they_change(size: tuple[int, int]) -> None:
+    async with acting("deadlock", size) as (app, _, pilot):
+        await pilot.press("R")
+        await at(pilot, ReviewScreen, "✖ both")
+        assert "45.4 GiB" in screen(pilot)
+        assert "Spin dead" in screen(pilot)
+        falling = pictures.PICTURES["memory-spike"](clock_of_pictures())
+        app.publish(falling)
+        await at(pilot, ReviewScreen, "empty in 0:07")
+        assert "spark1 will be" in screen(pilot)
+        await pilot.press("tab", "enter")
+        await at(pilot, RunScreen, "empty in 0:07")
+        app.publish(pictures.PICTURES["lost"](clock_of_pictures()))
+        await at(pilot, RunScreen, "✖ lost")
+        app.publish(pictures.PICTURES["idle"](clock_of_pictures()))
+        await at(pilot, RunScreen, "nothing wrong")
+        assert "107.2 GiB" in screen(pilot)
 
 
 WARNINGS = tuple(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
-from sparktop.ui.console_layout import LayoutInputs, arrange
+from sparktop.ui.console_layout import MIN_TILE_ROWS, LayoutInputs, arrange
 
 asked = st.builds(
     LayoutInputs,
     width=st.integers(40, 240),
     height=st.integers(12, 80),
     view=st.sampled_from(("overview", "nodes", "engines", "log", "kernel", "findings")),
-    nodes=st.integers(1, 6),
+    nodes=st.integers(1, 9),
     is_solo=st.booleans(),
     verdict_lines=st.integers(1, 4),
     engine_lines=st.integers(2, 12),
@@ -43,10 +45,23 @@ def test_two_nodes_stand_beside_or_below_one_another_or_one_at_a_time(
     assert (answer.columns, answer.panes) == (columns, panes)
 
 
-@over("width, nodes, panes", [(120, 4, 4), (120, 6, 1), (200, 6, 6), (80, 6, 1)])
-def test_no_pane_is_too_narrow_for_its_figures(width: int, nodes: int, panes: int) -> None:
-    answer = arrange(LayoutInputs(width=width, height=50, nodes=nodes, engine_lines=3))
-    assert (answer.columns, answer.panes) == (panes, panes)
+@over(
+    "size, nodes, columns, panes",
+    [
+        ((80, 24), 3, 2, 3), ((80, 24), 5, 2, 5), ((80, 24), 8, 2, 8), ((120, 40), 5, 3, 5), ((120, 40), 8, 3, 8),
+        ((200, 50), 5, 5, 5), ((200, 50), 8, 4, 8), ((60, 20), 5, 1, 1),
+    ],
+)  # fmt: skip
+def test_three_nodes_and_more_are_tiles_with_room_for_their_figures_or_one_at_a_time(
+    size: tuple[int, int], nodes: int, columns: int, panes: int
+) -> None:
+    for view in ("overview", "nodes"):
+        answer = arrange(
+            LayoutInputs(width=size[0], height=size[1], nodes=nodes, engine_lines=3, view=view, verdict_lines=2)
+        )
+        if view == "overview" or panes > 1:
+            assert (answer.columns, answer.panes) == (columns, panes)
+        assert answer.nodes >= math.ceil(answer.panes / answer.columns) * MIN_TILE_ROWS
 
 
 @over("size", [(60, 20), (80, 24), (120, 40), (200, 60)])

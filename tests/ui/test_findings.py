@@ -23,7 +23,7 @@ from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, Order, family, in_order, row_line, rows
 from sparktop.model.engine import NOT_ASKED, EngineState
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Finding, Phase
+from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Link, LinkState, Notice
 from sparktop.text.lines import plain
 from sparktop.ui.attention import Attention
@@ -132,43 +132,38 @@ def test_the_root_cause_comes_first_with_its_figures(clock: ManualClock) -> None
     assert lines[3].endswith("1 note  A all")
 
 
-@pytest.mark.parametrize(
-    ("fields", "line"),
+@over(
+    "title, fields, sure",
     [
-        (
-            {"title": "sglang-m27-0's CUDA graph capture is stuck at its beginning", "nodes": ("spark1", "spark2"),
-             "confidence": Confidence.SUSPECTED},
-            " ✖ both  sglang-m27-0's CUDA graph capture is stuck at its beginning  suspected",
-        ),
-        (
-            {"title": "The desktop may be frozen: its GPU doesn't answer the driver",
-             "confidence": Confidence.SUSPECTED},
-            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver       ?",
-        ),
-        (
-            {"title": "Stop vllm-gptoss now: its first request takes spark1's memory", "is_unseen": True},
-            " ✖ Stop vllm-gptoss now: its first request takes spark1's memory      last seen",
-        ),
-        (
-            {"title": "Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-qwen36)"},
-            " ✖ spark1  Xid 120: GPU firmware crashed, GSP error (VLLM::EngineCor in vllm-q…",
-        ),
-        (
-            {"title": "The desktop may be frozen: its GPU doesn't answer the driver any more",
-             "confidence": Confidence.SUSPECTED},
-            " ✖ spark1  The desktop may be frozen: its GPU doesn't answer the driver any…  ?",
-        ),
+        ("sglang-m27-0's CUDA graph capture is stuck at its beginning", {"confidence": Confidence.SUSPECTED}, "?"),
+        ("The desktop may be frozen: its GPU doesn't answer the driver any more", {}, ""),
+        ("Stop vllm-gptoss now: its first request takes spark1's memory", {"is_unseen": True}, "last seen"),
     ],
-    ids=["hint and time", "how sure", "hint", "node", "suspected"],
-)  # fmt: skip
-def test_a_narrow_screen_keeps_what_is_wrong_where_and_how_sure(
-    clock: ManualClock, fields: dict[str, object], line: str
+)
+def test_a_narrow_bar_keeps_its_figure_and_its_key_and_how_sure(
+    title: str, fields: dict[str, object], sure: str
 ) -> None:
-    told = finding("a.a", brief="96 % SM at 15 W", since_wall_s=clock.wall() - 70, **fields)
-    fleet = replace(pictures.deadlock(clock), findings=(told,), notices=())
-    assert verdict(clock, fleet, width=80, height=2)[0] == line
-    is_timed = "1 min" in verdict(clock, fleet, width=140, height=2)[0]
-    assert is_timed is not told.is_unseen, "whether it still lasts isn't known of a node that doesn't answer"
+    clock = clock_of_pictures()
+    remedy = Remedy(title="Restart it", action="restart")
+    told = finding("a.a", title=title, brief="96 % SM at 15 W", remedies=(remedy,), since_wall_s=clock.wall(), **fields)
+    for others in ((), (finding("a.b"),)):
+        words = f"96 % SM at 15 W {sure} f fix {'+1' * len(others)}".split()
+        fleet = replace(pictures.deadlock(clock), findings=(told, *others), notices=())
+        (line,) = verdict(clock, fleet, width=80, height=1)
+        assert line.split()[-len(words) :] == words
+        assert title[:25] in line
+        assert title not in line
+    assert title in verdict(clock, fleet, width=140, height=2)[0]
+
+
+@given(st.lists(st.builds(finding, st.just("a.a"), title=texts, brief=texts, since_wall_s=st.just(0.0)), max_size=4))
+def test_times_stand_below_one_another_or_nowhere(found: Sequence[Finding]) -> None:
+    clock = ManualClock(wall=3599.0)
+    remedy = Remedy(title="Restart it", action="restart")
+    shown = tuple(replace(one, rule=f"a.{index}", remedies=(remedy,)) for index, one in enumerate(found))
+    for width in (80, 120):
+        lines = verdict(clock, replace(pictures.idle(clock), findings=shown), width=width)
+        assert len({cell_len(line[: line.rindex("59 min")]) for line in lines if "59 min" in line}) <= 1
 
 
 def test_a_narrow_screen_keeps_the_number_of_hidden_findings(clock: ManualClock) -> None:
@@ -332,7 +327,7 @@ def test_one_line_has_room_for_both_keys(clock: ManualClock) -> None:
     (line,) = verdict(clock, fleet, width=160)
     assert line.endswith("d details  1 note  A all")
     (line,) = verdict(clock, fleet, width=80)
-    assert line.endswith("one more allocation can hang it"), "the title comes first"
+    assert line.endswith("…  3.1 of 121.7 GiB available"), "the title is cut"
 
 
 def test_a_lost_link_comes_before_findings_of_its_severity(clock: ManualClock) -> None:

@@ -8,14 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 from tests.ui import claims, pictures
-from tests.ui.look import clock_of_pictures
+from tests.ui.look import clock_of_pictures, console
+from tests.ui.test_app import ready
 
 from sparktop.documents.node_figures import gpu_line
+from sparktop.model.finding import Phase
 from sparktop.model.fleet import Earlier, Intervention, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import GapReason, Pressure, Series
 from sparktop.text.graph import SESSION
-from sparktop.ui.panes.node import _briefest, node_body
+from sparktop.text.units import percent, watts
+from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.panes.node import NodePane, _briefest, node_body
 from sparktop.ui.panes.node_graphs import Window, marks
 
 ROOMY = (96, 30)
@@ -186,6 +190,52 @@ def test_more_gpu_processes_than_room_are_counted() -> None:
 @over("width", [4, 6, 8, 12, 16, 20, 30])
 def test_available_memory_is_the_last_figure_to_go(width: int) -> None:
     assert "45.4" in body("decode", size=(width, 1))
+
+
+@over("size", [(80, 24), (120, 40), (200, 50)])
+async def test_a_tile_has_its_memory_its_gpu_and_its_worst_finding_whole(size: tuple[int, int]) -> None:
+    app, watch = console("five")
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, "4 live" if size[0] < 100 else "spark5 ●")
+        for pane, view in zip(app.screen.query(NodePane), watch.state.nodes, strict=True):
+            text = " ".join(line.strip("╭╮│╰╯─ ") for line in pane.text().splitlines())
+            words = " ".join(text.split())
+            gpu = view.first_gpu
+            assert view.sample is not None
+            assert gpu is not None
+            assert view.name in words
+            assert f"{view.sample.memory.available_bytes / 2**30:.1f} GiB" in words
+            assert f"SM {percent(gpu.utilisation_percent)} {watts(gpu.power_w)}" in words
+            title = next(
+                (one.title for one in watch.state.findings if view.name in one.nodes and one.phase is Phase.FIRING), ""
+            )
+            assert title in words
+
+
+def test_a_small_tile_keeps_old_figures_whole_and_says_what_to_do_about_a_refusal() -> None:
+    clock = clock_of_pictures()
+    stuck, refused = pictures.stuck(clock).nodes[0], pictures.refused(clock).nodes[0]
+    tile = Window(is_tile=True)
+    (first, *_) = node_body(stuck, width=38, height=3, now_s=clock.monotonic(), window=tile)
+    assert "SM 96 %  38 W  ▲ 2 min old" in first.plain
+    lines = node_body(refused, width=38, height=5, now_s=clock.monotonic(), window=tile)
+    assert "ssh" in lines[-1].plain
+
+
+async def test_brackets_and_enter_open_one_of_five() -> None:
+    app, _ = console("five")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, "spark5 ●")
+        screen = app.screen
+        assert isinstance(screen, ConsoleScreen)
+        await pilot.press("right_square_bracket", "right_square_bracket", "enter")
+        shown = [pane.node_name for pane in screen.nodes if pane.display]
+        assert (screen.view, shown) == ("nodes", ["spark3"])
+        await pilot.press("left_square_bracket")
+        assert [pane.node_name for pane in screen.nodes if pane.display] == ["spark2"]
+        await pilot.press("enter")
+        assert screen.view == "overview"
+        assert all(pane.display for pane in screen.nodes)
 
 
 @over("width", [9, 12, 16, 24])

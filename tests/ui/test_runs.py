@@ -180,13 +180,17 @@ async def test_what_is_new_and_critical_is_said_in_a_dialog_not_over_it() -> Non
         await ready(pilot)
         await pilot.press("R")
         await at(pilot, ReviewScreen)
-        app.publish(with_finding(claims.spin))
-        await until(pilot, lambda: "✖ new: " in screen(pilot))
+        low = with_finding(claims.low)
+        both = replace(low, findings=(*low.findings, *with_finding(claims.spin).findings))
+        app.publish(low)
+        await until(pilot, lambda: "spark1 has 3.1" in screen(pilot), what="the verdict in the review")
+        app.publish(both)
+        await until(pilot, lambda: "✖ new: spark1 + spark2" in screen(pilot))
         assert "Cancel" in svg.plain(app)[-2] + svg.plain(app)[-3]
-        app.publish(replace(app.console_screen.fleet, findings=()))
-        await until(pilot, lambda: not app.console_screen.fleet.findings)
-        app.publish(with_finding(claims.spin))
-        await until(pilot, lambda: "✖ again: " in screen(pilot))
+        app.publish(low)
+        await until(pilot, lambda: "new: " not in screen(pilot))
+        app.publish(both)
+        await until(pilot, lambda: "✖ again: spark1 + spark2" in screen(pilot))
         assert not notified(app)
 
 

@@ -77,7 +77,7 @@ def _is_kept(row: CheckResult) -> bool:
 
 def _is_news(row: CheckResult) -> bool:
     """Whether it takes back what is kept: no look takes back a measurement, which its basis alone ends."""
-    return row.state is not CheckState.SKIPPED and not BY_ID[row.check].measured_by
+    return row.state not in (CheckState.SKIPPED, CheckState.UNREACHED) and not BY_ID[row.check].measured_by
 
 
 def _words(row: CheckResult) -> Words:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from sparktop import faults
-from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, skipped, target_of, unknown
+from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, target_of, unknown
 from sparktop.engines.ranks import teams
 from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
@@ -124,7 +124,7 @@ MEASURED = (CheckState.PASSED, CheckState.WARNING, CheckState.FAILED)
 
 def _outcome(card: Card, target: Target, seen: CheckInputs) -> Outcome:
     if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, seen.picture)):
-        return skipped(f"{' and '.join(silent)} can't be reached")
+        return Outcome(state=CheckState.UNREACHED, found=f"{' and '.join(silent)} can't be reached")
     try:
         return card.look(replace(seen, subject=target.subject), target.nodes)
     except Exception as error:  # noqa: BLE001 - what one node says may break one check, and no other

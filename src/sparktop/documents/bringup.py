@@ -24,6 +24,7 @@ SIGNS: Mapping[CheckState, tuple[str, str]] = {
     CheckState.WARNING: ("▲", "warning"),
     CheckState.FAILED: ("✖", "critical"),
     CheckState.SKIPPED: ("–", "quiet"),
+    CheckState.UNREACHED: ("?", "warning"),
     CheckState.UNKNOWN: ("?", "info"),
 }
 """State -> (glyph, tone)."""
@@ -32,6 +33,7 @@ PAGE_CELLS = 100
 _NOUNS = {
     CheckState.FAILED: "failed",
     CheckState.WARNING: "to look at",
+    CheckState.UNREACHED: "not reached",
     CheckState.UNKNOWN: "unknown",
     CheckState.SKIPPED: "skipped",
     CheckState.PASSED: "passed",
@@ -59,6 +61,10 @@ def heading(chapter: Chapter, rows: Iterable[CheckResult]) -> Line:
     return Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))
 
 
+COMMON_STATES = (CheckState.PASSED, CheckState.SKIPPED, CheckState.UNREACHED)
+"""What is told once of several nodes."""
+
+
 def merged(rows: Sequence[CheckResult]) -> list[CheckResult]:
     """The rows, with one in place of those of one check in which every node passed, or skipped, with equal words."""
     shown: list[CheckResult] = []
@@ -67,7 +73,7 @@ def merged(rows: Sequence[CheckResult]) -> list[CheckResult]:
         is_same = last is not None and (last.check, last.subject, last.state, last.found, last.is_kept) == (
             row.check, row.subject, row.state, row.found, row.is_kept,
         )  # fmt: skip
-        if last is not None and is_same and row.state in (CheckState.PASSED, CheckState.SKIPPED):
+        if last is not None and is_same and row.state in COMMON_STATES:
             shown[-1] = replace(last, nodes=(*last.nodes, *row.nodes))
         else:
             shown.append(row)
@@ -221,10 +227,14 @@ def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
     """The end of the page: what is left to do, the worst first."""
     failed = [row for row in rows if row.state is CheckState.FAILED]
     warned = [row for row in rows if row.state is CheckState.WARNING]
-    unknown = [row for row in rows if row.state is CheckState.UNKNOWN]
+    unknown = [row for row in rows if row.state in (CheckState.UNREACHED, CheckState.UNKNOWN)]
     if not (failed or warned):
-        tail = f"; {len(unknown)} could not be looked at" if unknown else ""
-        return wrapped(f"✔ {len(rows)} checks found nothing wrong{tail}", width, "ok")
+        passed = [row for row in rows if row.state is CheckState.PASSED]
+        rest = counts(row for row in rows if row not in passed)
+        if not passed:
+            return wrapped(f"? Nothing was looked at: {rest or 'no check'}", width, "warning")
+        tail = f"; {rest}" if rest else ""
+        return wrapped(f"✔ {len(passed)} checks found nothing wrong{tail}", width, "warning" if unknown else "ok")
     lines = [Line.of(("Left to do", "heading"), (f"  {counts([*failed, *warned, *unknown])}", "quiet"))]
     for row in (*failed, *warned):
         glyph, tone = SIGNS[row.state]

@@ -30,6 +30,10 @@ MIN_BRIEF = 14
 """Figures are left out when they would be cut to fewer cells than this."""
 
 
+LEAST_TITLE = 18
+"""Cells down to which a title is cut for its figures; below, the figures are."""
+
+
 MIN_SINCE = 6
 """Least width of the column, that of "59 min", so that a longer time doesn't move the others."""
 
@@ -170,30 +174,33 @@ def row_line(
 ) -> Line:
     """One finding in `width` cells: sign, nodes, title and figures; at the right how sure, since when, and a hint.
 
-    Where not all has room, the figures outlive the longer hints and the time, and the title outlives all but that
-    the finding is only suspected. `fleet` are the names of all watched nodes, `nodes` the cells for a finding's own,
-    and `hints` the widest first; a blank one only keeps what stands before it aligned.
+    Where not all has room, the time goes first, then the longer hints; after them the title is cut: its figures and the
+    last hint stay. The time is in its column or nowhere, so it stands only before the widest hint. `fleet` are the
+    names of all watched nodes, `nodes` the cells for a finding's own, and `hints` the widest first; a blank one only
+    keeps what stands before it aligned.
     """
-    head, figures = _head(row, nodes, fleet), row.finding.figures
-    word, since = word_text(row), since_text(row, now_wall_s)
-    tone = "warning" if word == Confidence.SUSPECTED else "quiet"
-    least_word = "?" if word == Confidence.SUSPECTED else ""
+    head, word, since = _head(row, nodes, fleet), word_text(row), since_text(row, now_wall_s)
+    is_suspected = word == Confidence.SUSPECTED
+    least_word = "?" if is_suspected else word
+    time = Line.of((since, "quiet")).right(max(cell_len(since), MIN_SINCE)) if since else Line()
 
-    def tail(word: str, since: str, hint: Line) -> Line:
-        time = Line.of((since, "quiet")).right(max(cell_len(since), MIN_SINCE)) if since else Line()
-        return joined([part for part in (Line.of((word, tone)), time, hint) if part.width], "  ")
+    def tail(word: str, *more: Line) -> Line:
+        return joined([part for part in (Line.of((word, "warning" if is_suspected else "quiet")), *more) if part.width],
+                      "  ")  # fmt: skip
 
-    tails = [tail(word, time, hint) for hint in hints for time in (since, "")[: 2 if hint.plain.strip() else 1]]
-    tails += [tail(word, "", hints[-1]), tail(least_word, "", hints[-1])]
-    toned = Line.of("  ", (figures, "" if head.runs[-1][1] == "strong" else "quiet"))
-    for text in (head + toned, head) if figures else (head,):
-        for right in tails if text is head else tails[: -2 if hints[0].width else 1]:
-            room = width - (right.width + 2 if right.runs else 0)
-            if text.width <= room:
-                is_cut = figures and text is head and room - head.width >= MIN_BRIEF + 2
-                return spread(width, head + toned if is_cut else text, right)
-    room = width - (tails[-1].width + 2 if tails[-1].runs else 0)
-    return spread(width, head.cut(max(0, room)), tails[-1])
+    tails = [tail(word, time, hints[0]), *(tail(word, hint) for hint in hints if hint.plain.strip()),
+             tail(word, hints[-1]), tail(least_word, hints[-1])]  # fmt: skip
+    figures = Line.of((row.finding.figures, "" if head.runs[-1][1] == "strong" else "quiet"))
+    gap = Line.of("  " if row.finding.figures else "")
+    right = next((right for right in tails if head.width + gap.width + figures.width + 2 + right.width <= width), None)
+    if right is None:
+        right = tails[-1]
+        least_head = head.width - cell_len(row.finding.title) + LEAST_TITLE
+        room = width - (right.width + 2 if right.runs else 0)
+        head = head.cut(max(room - gap.width - figures.width, min(least_head, room)))
+        if room - head.width - gap.width < min(MIN_BRIEF, figures.width):
+            figures, gap, head = Line(), Line(), _head(row, nodes, fleet).cut(max(0, room))
+    return spread(width, head + gap + figures, right)
 
 
 def nodes_cells(visible: Sequence[FindingRow], fleet: Sequence[str]) -> int:
@@ -257,6 +264,12 @@ def notes(findings: Sequence[Finding], standing_of: StandingOf) -> list[Finding]
         for finding in findings
         if finding.severity is Severity.INFO and standing_of(finding) is AttentionState.OPEN
     ]
+
+
+def worst(findings: Sequence[Finding], standing_of: StandingOf) -> Finding | None:
+    """The first of the worst open findings that are more than a note."""
+    wrong = [one for one in findings if one.severity is not Severity.INFO and standing_of(one) is AttentionState.OPEN]
+    return max(wrong, key=lambda one: one.severity.weight, default=None)
 
 
 def counts(findings: Sequence[Finding], standing_of: StandingOf) -> list[str]:

@@ -80,6 +80,15 @@ def _soon_empty_s(view: NodeView) -> float | None:
     return fall.empty_in_s if fall is not None and threatens(view, fall) else None
 
 
+def short_headline(view: NodeView, width: int) -> Line:
+    """Available memory, the GPU's load and power, and the trend, on one line."""
+    assert view.sample is not None
+    figure = Line.of((f"{bare_gib(view.sample.memory.available_bytes)} GiB", headline_tone(view)))
+    return fitting(
+        [figure.cut(width), load_line(view).cut(width - 10), empty_line(view), trend_line(view)], width, "  "
+    )
+
+
 def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
     """SM, power, clock, temperature and throttling, or why there are none; `rest`: without what the charts tell."""
     gpu = view.first_gpu
@@ -89,6 +98,16 @@ def gpu_line(view: NodeView, width: int, *, rest: bool = False) -> Line:
         head = Line.of((f"▲ GPU as of {duration(late_s)} ago  ", "warning"))
         return (head + _gpu_items(gpu, width - head.width, rest=rest).faded()).cut(width)
     return _gpu_items(gpu, width, rest=rest)
+
+
+def load_line(view: NodeView) -> Line:
+    """ "SM 96 %  38 W" alone, with how old it is where that is worth saying; why there is none."""
+    gpu = view.first_gpu
+    if gpu is None:
+        return no_gpu(view)
+    line = figure("SM", percent(gpu.utilisation_percent), "strong") + Line.of("  ", (watts(gpu.power_w), "strong"))
+    late_s = gpu_age_s(view)
+    return line.faded() + Line.of((f"  ▲ {duration(late_s)} old", "warning")) if late_s else line
 
 
 def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:

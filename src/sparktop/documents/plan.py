@@ -14,6 +14,7 @@ from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gat
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
 from sparktop.model.request import Request, Risk
 from sparktop.operate.actions import REQUESTS_AT_RISK, action
+from sparktop.operate.plan.likely import likely
 from sparktop.operate.step.plan import Difference, OnFailure, Plan, Refusal, Step
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
 from sparktop.text.units import duration
@@ -139,11 +140,18 @@ def _head(plan: Plan, width: int) -> list[Line]:
     if plan.request.action in ("safe-restart", "relaunch") and is_start_only:
         meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))
-    longest = duration(sum(step.limit_s for step in plan.steps))
-    nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (", at most ", "quiet"), longest)
+    nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (f", {time_text(plan.steps)}", "quiet"))
     if risk.width + nodes_and_time.width + 3 <= width:
         return [risk + Line.of("   ") + nodes_and_time]
     return [risk.cut(width), nodes_and_time.cut(width)]
+
+
+def time_text(steps: Sequence[Step]) -> str:
+    """ "about 2 min; gives up after 52 min"; "at most 52 min" where nothing tells how long it is likely to take."""
+    longest = duration(sum(step.limit_s for step in steps))
+    if (known := likely(steps)) is None:
+        return f"at most {longest}"
+    return f"{'about' if known.is_whole else 'over'} {duration(known.seconds)}; gives up after {longest}"
 
 
 def _step(

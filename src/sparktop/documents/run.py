@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
+from sparktop.documents.plan import time_text
 from sparktop.documents.step_text import masked
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
@@ -310,7 +311,9 @@ def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_
     if is_now and step.ratio is not None:
         share = f"{min(1.0, max(0.0, step.ratio)) * 100:.0f} %"
         is_wait = not isinstance(step.step.act, Remote | CollectEvidence)
-        lines.append(_bar(step.ratio, f"{share}, at most {countdown(step.step.limit_s)}" if is_wait else share, width))
+        lines.append(_bar(step.ratio, f"{share}, {time_text((step.step,))}" if is_wait else share, width))
+    elif is_now and step.step.likely_s is not None:
+        lines.append(Line.of((f"    {time_text((step.step,))}", "quiet")).cut(width))
     return lines
 
 

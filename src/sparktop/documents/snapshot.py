@@ -1,10 +1,12 @@
-"""The whole fleet at one moment, as `sparktop status` prints it: what is wrong first, then each node. Pure."""
+"""The fleet at one moment as `sparktop status` prints it, what is wrong first, then each node; or at a glance. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparktop.documents.engine_table import choose, engine_rows, heading, identity, table_row
 from sparktop.documents.finding import listing
-from sparktop.documents.finding_tree import SIGNS
+from sparktop.documents.finding_tree import SIGNS, FindingRow, StandingOf, row_line, worst
 from sparktop.documents.kernel_events import event_line, rows
 from sparktop.documents.node_figures import (
     bandwidth_line,
@@ -15,14 +17,16 @@ from sparktop.documents.node_figures import (
     headline_tone,
     host_line,
     memory_line,
+    short_headline,
     system_line,
     trend_line,
 )
+from sparktop.documents.status import SIGNS as LINK_SIGNS
 from sparktop.documents.status import badge, guard_line, trouble
 from sparktop.engines.labels import starter_words
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.text.bars import legend
-from sparktop.text.lines import BLANK, Line, fitting, hanging, indented, spaced, wrapped
+from sparktop.text.bars import legend, memory_bar
+from sparktop.text.lines import BLANK, Line, fitting, hanging, indented, joined, spaced, wrapped
 from sparktop.text.units import bare_gib
 
 PROCESSES = 6
@@ -95,3 +99,61 @@ def _engines(view: NodeView, fleet: FleetState, width: int) -> list[Line]:
         about = identity(row.engine) + (f" · started by {starter}" if starter else "")
         lines += [table_row(row, columns), *indented(wrapped(about, width - 2, "quiet"))]
     return lines
+
+
+GLANCE_ROOMY = (96, 30)
+"""Width of the lines and height of the terminal from which the verdict and each node have a line of their own."""
+FIGURE_CELLS = 56
+
+
+def glance(
+    fleet: FleetState, nodes: Sequence[str], width: int, height: int, now_wall_s: float, standing_of: StandingOf
+) -> list[Line]:
+    """What is wrong now and the memory of these nodes, in a terminal of so many lines; below GLANCE_ROOMY one line."""
+    views = [view for name in nodes if (view := fleet.node(name)) is not None]
+    if width < GLANCE_ROOMY[0] or height < GLANCE_ROOMY[1]:
+        memory = joined([_glance_brief(view, has_name=len(fleet.nodes) > 1) for view in views], "  ")
+        text, tone = _glance_verdict(fleet, width - memory.width - 2, now_wall_s, standing_of)
+        return [(memory + Line.of("  ") + text.cut(max(0, width - memory.width - 2))).cut(width)]
+    text, tone = _glance_verdict(fleet, width - 1, now_wall_s, standing_of)
+    verdict = Line.of(" ") + text
+    return [verdict.bar(tone, width) if tone else verdict, *(_glance_memory(view, width) for view in views[:2])]
+
+
+def _glance_verdict(fleet: FleetState, width: int, now_wall_s: float, standing_of: StandingOf) -> tuple[Line, str]:
+    """(The worst notice or finding, its tone; "" where nothing is wrong)."""
+    notice = max(fleet.notices, key=lambda one: one.severity.weight, default=None)
+    finding = worst(fleet.findings, standing_of)
+    if notice is not None and (finding is None or notice.severity.weight >= finding.severity.weight):
+        glyph, tone = SIGNS[notice.severity]
+        return Line.of((f"{glyph} ", tone), (f"{notice.node}  " if notice.node else "", tone), notice.text), tone
+    if finding is None:
+        return Line.of(("✓", "ok"), (" nothing wrong", "quiet")), ""
+    names = [view.name for view in fleet.nodes]
+    row = FindingRow(finding, standing_of(finding))
+    return row_line(row, max(8, width), names, now_wall_s), SIGNS[finding.severity][1]
+
+
+def _glance_memory(view: NodeView, width: int) -> Line:
+    """The node's figures and who holds its memory; as last seen where it doesn't answer."""
+    line = Line.of((f" {view.name}  ", "title"))
+    if view.link.state is not LinkState.LIVE or view.sample is None:
+        glyph, tone = LINK_SIGNS[view.link.state]
+        line += Line.of((f"{glyph} {view.link.state}  ", tone))
+        return line if view.sample is None else line + short_headline(view, FIGURE_CELLS).faded()
+    figures = (line + short_headline(view, FIGURE_CELLS - line.width)).fit(FIGURE_CELLS)
+    return (
+        figures
+        if view.ledger is None
+        else figures + Line.of(" ") + memory_bar(view.ledger, width - FIGURE_CELLS - 1)[0]
+    )
+
+
+def _glance_brief(view: NodeView, *, has_name: bool) -> Line:
+    name = Line.of((f"{view.name} " if has_name else "", "quiet"))
+    if view.link.state is not LinkState.LIVE or view.sample is None:
+        glyph, tone = LINK_SIGNS[view.link.state]
+        return name + Line.of((f"{glyph} {view.link.state}", tone))
+    memory = view.sample.memory
+    figure = Line.of((f"{bare_gib(memory.available_bytes)} GiB", headline_tone(view)))
+    return name + joined([part for part in (figure, empty_line(view)) if part.runs], " ")

@@ -43,7 +43,7 @@ class BringUp:
 async def bring_up(
     make: MakeSession, command: BringUp, kept: ResultFile, *, output: OutputOptions, clock: Clock | None = None
 ) -> int:
-    """Look, and print; the exit code: 0 nothing wrong, 1 something is, 3 a host can't be reached."""
+    """Look, and print; its exit code."""
     clock = clock or SystemClock()
     cards = [
         card
@@ -80,9 +80,16 @@ async def bring_up(
     if command.page is not None:
         page = as_html if command.page.suffix in (".html", ".htm") else as_markdown
         _write(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall(), changes=changes))
-    if not is_reached:
+    return exit_code(rows) if is_reached else UNREACHED
+
+
+def exit_code(rows: Collection[CheckResult]) -> int:
+    """0 nothing wrong, 1 something is or nothing could be looked at, 3 a host couldn't be reached."""
+    states = {row.state for row in rows}
+    if CheckState.UNREACHED in states:
         return UNREACHED
-    return WRONG if any(row.state in (CheckState.WARNING, CheckState.FAILED) for row in rows) else OK
+    is_blind = CheckState.UNKNOWN in states and CheckState.PASSED not in states
+    return WRONG if is_blind or states & {CheckState.WARNING, CheckState.FAILED} else OK
 
 
 def _has_facts(view: NodeView) -> bool:

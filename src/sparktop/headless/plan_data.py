@@ -75,6 +75,7 @@ def _step(step: Step, plan: Plan) -> dict[str, Any]:
         "node": masked(step.node),
         "commands": list(step_lines(step, plan)),
         "limit_s": step.limit_s,
+        "likely_s": step.likely_s,
         "verifies": masked(step.verifies, plan.secrets) or None,
         "undone_by": masked(step.undone_by, plan.secrets) or None,
         "on_failure": str(step.on_failure),

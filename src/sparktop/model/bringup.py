@@ -57,6 +57,8 @@ class CheckState(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     """It doesn't apply, or what it needs is missing; the reason says which."""
+    UNREACHED = "not reached"
+    """Its node didn't answer."""
     UNKNOWN = "unknown"
     """It could not look; the reason says why, and the remedy what would permit it."""
 

@@ -164,8 +164,11 @@ class Operations:
             raise Refused(f"This sparktop can't {chosen.phrase} yet ({error.name}).") from error
         survey = await self._survey(planner, request, picture)
         from sparktop.operate.audit.obligations import owed_notes
+        from sparktop.operate.plan.likely import as_before
 
         plan = planner.plan(request, picture, survey)
+        if self._recalls:
+            plan = as_before(plan, await in_thread(self._recalled))
         return replace(plan, warnings=(*plan.warnings, *owed_notes(plan, survey.owed)))
 
     async def _survey(self, planner: Planner, request: Request, picture: FleetState) -> Survey:

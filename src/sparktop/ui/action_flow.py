@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ from sparktop.errors import SparktopError
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.operate.step.run import Run, RunState
+from sparktop.text.lines import Line
 from sparktop.ui.bring_up_flow import BringUpFlow
 from sparktop.ui.launch_flow import LaunchFlow
 
@@ -91,6 +93,8 @@ class ActionFlow:
         self._cut_off = InterruptedRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
         """Shows the log of (node, engine); False where there is no such engine (yet). Set by the console."""
+        self.glance: Callable[[Sequence[str], int], list[Line]] = lambda nodes, width: []
+        """The verdict and the memory of these nodes now, in lines of a width. Set by the console."""
         self.bringing_up = BringUpFlow(ask=self._ask_screen, picture=picture, clock=clock, kept=proven)
         self.launching = LaunchFlow(ask=self._ask_screen, picture=picture, plan=self._plan_or_refusal, clock=clock)
 
@@ -426,7 +430,9 @@ class ActionFlow:
             "" if action is None else "change" if action.name == "relaunch" else "options" if action.options else ""
         )
         if isinstance(answer, Plan):
-            return await self._ask_screen(ReviewScreen(answer, settings=settings))
+            return await self._ask_screen(
+                ReviewScreen(answer, settings=settings, glance=partial(self.glance, answer.request.nodes))
+            )
         title = action.phrase if action is not None else answer.request.action
         return await self._ask_screen(RefusalScreen(answer, title=title, settings=settings))
 
@@ -503,6 +509,7 @@ class ActionFlow:
             back=lambda: self._go_back(run.id),
             again=lambda: self._plan_again(run.plan.request),
             logs=self.show_log,
+            glance=partial(self.glance, run.plan.request.nodes),
         )
         self._app.push_screen(self._open, lambda _: self._on_change())
 

@@ -167,6 +167,7 @@ class SparktopApp(App[int]):
             proven=proven,
         )
         self.acting.show_log = self.console_screen.show_log
+        self.acting.glance = self.console_screen.glance
         self.console_screen.acting = self.acting
         self._notifier = Notifier(
             self,

@@ -150,8 +150,8 @@ COMMANDS: tuple[Command, ...] = (
         _row("details", "d", "Details", "findings kernel processes console",
              "Why, on what evidence and what to do: of the selected finding or event, else of the first line that "
              "tells of a finding; with nothing wrong, of the selected engine.", footer="details"),
-        _row("open", "enter", "Open", "findings engines kernel processes",
-             "All details of the selected line.", in_palette=False),
+        _row("open", "enter", "Open", "node findings engines kernel processes",
+             "All details of the selected line; the selected node on the whole screen.", in_palette=False),
         _row("sort", "S", "Sort", "findings engines processes",
              "Sort by the next figure: tokens, KV cache, memory, time; findings by age or node. Then as at first.",
              in_palette=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,14 +16,16 @@ from textual.widget import Widget
 from sparktop import faults
 from sparktop.clock import Clock
 from sparktop.documents.finding import evidence_log
+from sparktop.documents.finding_tree import worst
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
 from sparktop.text.graph import WINDOWS_S
+from sparktop.text.lines import Line
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
-from sparktop.ui.console_layout import Arrangement, LayoutInputs, arrange
+from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange
 from sparktop.ui.panes.bottom import Bottom
 from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
@@ -179,6 +181,8 @@ class ConsoleScreen(Screen[None]):
                 window = Window(
                     span_s=self._window_s,
                     findings=findings,
+                    is_tile=len(visible_panes) >= TILES_FROM,
+                    worst=worst(findings, self._attention.standing) if len(self.nodes) >= TILES_FROM else None,
                     interventions=tuple(one for one in self.fleet.interventions if one.node == pane.node_name),
                     wall_s=self._clock.wall(),
                     has_colour=not self.app.no_color,
@@ -201,8 +205,18 @@ class ConsoleScreen(Screen[None]):
                 self.contain(f"{pane_name(pane)}'s clock", pane.tick)
 
     def has_line_of(self, finding: Finding) -> bool:
-        """Whether the finding has a line on the screen now."""
+        """Whether the finding has a line on the screen now, be it in a dialog's own view of the verdict."""
+        if getattr(self.app.screen, "has_glance", False):
+            first = worst(self.fleet.findings, self._attention.standing)
+            return first is not None and first.key == finding.key
         return self.app.screen is self and (self.view == "findings" or self.verdict.has_line_of(finding))
+
+    def glance(self, nodes: Sequence[str], width: int) -> list[Line]:
+        """The verdict and the memory of these nodes now, for a dialog that covers the console."""
+        from sparktop.documents.snapshot import glance  # not needed until somebody acts
+
+        height, now_s = self.app.size.height, self._clock.wall()
+        return glance(self.fleet, nodes, width, height, now_s, self._attention.standing)
 
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""
@@ -255,7 +269,7 @@ class ConsoleScreen(Screen[None]):
         for widget, lines in heights:
             widget.display = lines > 0
             widget.styles.height = lines
-        nodes.set_class(arrangement.columns > 1, "-beside")
+        nodes.styles.grid_size_columns = arrangement.columns
         bottom.set_class(not arrangement.logs_stacked, "-beside")
         bottom.show_only(arrangement.bottom)
 

@@ -7,13 +7,16 @@ import math
 from sparktop.dataclass import dataclass
 
 SIDE_BY_SIDE = 116
-"""Terminal width in cells from which nodes are side by side."""
-MIN_NODE_CELLS = 30
-"""Least width of a node's pane beside others."""
+"""Terminal width in cells from which two nodes are side by side."""
+TILES_FROM = 3
+"""Number of nodes from which each is a tile."""
+MIN_TILE_CELLS, MIN_TILE_ROWS = 36, 4
 LOGS_SIDE_BY_SIDE = 100
 MIN_NODE_ROWS = 9
 MAX_NODE_ROWS = 24
 MIN_LOG_ROWS = 4
+STACKED_NODES_LOG_ROWS = 14
+"""What is left below two nodes, one above the other."""
 STACKED_LOG_ROWS = 14
 
 
@@ -55,7 +58,7 @@ class Arrangement:
     engines: int
     logs: int
     columns: int
-    """Node panes side by side: all of them, or 1."""
+    """Node panes side by side."""
     panes: int
     """Node panes shown; the other nodes are named in the frame's title."""
     bottom: tuple[str, ...]
@@ -65,46 +68,55 @@ class Arrangement:
 
 def arrange(inputs: LayoutInputs) -> Arrangement:
     """The layout for this terminal size and this view."""
-    has_width = inputs.width >= max(SIDE_BY_SIDE, inputs.nodes * MIN_NODE_CELLS)
-    is_side_by_side = has_width and inputs.nodes > 1 and not inputs.is_solo
     max_verdict_lines = next(lines for limit_rows, lines in VERDICT_LINES if inputs.height < limit_rows)
     verdict = min(inputs.verdict_lines, max_verdict_lines)
     free_rows = max(3, inputs.height - 2 - verdict - inputs.run_lines)
     if inputs.view == "nodes":
-        stacked = not is_side_by_side and not inputs.is_solo and free_rows >= inputs.nodes * (MIN_NODE_ROWS + 1)
-        panes = inputs.nodes if is_side_by_side or stacked else 1
-        return _arrangement(inputs, verdict, nodes=free_rows, side=is_side_by_side, panes=panes)
+        columns, rows = _grid(inputs, free_rows)
+        return _arrangement(inputs, verdict, nodes=free_rows, columns=columns, rows=rows)
     if inputs.view == "engines":
-        return _arrangement(inputs, verdict, engines=free_rows, side=is_side_by_side)
+        return _arrangement(inputs, verdict, engines=free_rows)
     if inputs.view == "findings":
-        return _arrangement(inputs, verdict, findings=free_rows, side=is_side_by_side)
+        return _arrangement(inputs, verdict, findings=free_rows)
     if inputs.view != "overview":  # a pane of the lower part, alone
-        return _arrangement(inputs, verdict, logs=free_rows, side=is_side_by_side, only=inputs.view)
+        return _arrangement(inputs, verdict, logs=free_rows, only=inputs.view)
     engines = min(inputs.engine_lines, 3 if free_rows < 24 else 5 if free_rows < 34 else 9)
     engines = min(engines + inputs.detail_lines, max(engines, free_rows - MIN_NODE_ROWS))
     remaining_rows = free_rows - engines
-    if remaining_rows < MIN_NODE_ROWS + MIN_LOG_ROWS:
-        return _arrangement(inputs, verdict, nodes=remaining_rows, engines=engines, side=is_side_by_side)
-    stacked = not is_side_by_side and inputs.nodes > 1 and remaining_rows >= inputs.nodes * MIN_NODE_ROWS + 14
-    share = remaining_rows * 11 // 20 if remaining_rows > 24 else remaining_rows // 2
-    panes_below = inputs.nodes if stacked else 1
-    nodes = min(MAX_NODE_ROWS * panes_below, max(MIN_NODE_ROWS * panes_below, share))
-    panes = inputs.nodes if is_side_by_side or stacked else 1
+    is_tiled = inputs.nodes >= TILES_FROM
+    columns, rows = _grid(inputs, remaining_rows - (0 if is_tiled else STACKED_NODES_LOG_ROWS))
+    share = 13 if columns * rows > 2 else 11
+    nodes = remaining_rows * share // 20 if remaining_rows > 24 else remaining_rows // 2
+    nodes = min(MAX_NODE_ROWS, max(MIN_TILE_ROWS if columns * rows > 2 else MIN_NODE_ROWS, nodes // rows)) * rows
+    if remaining_rows - nodes < MIN_LOG_ROWS:
+        nodes = remaining_rows
     return _arrangement(
-        inputs, verdict, nodes=nodes, engines=engines, logs=remaining_rows - nodes, side=is_side_by_side, panes=panes
+        inputs, verdict, nodes=nodes, engines=engines, logs=remaining_rows - nodes, columns=columns, rows=rows
     )
+
+
+def _grid(inputs: LayoutInputs, room: int) -> tuple[int, int]:
+    """(Columns, rows) of all nodes' panes in so many lines; (1, 1) where only one of them has room."""
+    if inputs.is_solo:
+        return 1, 1
+    is_tiled = inputs.nodes >= TILES_FROM
+    beside = max(1, inputs.width // MIN_TILE_CELLS) if is_tiled else 1 + (inputs.width >= SIDE_BY_SIDE)
+    rows = math.ceil(inputs.nodes / beside)
+    if rows > 1 and room < rows * (MIN_TILE_ROWS if is_tiled else MIN_NODE_ROWS):
+        return 1, 1
+    return math.ceil(inputs.nodes / rows), rows
 
 
 def _arrangement(
     inputs: LayoutInputs,
     verdict: int,
     *,
-    side: bool,
     findings: int = 0,
     nodes: int = 0,
     engines: int = 0,
     logs: int = 0,
-    panes: int = 1,
+    columns: int = 1,
+    rows: int = 1,
     only: str = "",
 ) -> Arrangement:
     has_room = inputs.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS
@@ -116,8 +128,8 @@ def _arrangement(
         nodes=nodes,
         engines=engines,
         logs=logs,
-        columns=inputs.nodes if side else 1,
-        panes=panes,
+        columns=columns,
+        panes=min(inputs.nodes, columns * rows),
         bottom=() if not logs else ("log", "kernel") if shows_both else (only or inputs.bottom,),
         logs_stacked=shows_both and inputs.width < LOGS_SIDE_BY_SIDE,
     )

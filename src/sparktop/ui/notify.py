@@ -161,12 +161,7 @@ class Notifier:
         is_back = self._new_findings.is_back(findings[0])
         text = f"✖ {'again: ' if is_back else ''}{headline(findings)}"
         if "toast" in self._channels:
-            # A toast would cover a dialog's buttons.
-            if (tell := getattr(self._app.screen, "tell", None)) is not None:
-                tell(f"{'again' if is_back else 'new'}: {headline(findings)}")
-                self._told_in_dialog = frozenset(finding.key for finding in findings)
-            else:
-                self._toast(findings)
+            self._show(tuple(finding for finding in findings if not self._is_shown(finding)))
         if "bell" in self._channels:
             self._app.bell()
         if "osc9" in self._channels:
@@ -176,12 +171,15 @@ class Notifier:
         if self._command:
             self._app.run_worker(self._run_program(findings), name="notify-command", exit_on_error=False)
 
-    def _toast(self, findings: Sequence[Finding]) -> None:
-        """Tell of those that have no line on the screen."""
-        unseen = [finding for finding in findings if not self._is_shown(finding)]
+    def _show(self, unseen: Sequence[Finding]) -> None:
+        """Tell of those that have no line on the screen; in a dialog's own line, as a toast would cover its buttons."""
         if not unseen:
             return
         again = "again: " if self._new_findings.is_back(unseen[0]) else ""
+        if (tell := getattr(self._app.screen, "tell", None)) is not None:
+            tell(f"{again or 'new: '}{headline(unseen)}")
+            self._told_in_dialog = frozenset(finding.key for finding in unseen)
+            return
         brief = unseen[0].figures if len(unseen) == 1 else ""
         keys = "f fix  d details" if any(finding.remedies for finding in unseen) else "d details"
         message = "\n".join(line for line in (f"✖ {again}{headline(unseen)}", brief, keys) if line)

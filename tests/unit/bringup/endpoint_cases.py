@@ -12,7 +12,7 @@ from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import StepState
 
-PASSED, WARNING, FAILED, _, _ = CheckState
+PASSED, WARNING, FAILED, *_ = CheckState
 
 
 def proof_run(*shown: tuple[Proof, Verdict | None, str], kind: EngineKind = EngineKind.VLLM) -> Run:

@@ -14,6 +14,8 @@ from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.kept import ResultFile
+from sparktop.documents.bringup import summary
+from sparktop.headless.bringup import exit_code
 from sparktop.model.bringup import CheckResult, CheckState
 from sparktop.model.fleet import LinkState, NodeView
 
@@ -59,6 +61,37 @@ def test_what_fails_now_is_forgotten(tmp_path: Path) -> None:
     desk.views["spark1"] = view(host={"product": "Standard PC"})
     kept.keep(desk.rows("identity.product"))
     assert [nodes for check, nodes, _ in kept.read() if check == "identity.product"] == [("spark2",)]
+
+
+def test_what_was_not_reached_is_said_and_takes_nothing_back(tmp_path: Path) -> None:
+    kept = proven(tmp_path / "b.json")
+    before = kept.read()
+    desk = Desk()
+    desk.views = {name: replace(one, link=link(LinkState.LOST)) for name, one in desk.views.items()}
+    rows = desk.rows("machine.gpu", "identity.product")
+    assert {row.state for row in rows} == {CheckState.UNREACHED}
+    (line,) = summary(rows, 100)
+    assert line.runs[0][1] == "warning"
+    assert f"{len(rows)} not reached" in line.plain
+    assert "nothing wrong" not in line.plain
+    assert exit_code(rows) == 3
+    kept.keep(rows)
+    assert kept.read() == before
+
+
+@over(
+    "states, code",
+    [
+        ((CheckState.PASSED, CheckState.UNKNOWN, CheckState.SKIPPED), 0),
+        ((CheckState.PASSED, CheckState.WARNING), 1),
+        ((CheckState.SKIPPED, CheckState.UNKNOWN), 1),
+        ((CheckState.FAILED, CheckState.UNREACHED), 3),
+        ((CheckState.PASSED, CheckState.UNREACHED), 3),
+    ],
+)
+def test_the_exit_code_says_what_could_not_be_looked_at(states: tuple[CheckState, ...], code: int) -> None:
+    row = Desk().rows("machine.gpu")[0]
+    assert exit_code([replace(row, state=state) for state in states]) == code
 
 
 def test_two_consoles_keep_their_own_rows(tmp_path: Path) -> None:

@@ -145,7 +145,9 @@ class PlannedRank(Starter):
             together=self.other_ranks,
             longer=_how_to_extend(self.recipe),
         )
-        step = start_steps.ready(self.node, self.mark, act, self.recipe.proof.ready_limit_s)
+        step = start_steps.ready(
+            self.node, self.mark, act, self.recipe.proof.ready_limit_s, self.recipe.expected.load_s
+        )
         yield with_rollback(replace(step, verifies="its endpoint or log says that it is ready"))
 
     def guard_request(self) -> Iterator[Step]:

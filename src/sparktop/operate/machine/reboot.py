@@ -189,6 +189,7 @@ def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
                 f"-{engine.name}",
                 AwaitReady(name=container.name, container_id=container.container_id),
                 max(start_steps.READY_AT_LEAST_S, 2 * (start_steps.load_s(engine) or 0.0)),
+                start_steps.load_s(engine),
             ),
             on_failure=OnFailure.FAIL_AT_END,
         )

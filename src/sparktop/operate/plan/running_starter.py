@@ -132,7 +132,8 @@ class RunningStarter(Starter):
 
     def _ready(self, *, any_run: bool = False) -> Step:
         act = AwaitReady(name=self.new_name, is_worker=not self.is_head, any_run=any_run)
-        return start_steps.ready(self.node, self.mark, act, max(READY_AT_LEAST_S, 2 * (self.load_s or 0.0)))
+        limit_s = max(READY_AT_LEAST_S, 2 * (self.load_s or 0.0))
+        return start_steps.ready(self.node, self.mark, act, limit_s, self.load_s)
 
     def _guard(self, *, serving: bool) -> Iterator[Step]:
         if self.guarded_id:

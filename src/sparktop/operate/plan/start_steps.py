@@ -198,14 +198,15 @@ def guard_note(view: NodeView) -> Iterator[str]:
         )
 
 
-def ready(node: str, mark: str, act: AwaitReady, limit_s: float) -> Step:
-    """Wait until it answers; a worker rank until its head does."""
+def ready(node: str, mark: str, act: AwaitReady, limit_s: float, likely_s: float | None) -> Step:
+    """Wait until it answers, as it did after `likely_s`; a worker rank until its head does."""
     return Step(
         id=f"ready{mark}",
         title=f"Wait until {act.name} {'runs and its head answers' if act.is_worker else 'answers'}",
         node=node,
         act=act,
         limit_s=limit_s,
+        likely_s=likely_s,
         verifies="its endpoint or log says ready, in a run that began after the start",
     )
 
@@ -219,6 +220,7 @@ def serving(ready: Iterable[Step]) -> Iterator[Step]:
         yield replace(
             step,
             id=step.id.replace("ready", "serving", 1),
+            likely_s=None,
             title=f"Check that {act.name} still {'runs' if act.is_worker else 'serves'}",
             act=act,
             limit_s=SERVING_LIMIT_S,

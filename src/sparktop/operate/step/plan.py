@@ -44,6 +44,8 @@ class Step:
     node: str
     act: Act = field(repr=False)
     limit_s: float = 60.0
+    likely_s: float | None = None
+    """About how long it takes, from what was measured here or elsewhere; None: not known (`plan.likely`)."""
     verifies: str = ""
     """What must be true afterwards, in words."""
     undone_by: str = ""

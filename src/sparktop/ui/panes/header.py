@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from textual import events
 from textual.message import Message
 
 from sparktop.clock import Clock
-from sparktop.documents.status import badge, guard_brief, guard_word, has_guard
+from sparktop.documents.status import SIGNS, badge, guard_brief, guard_word, has_guard
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import Line, spread
 from sparktop.text.units import clock_time, percent
@@ -98,6 +99,10 @@ class Header(LineWidget):
     def draw(self, width: int, height: int) -> list[Line]:
         now_s = self._clock.monotonic()
         nodes = [Line.of((f"{view.name} ", "strong")) + badge(view, now_s) for view in self._fleet.nodes]
+        if len(nodes) > 2 and sum(line.width + 3 for line in nodes) > width:
+            states = Counter(view.link.state for view in self._fleet.nodes)
+            signs = ((count, state, *SIGNS[state]) for state, count in states.items())
+            nodes = [Line.of((f"{glyph} {count} {state}", tone)) for count, state, glyph, tone in signs]
         links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
         # "demo: a long title": the first word is never left out.
         mode, _, title = self._title.partition(": ")

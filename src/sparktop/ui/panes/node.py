@@ -13,6 +13,7 @@ from textual.message import Message
 
 from sparktop.clock import Clock
 from sparktop.dataclass import dataclass
+from sparktop.documents.finding_tree import SIGNS as FINDING_SIGNS
 from sparktop.documents.node_figures import (
     bandwidth_line,
     collectors,
@@ -22,13 +23,15 @@ from sparktop.documents.node_figures import (
     headline_tone,
     host_line,
     memory_line,
+    short_headline,
     system_line,
     trend_line,
 )
 from sparktop.documents.status import SIGNS, guard_line, story, trouble
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.text.bars import by_part, large, legend, memory_bar
-from sparktop.text.lines import BLANK, Line, fitting, framed
+from sparktop.text.lines import BLANK, Line, fitting, framed, hanging
 from sparktop.text.units import bare_gib, percent, watts
 from sparktop.ui.commands import bindings
 from sparktop.ui.panes.node_graphs import BESIDE_FROM_CELLS, BESIDE_ROWS, USUAL, Graphs, Window
@@ -39,6 +42,9 @@ MIN_CHART_ROWS = 3
 """Rows of the memory's chart from which it has an axis and a legend, in place of the bar."""
 MIN_CHART_CELLS = 18
 TALL_FROM_CELLS = 40
+FRAMED_TILE_ROWS = 7
+"""Rows from which a tile has a frame; a smaller one has its upper edge alone."""
+TALL_TILE_ROWS = 12
 
 
 @dataclass(slots=True)
@@ -62,21 +68,26 @@ class Room:
 def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: Window = USUAL) -> list[Line]:
     """The content of a node pane: at most `height` lines of at most `width` cells."""
     room = Room(height)
-    alert = room.some(trouble(view, now_s, width)[: max(1, height // 2)])
     sample = view.sample
+    alert = room.some(trouble(view, now_s, width)[: height if sample is None else max(1, height // 2)])
     if sample is None:
         history = room.some(story(view, width, max(0, room.left - 1)))
         return alert + ([BLANK] if history and room.left else []) + history
     live = view.link.state is LinkState.LIVE
-    head = room.take([_headline(view, width)])
-    bar = room.take([BLANK] if view.ledger is not None else [])
+    is_short = window.is_tile and height < FRAMED_TILE_ROWS - 2
+    head = room.take([short_headline(view, width) if is_short else _headline(view, width)])
+    gpu = room.take([gpu_line(view, width)] if window.is_tile and not is_short else [])
+    worst = room.some(_worst(window.worst, width) if window.worst is not None else [])
+    bar = room.take([BLANK] if view.ledger is not None and (room.left > 1 or not window.is_tile) else [])
     guard = room.take(guard_line(view, width))
-    gpu = room.take([gpu_line(view, width)])
+    gpu = gpu or room.take([gpu_line(view, width)] if not window.is_tile else [])
     unwell = room.some(collectors(view, width, 2 if room.left > 8 else 1)[: max(1, room.left // 3)])
     past = room.some(story(view, width, 3 if not live and room.left > 4 else 0))
     memory = room.take([memory_line(sample, width)])
     rows = len(room.take([BLANK] if width >= MIN_CHART_CELLS else []))
-    is_tall = bool(width >= TALL_FROM_CELLS and room.take([BLANK, BLANK]))
+    is_tall = bool(
+        width >= TALL_FROM_CELLS and (height >= TALL_TILE_ROWS or not window.is_tile) and room.take([BLANK, BLANK])
+    )
     if axis := bool(rows and room.take([BLANK] * MIN_CHART_ROWS)):
         rows = MIN_CHART_ROWS
     host = room.take([host_line(view, width)])
@@ -108,10 +119,19 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
         right = graphs.charts(width - left - 2, len(head) + rows)
         chart[: len(right)] = [line.fit(left + 2) + other for line, other in zip(chart, right, strict=False)]
     figures = [
-        *guard, *chart[: len(head)], *([] if axis else bar), *chart[len(head) :], *names, *gaps, *memory, *gpu,
-        *bandwidth, *gaps, *processes, *host, *system,
+        *chart[: len(head)], *(gpu if window.is_tile else []), *worst, *guard, *([] if axis else bar),
+        *chart[len(head) :], *names, *gaps, *memory, *([] if window.is_tile else gpu), *bandwidth, *gaps, *processes,
+        *host, *system,
     ]  # fmt: skip
     return [*alert, *(figures if live else [line.faded() for line in figures]), *unwell, *past]
+
+
+def _worst(finding: Finding, width: int) -> list[Line]:
+    """The node's worst finding, whole, with its figures where they have room on the last line."""
+    glyph, tone = FINDING_SIGNS[finding.severity]
+    lines = hanging(Line.of((f"{glyph} ", tone)), finding.title, width, tone)
+    figures = Line.of((f"  {finding.figures}" if finding.figures else "", "quiet"))
+    return [*lines[:-1], lines[-1] + figures] if lines[-1].width + figures.width <= width else lines
 
 
 def _headline(view: NodeView, width: int) -> Line:
@@ -182,21 +202,28 @@ class NodePane(LineWidget, can_focus=True):
         view = self.view
         tone = "frame-focus" if self.has_focus else "frame"
         now_s = self._clock.monotonic()
+        is_tile = self._window.is_tile
+        has_sides = not is_tile or height >= FRAMED_TILE_ROWS
         body = (
             []
             if view is None
-            else node_body(view, width=width - 4, height=height - 2, now_s=now_s, window=self._window)
+            else node_body(
+                view,
+                width=width - (4 if has_sides else 2),
+                height=height - 1 - has_sides,
+                now_s=now_s,
+                window=self._window,
+            )
         )
-        return framed(
-            body,
-            width=width,
-            height=height,
-            title=Line.of((self.node_name, "title")),
-            right=Line(tuple(run for tab in self._tabs(width) for run in tab.runs))
-            if self._others
-            else self._release(),
-            tone=tone,
+        right = self._release()
+        if self._others:
+            right = Line(tuple(run for tab in self._tabs(width) for run in tab.runs))
+        elif is_tile and view is not None:
+            right = Line.of(SIGNS[view.link.state])
+        lines = framed(
+            body, width=width, height=max(3, height), title=Line.of((self.node_name, "title")), right=right, tone=tone
         )
+        return lines if has_sides else [lines[0], *(Line.of(" ") + line for line in body)]
 
     def _release(self) -> Line:
         view = self.view
@@ -227,6 +254,10 @@ class NodePane(LineWidget, can_focus=True):
             if start <= event.x < start + tab.width:
                 self.post_message(self.OtherNodeWanted(view.name))
             start += tab.width
+
+    async def action_open(self) -> None:
+        """Give the node the whole screen, or take it back."""
+        await self.run_action("screen.maximise")
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.text())

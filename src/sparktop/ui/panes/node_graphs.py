@@ -37,6 +37,9 @@ class Window:
     wall_s: float = 0.0
     """The present on the findings' clock."""
     has_colour: bool = True
+    is_tile: bool = False
+    """One of several small panes, with its worst finding."""
+    worst: Finding | None = None
 
 
 USUAL = Window()

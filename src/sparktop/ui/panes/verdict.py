@@ -201,12 +201,18 @@ class VerdictPane(LineWidget):
         hint = self._hint(finding_rows[0].finding if finding_rows else None, width)
         rights: list[list[Line]] = []
         for item in shown_items:
-            keys = [hint, FIX][: 1 + (hint.width > DETAILS.width)] if finding_rows and item is finding_rows[0] else []
-            ends = item is shown_items[-1] and counts_line.runs and not has_own_line
-            # The keys at the right are in the last line of the screen too; only the number of hidden lines is not.
-            least = Line.of((f"+{hidden}", "quiet")) if ends and hidden else Line()
-            whole = joined([*keys[:1], *([counts_line] if ends else [])], "  ")
-            rights.append([whole, *([counts_line] if ends else keys[1:]), least] if has_hint else [Line()])
+            keyed = [Line()] * 3
+            if finding_rows and item is finding_rows[0]:
+                keyed = [hint, *[FIX if item.finding.remedies else Line()] * 2]
+            ends = bool(item is shown_items[-1] and counts_line.runs and not has_own_line)
+            # The counts are in the last line of the screen too; only the number of hidden lines is not.
+            least = Line.of((f"+{hidden}", "quiet")) if hidden else Line()
+            counted = [counts_line, counts_line, least] if ends else [Line()] * 3
+            rights.append(
+                [joined([part for part in pair if part.runs], "  ") for pair in zip(keyed, counted, strict=True)]
+                if has_hint
+                else [Line()]
+            )
         # All lines have as many cells for them, rounded up: "2 notes" instead of "1 note" moves nothing.
         cells = -(-max(right[0].width for right in rights) // STEP) * STEP
         nodes = nodes_cells(finding_rows, names)

@@ -6,6 +6,7 @@ typed, and the field for it has the focus.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from rich.text import Text
@@ -27,6 +28,8 @@ OTHER_ROWS = 7
 """Frame, buttons and the blank lines between."""
 PLAN_ROWS = 4
 """At least so many lines of the plan stay in sight above its warnings."""
+Glance = Callable[[int], list[Line]]
+"""The verdict and the nodes' memory now, in lines of a width."""
 Verdict = Literal["run", "set", "cancel"]
 """Run the plan; change its settings and plan again; neither."""
 
@@ -61,18 +64,25 @@ class ReviewScreen(_AnswerScreen):
     """Shows one plan; the button Run answers "run"."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "exact", "Exact calls", show=False)]
+    has_glance = True
+    """The verdict and the memory are in sight above its lines."""
     AUTO_FOCUS = ""
     KEYS = "Tab answers   Esc cancel"
 
-    def __init__(self, plan: Plan, *, settings: str = "") -> None:
+    def __init__(self, plan: Plan, *, settings: str = "", glance: Glance = lambda width: []) -> None:
         super().__init__(f"review  {masked(plan.title, plan.secrets)}", settings)
         self.plan = plan
         self._is_exact = False
+        self._glance = glance
+
+    def pinned(self, width: int) -> list[Line]:
+        return self._glance(width)
 
     def on_mount(self) -> None:
         super().on_mount()
         start = "#typed" if self.plan.typed else "#run" if self.plan.risk is Risk.SAFE else "#cancel"
         self.query_one(start).focus()
+        self.set_interval(1.0, self.renew)
 
     def keys(self) -> str:
         return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}"
@@ -92,8 +102,10 @@ class ReviewScreen(_AnswerScreen):
     @property
     def _decision_rows(self) -> int:
         """The most lines of verdict and warnings above the buttons; more are told whole at the end of the plan."""
-        typed_rows = 2 if self.plan.typed else 0
-        return max(3, self.app.size.height - OTHER_ROWS - PLAN_ROWS - typed_rows)
+        other_rows = OTHER_ROWS + (2 if self.plan.typed else 0)
+        if glance := self._glance(self.app.size.width):
+            other_rows += len(glance) + 1
+        return max(3, self.app.size.height - other_rows - PLAN_ROWS)
 
     def action_exact(self) -> None:
         """Show every call and check of the plan, or what a person would type."""

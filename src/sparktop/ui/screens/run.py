@@ -15,6 +15,7 @@ from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.run import Run, RunState
 from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.dialogs.dialog import PAGES, ConfirmScreen, Dialog
+from sparktop.ui.screens.review import Glance
 
 
 def leaving(runs: Sequence[Run]) -> ConfirmScreen:
@@ -53,6 +54,8 @@ class RunScreen(Dialog[None]):
         Binding("l", "logs", "The engine's log", show=False),
         Binding("q,o", "close", "Close", show=False),
     ]
+    has_glance = True
+    """The verdict and the memory are in sight above its lines."""
     AUTO_FOCUS = ""
 
     def __init__(
@@ -64,11 +67,13 @@ class RunScreen(Dialog[None]):
         back: Callable[[], None],
         again: Callable[[], None],
         logs: Callable[[str, str], bool],
+        glance: Glance = lambda width: [],
     ) -> None:
         """`abort` aborts the run, `back` opens the review of the rollback, `again` plans the same again; `logs` shows
         the log of (node, engine), False where there is none."""
         super().__init__()
         self._logs = logs
+        self._glance = glance
         self._has_picture = False
         self.run_shown = run
         self._clock = clock
@@ -108,9 +113,11 @@ class RunScreen(Dialog[None]):
 
     def pinned(self, width: int) -> list[Line]:
         max_lines = max(4, self.app.size.height // 2 - 3)
-        return masked_lines(
+        lines = masked_lines(
             head_lines(self.run_shown, width, self._clock.wall(), limit=max_lines), self.run_shown.plan.secrets
         )
+        glance = self._glance(width)
+        return [*glance, *([BLANK] if glance[1:] else []), *lines]
 
     def content(self, width: int) -> list[Line]:
         lines, watched_line = body_lines(self.run_shown, width, self._clock.wall())
