@@ -60,6 +60,7 @@ mutate: $(VENV)/.made
 bench: $(VENV)/.made
 	$(BIN)/python -m tests.bench $(ARGS)
 
+# Faults at random moments of each action.
 faults: $(VENV)/.made
 	$(BIN)/python -m tests.faults $(ARGS)
 

@@ -14,8 +14,8 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2100, "cli"),
-    "ui": (10579, "ui"),
+    "cli": (2102, "cli"),
+    "ui": (10739, "ui"),
     "headless": (2506, "headless"),
     "sim": (6845, "sim"),
     "documents": (3596, "documents"),
@@ -27,7 +27,7 @@ LINES = {
     "recipe": (5910, "recipe"),
     "checks": (2310, "checks"),
     "engines": (1320, "engines"),
-    "transport": (4842, "transport"),
+    "transport": (4882, "transport"),
     "probe": (7354, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (106908, "."),
+    "everything": (107132, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 531
+MODULES = 533
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 90981, 15258
+TESTS, CASES = 91142, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

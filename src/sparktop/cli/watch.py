@@ -15,12 +15,14 @@ from sparktop.cli.composition import connectors, distinct, monitor, own_rules, p
 from sparktop.cli.options import HOST_HELP, add_timeout, parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
+from sparktop.transport.targets import parse_target
 
 if TYPE_CHECKING:
     from sparktop.cli.session import Session
     from sparktop.observe.watch import Publish, Watch
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Connector, Prompter
+    from sparktop.ui.shell import ShellArgv
 
     Start = Callable[[Publish, Prompter], Awaitable[Watch]]
 
@@ -37,6 +39,7 @@ def console(words: list[str]) -> int:
     if not sys.stdout.isatty():
         return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
     names = distinct(config.hosts)
+    ssh_config = Path(config.ssh_config).expanduser() if config.ssh_config else None
     sessions: list[Session] = []
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
@@ -52,7 +55,17 @@ def console(words: list[str]) -> int:
             raise
         return sessions[0]
 
-    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background())
+    async def shell(node: str, container_id: str) -> list[str]:
+        from sparktop.transport.shell import shell_argv
+
+        return await shell_argv(
+            parse_target(node),
+            container_id=container_id,
+            docker_socket=config.docker_sockets.get(node, ""),
+            config=ssh_config,
+        )
+
+    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background(), shell=shell)
 
 
 def console_arguments() -> ArgumentParser:
@@ -182,6 +195,7 @@ def _run_app(
     config: Config,
     *,
     operating: Callable[[], Awaitable[Operating]],
+    shell: ShellArgv | None = None,
     title: str = "",
     is_demo: bool = False,
 ) -> int:
@@ -203,6 +217,7 @@ def _run_app(
         read_only=config.read_only,
         protected=frozenset(config.protected),
         operating=operating,
+        shell=shell,
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Prompter
     from sparktop.ui.prompter import ConsolePrompter
+    from sparktop.ui.shell import ShellArgv
 
 
 class ConsoleCommands(Provider):
@@ -118,13 +119,15 @@ class SparktopApp(App[int]):
         read_only: bool = False,
         protected: frozenset[str] = frozenset(),
         operating: Callable[[], Awaitable[Operating]] | None = None,
+        shell: ShellArgv | None = None,
         theme: str = DARK.name,
         is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
         proven: Path | None = None,
     ) -> None:
-        """`operating` builds the planner and executor, called once there are figures; `attention` holds
+        """`operating` builds the planner and executor, called once there are figures; `shell` makes the command line of
+        a shell, None: there is none to open; `attention` holds
         acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept.
 
         `is_ascii`: the terminal shows no more than ASCII.
@@ -154,6 +157,7 @@ class SparktopApp(App[int]):
             read_only=read_only,
             protected=protected,
             attention=attention,
+            shell=shell,
         )
         self._operating = operating
         self._prompter: ConsolePrompter | None = None
