@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Button, Input, Label
+from textual.widgets import Button, Input, Label, TextArea
 
 from sparktop.dataclass import dataclass
 from sparktop.operate.actions import Option
-from sparktop.text.lines import BLANK, Line, hanging, wrapped
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, hanging, plain, wrapped
 from sparktop.ui.dialogs.page import SCROLLING, Answer, CoveringScreen
 from sparktop.ui.widgets.line_widget import BAR_CELLS, Sheet
 
@@ -62,6 +62,8 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     Dialog Horizontal.answers Button { margin-left: 2; }
     """
     FRAME_ROWS = 2
+    COPY_KEY = "y copy   "
+    """The hint, where there is more to copy than a question."""
     news = ""
     """A critical finding that appeared since the dialog opened, on one line: "new: …", "again: …"."""
     watched_line: int | None = None
@@ -124,6 +126,14 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     def on_resize(self, event: events.Resize) -> None:
         self.renew()
 
+    @on(events.DescendantFocus)
+    def _show_keys(self) -> None:
+        self.renew()
+
+    def copied(self) -> tuple[str, str]:
+        lines = [*self.pinned(CLIPBOARD_CELLS), *self.content(CLIPBOARD_CELLS)]
+        return f"{self.heading()}\n\n{plain(lines)}", "what the dialog says"
+
     def renew(self) -> None:
         """Render title, lines and keys again after a change."""
         if not self.is_attached or not self.query(DialogBody):
@@ -138,7 +148,9 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
         max_rows = max(3, self.app.size.height - self.FRAME_ROWS - 1 - used_rows)
         body.styles.max_height = max_rows
         scroll_hint = "↑↓ scroll   " if body.changed() > max_rows else ""
-        dialog.border_subtitle = Text(scroll_hint + self.keys())
+        is_typing = isinstance(self.focused, (Input, TextArea))
+        own_keys, esc, closes = self.keys().rpartition("Esc ")
+        dialog.border_subtitle = Text(scroll_hint + own_keys + ("" if is_typing else self.COPY_KEY) + esc + closes)
 
     @on(Button.Pressed, "#cancel, #close, #no")
     def _close_pressed(self) -> None:
@@ -155,6 +167,7 @@ class ConfirmScreen(Dialog[bool]):
     """A yes-or-no question; `no` has the focus, and Esc answers it."""
 
     AUTO_FOCUS = "#no"
+    COPY_KEY = ""
     is_opaque = False
 
     def __init__(self, title: str, paragraphs: Sequence[str], *, yes: str, no: str) -> None:
@@ -392,6 +405,7 @@ class WaitScreen(Dialog[bool]):
     """Wait for a future; answers True when it is done, False when the operator gave up."""
 
     AUTO_FOCUS = ""
+    COPY_KEY = ""
     is_opaque = False
 
     def __init__(self, text: str, until: asyncio.Future[Any]) -> None:

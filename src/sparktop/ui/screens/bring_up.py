@@ -15,7 +15,7 @@ from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, det
 from sparktop.errors import SparktopError
 from sparktop.model.bringup import Changed, Chapter, CheckResult, CheckState, Key
 from sparktop.model.finding import Remedy
-from sparktop.text.lines import Line
+from sparktop.text.lines import CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.screens.list_and_detail import ListAndDetail
 from sparktop.ui.widgets.line_widget import CursorList, Sheet
 from sparktop.ui.widgets.log_file import save
@@ -81,7 +81,6 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         Binding("r", "again", "Look at this check again", show=False),
         Binding("R", "all_again", "Look at everything again", show=False),
         Binding("enter,f", "choose", "Fix", show=False),
-        Binding("y,c", "copy", "Copy the commands", show=False),
         Binding("e", "export", "Export the page", show=False),
     ]
 
@@ -215,11 +214,11 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         elif row is not None and row.remedies:
             self.say("its remedy is done by hand: y copies the commands")
 
-    def action_copy(self) -> None:
+    def copied(self) -> tuple[str, str]:
         row = self.table.selected
-        if row is not None and (text := "\n".join(commands(row))):
-            self.app.copy_to_clipboard(text)
-            self.say("copied")
+        if row is not None and (lines := commands(row)):
+            return "\n".join(lines), "the commands"
+        return plain(self._detail(CLIPBOARD_CELLS)), "what it found"
 
     async def action_export(self) -> None:
         """Write the page to keep to a file on this machine."""

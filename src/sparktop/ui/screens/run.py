@@ -48,7 +48,6 @@ class RunScreen(Dialog[None]):
         Binding("a", "abort", "Abort", show=False),
         Binding("b", "back", "Way back", show=False),
         Binding("p", "again", "Plan again", show=False),
-        Binding("y,c", "copy", "Copy", show=False),
         Binding("v", "picture", "The memory", show=False),
         Binding("l", "logs", "The engine's log", show=False),
         Binding("q,o", "close", "Close", show=False),
@@ -96,10 +95,10 @@ class RunScreen(Dialog[None]):
         if not run.state.is_over:
             # A run that aborts or rolls back can't be aborted again.
             state_keys = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{state_keys}{self._view_keys()}y copy   Esc leave it running"
+            return f"{state_keys}{self._view_keys()}Esc leave it running"
         state_keys = "b roll back   " if run.can_go_back else ""
         state_keys += "p plan again   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
-        return f"{state_keys}{self._view_keys()}y copy   Esc close"
+        return f"{state_keys}{self._view_keys()}Esc close"
 
     def _view_keys(self) -> str:
         """The hints of the keys l and v, where they apply."""
@@ -172,7 +171,6 @@ class RunScreen(Dialog[None]):
             self.dismiss(None)
             self._again()
 
-    def action_copy(self) -> None:
+    def copied(self) -> tuple[str, str]:
         lines = printed_lines(self.run_shown, CLIPBOARD_CELLS, has_steps=True)
-        self.app.copy_to_clipboard(plain(masked_lines(lines, self.run_shown.plan.secrets)))
-        self.notify("Copied the run.", markup=False, timeout=3)
+        return plain(masked_lines(lines, self.run_shown.plan.secrets)), "the run"
