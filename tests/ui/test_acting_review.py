@@ -216,9 +216,9 @@ async def test_a_refusal_says_why_and_what_would_help(monkeypatch: pytest.Monkey
         (("question_mark",), "Memory guard"),
         (("f",), "Restart both ranks together"),
         (("x",), "Collect evidence"),
-        (("d",), "--max-num-seqs"),
-        (("M",), "GiB"),
-        (("D",), "sysctl -w vm.drop_caches=3"),
+        (("d",), "spark1"),
+        (("M",), "drops below a limit"),
+        (("D",), "spark1 and spark2"),
     ],
 )
 async def test_what_a_dialog_says_is_copied(keys: tuple[str, ...], text: str) -> None:

@@ -6,7 +6,7 @@ Nothing changes on a node before Run is pressed in the review. Whether a plan ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,6 +71,7 @@ class ActionFlow:
         picture: Callable[[], FleetState],
         changed: Callable[[], None],
         ask_sudo: AskSudo,
+        protected: Collection[str] = (),
         proven: Path | None = None,
     ) -> None:
         """`picture` returns the newest fleet state; `changed` is called when `shown` may have changed; `proven` is the
@@ -81,6 +82,7 @@ class ActionFlow:
         self._picture = picture
         self._on_change = changed
         self._ask_sudo = ask_sudo
+        self._protected = protected
         self._operating: Operating | None = None
         self._runs: dict[str, Run] = {}
         self._executions: dict[str, Execution] = {}
@@ -331,7 +333,7 @@ class ActionFlow:
         from sparktop.ui.dialogs.dialog import ChooseScreen
         from sparktop.ui.screens.fix import actions
 
-        rows = actions(self._picture(), selection, is_read_only=self.is_read_only)
+        rows = actions(self._picture(), selection, is_read_only=self.is_read_only, protected=self._protected)
         action = await self._ask_screen(ChooseScreen("actions", rows, verb="shows the plan"))
         if action is not None:
             await self._act_on(action, selection)

@@ -168,6 +168,7 @@ class SparktopApp(App[int]):
             picture=lambda: self.console_screen.fleet,
             changed=self.console_screen.show_runs,
             ask_sudo=self._ask_sudo,
+            protected=protected,
             proven=proven,
         )
         self.acting.show_log = self.console_screen.show_log

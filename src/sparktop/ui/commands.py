@@ -101,7 +101,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("fix", "f", "Fix", "findings console",
              "Fix the selected finding, else the first of the top line; you see the plan first.", footer="fix"),
         _row("actions", "x", "Actions", "console",
-             "Every action on the selected engine, its node, or both nodes.",
+             "Every action on the selected engine, process or node, then on the rest; what can't be done now says why.",
              footer="actions", footer_in="overview nodes engines"),
         _row("shell", "s", "Shell", "console",
              "A shell in the selected engine's container, or on the node of what else is selected; exit comes back.",

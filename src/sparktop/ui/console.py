@@ -456,14 +456,18 @@ class ConsoleScreen(Screen[None]):
         self.notify(text, markup=False, timeout=8)
 
     def selection(self) -> Selection:
-        """The engine under the cursor, and the node whose pane has the focus, else that engine's node."""
+        """The engine under the cursor, and the node whose pane has the focus, or whose process, else that engine's."""
         from sparktop.operate.targets import Selection
+        from sparktop.ui.panes.processes import ProcessPane
 
         row, pane, view = self.engines.selected, self._focused_pane(), self.selected_node
         engine = row.engine.name if row is not None else ""
         if isinstance(pane, NodePane):
-            return Selection(node=pane.node_name, engine=engine)
-        return Selection(node=row.node if row is not None else view.name if view is not None else "", engine=engine)
+            return Selection(node=pane.node_name, engine=engine, subject="node")
+        if isinstance(pane, ProcessPane) and (process := pane.process_list.selected) is not None:
+            return Selection(node=process.node, engine=engine, pid=str(process.pid), subject="process")
+        node = row.node if row is not None else view.name if view is not None else ""
+        return Selection(node=node, engine=engine, subject="engine" if engine else "node")
 
     async def action_shell(self) -> None:
         """Open a shell in the selected engine's container, else on the node of what is selected."""
@@ -494,16 +498,10 @@ class ConsoleScreen(Screen[None]):
 
     def _shell_place(self) -> tuple[str, EngineContainer | None]:
         """(node, the container that runs there) of what is selected; None: the node itself."""
-        from sparktop.ui.panes.processes import ProcessPane
-
-        pane, engine = self._focused_pane(), self.engines.selected
-        if isinstance(pane, ProcessPane) and (process := pane.process_list.selected) is not None:
-            return process.node, None
+        chosen, engine = self.selection(), self.engines.selected
         container = engine.engine.container if engine is not None else None
         is_running = container is not None and container.status == "running" and not container.is_gone
-        if isinstance(pane, NodePane) or engine is None or not is_running:
-            return self.selection().node, None
-        return engine.node, container
+        return chosen.node, container if chosen.subject == "engine" and is_running else None
 
     def fix(self, finding: Finding | None) -> None:
         """Choose among the remedies of this finding."""
