@@ -18,7 +18,7 @@ LINES = {
     "ui": (10845, "ui"),
     "headless": (2506, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3596, "documents"),
+    "documents": (3608, "documents"),
     "bringup": (3727, "bringup"),
     "observe": (3595, "observe"),
     "operate without launches": (20108, "operate", "-operate/launch", "-operate/relaunch"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107258, "."),
+    "everything": (107270, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 533
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91264, 15258
+TESTS, CASES = 91283, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
