@@ -89,6 +89,9 @@ class ActionFlow:
         self._unread: set[str] = set()
         """Ids of runs that are over and whose result the operator hasn't opened."""
         self._open: RunScreen | None = None
+        self._is_bringing_up = False
+        self._page_runs: set[str] = set()
+        """Ids of runs that the bring-up's page started, and whose end leads back there."""
         self._is_asking = False
         self._cut_off = CutOffRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
@@ -159,10 +162,11 @@ class ActionFlow:
         if not self._is_asking and (self.is_read_only or self._may_start()):
             self._start_worker(self._launch(selection.node))
 
-    def bring_up(self) -> None:
-        """Look at the nodes chapter by chapter; what the operator chooses there is planned and reviewed."""
+    def bring_up(self, *, moves_on: bool = False) -> None:
+        """Look at the nodes chapter by chapter; what the operator chooses there is planned and reviewed. `moves_on`: to
+        the problem after the one chosen last."""
         if self._may_start(looks=True):
-            self._start_worker(self._bring_up())
+            self._start_worker(self._bring_up(moves_on=moves_on))
 
     def choose(self, selection: Selection) -> None:
         """Choose among all actions for the selection."""
@@ -312,15 +316,19 @@ class ActionFlow:
             return await self._with_way(action, request)
         return request
 
-    async def _bring_up(self) -> None:
-        """The page, and what is chosen there; the page again where nothing was started."""
+    async def _bring_up(self, *, moves_on: bool) -> None:
+        """The page, and what is chosen there; the page again where nothing was started, or once the run is closed."""
         from sparktop.operate.actions import action
 
         assert self._operating is not None
-        while (request := await self.bringing_up.choose(self._operating)) is not None:
-            chosen = action(request.action)
-            if chosen is None or await self._mend(chosen, request):
-                return
+        self._is_bringing_up = True
+        try:
+            while (request := await self.bringing_up.choose(self._operating, moves_on=moves_on)) is not None:
+                chosen, moves_on = action(request.action), False
+                if chosen is None or await self._mend(chosen, request):
+                    return
+        finally:
+            self._is_bringing_up = False
 
     async def _mend(self, action: Action, request: Request) -> bool:
         """Plan what a row of the page needs; whether it was started."""
@@ -465,6 +473,8 @@ class ActionFlow:
         run = execution.run
         self._executions[run.id] = execution
         self._runs[run.id] = run
+        if self._is_bringing_up:
+            self._page_runs.add(run.id)
         self._show(run)
         self._on_change()
 
@@ -506,7 +516,15 @@ class ActionFlow:
             again=lambda: self._plan_again(run.plan.request),
             logs=self.show_log,
         )
-        self._app.push_screen(self._open, lambda _: self._on_change())
+
+        def closed(is_only_closed: bool | None) -> None:
+            self._on_change()
+            is_of_page = run.id in self._page_runs
+            self._page_runs.discard(run.id)
+            if is_of_page and is_only_closed and self._runs[run.id].state.is_over:
+                self.bring_up(moves_on=True)
+
+        self._app.push_screen(self._open, closed)
 
     def _go_back(self, run_id: str) -> None:
         plan = self._operating.way_back(self._runs[run_id]) if self._operating is not None else None

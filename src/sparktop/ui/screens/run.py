@@ -41,8 +41,8 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
     return ConfirmScreen("quit while this is running?", texts, yes="Leave", no="Stay")
 
 
-class RunScreen(Dialog[None]):
-    """One run of this session; `show` updates it."""
+class RunScreen(Dialog[bool]):
+    """One run of this session; `show` updates it. Answers True where it was only closed, with nothing else opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "abort", "Abort", show=False),
@@ -141,7 +141,7 @@ class RunScreen(Dialog[None]):
         if engine is None:
             return
         if self._logs(*engine):
-            self.dismiss(None)
+            self.dismiss(False)
         else:
             run = self.run_shown
             when = "yet" if not run.state.is_over else "any more" + (": see the evidence" if run.evidence_path else "")
@@ -161,14 +161,17 @@ class RunScreen(Dialog[None]):
             paragraphs.append("You can roll back then.")
         self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Keep running"), decided)
 
+    def action_close(self) -> None:
+        self.dismiss(True)
+
     def action_back(self) -> None:
         if self.run_shown.state.is_over and self.run_shown.can_go_back:
-            self.dismiss(None)
+            self.dismiss(False)
             self._back()
 
     def action_again(self) -> None:
         if self.run_shown.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED):
-            self.dismiss(None)
+            self.dismiss(False)
             self._again()
 
     def copied(self) -> tuple[str, str]:
