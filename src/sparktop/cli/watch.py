@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     Start = Callable[[Publish, Prompter], Awaitable[Watch]]
 
 
+INCIDENTS = ("memory-spike", "spin-deadlock", "restart-loop")
+"""The scenarios to see first."""
+_GREETING = f"All is well here. For an incident: sparktop demo {INCIDENTS[0]} (or {', '.join(INCIDENTS[1:])}; --list)"
+
+
 def console(words: list[str]) -> int:
     """`sparktop HOST...`."""
     options = console_arguments().parse_args(words)
@@ -107,7 +112,7 @@ def demo(words: list[str]) -> int:
             print(f"{name:22}  {title}")
         return 0
     config = settings(options)
-    scenario = scenarios.load(options.scenario)
+    scenario = scenarios.load(options.scenario or "healthy")
     if not sys.stdout.isatty():
         raise UsageError(
             "the demo is a console, and its output is no terminal", hint="run `sparktop demo` without a pipe or file"
@@ -131,6 +136,7 @@ def demo(words: list[str]) -> int:
         title=f"demo: {scenario.title}",
         is_demo=True,
         operating=lambda: sessions[0].operations_in_background(),
+        greeting="" if options.scenario else _GREETING,
     )
 
 
@@ -138,7 +144,7 @@ def demo_arguments() -> ArgumentParser:
     """The arguments of `sparktop demo`."""
     argument_parser = parser("demo", "sparktop demo [options] [SCENARIO]")
     argument_parser.add_argument(
-        "scenario", nargs="?", default="healthy", metavar="SCENARIO", help="the incident to play (default healthy)"
+        "scenario", nargs="?", default="", metavar="SCENARIO", help="the incident to play (default healthy)"
     )
     argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the incidents")
     _add_theme(argument_parser)
@@ -196,6 +202,7 @@ def _run_app(
     *,
     operating: Callable[[], Awaitable[Operating]],
     shell: ShellArgv | None = None,
+    greeting: str = "",
     title: str = "",
     is_demo: bool = False,
 ) -> int:
@@ -218,6 +225,7 @@ def _run_app(
         protected=frozenset(config.protected),
         operating=operating,
         shell=shell,
+        greeting=greeting,
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),

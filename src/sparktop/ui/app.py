@@ -120,6 +120,7 @@ class SparktopApp(App[int]):
         protected: frozenset[str] = frozenset(),
         operating: Callable[[], Awaitable[Operating]] | None = None,
         shell: ShellArgv | None = None,
+        greeting: str = "",
         theme: str = DARK.name,
         is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
@@ -127,7 +128,7 @@ class SparktopApp(App[int]):
         proven: Path | None = None,
     ) -> None:
         """`operating` builds the planner and executor, called once there are figures; `shell` makes the command line of
-        a shell, None: there is none to open; `attention` holds
+        a shell, None: there is none to open; `greeting` is shown at the start; `attention` holds
         acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept.
 
         `is_ascii`: the terminal shows no more than ASCII.
@@ -142,7 +143,7 @@ class SparktopApp(App[int]):
         self.theme = named_theme(theme, self.available_themes)
         self._filters_of_ours = (AsciiFilter(),) if is_ascii else ()
         self.animation_level = "none"
-        self._start = start
+        self._start, self._greeting = start, greeting
         self._clock = clock
         self._state: FleetState | None = None
         self._waiting = False
@@ -197,6 +198,8 @@ class SparktopApp(App[int]):
     def on_mount(self) -> None:
         self.set_interval(1.0, self.console_screen.tick)
         self.call_after_refresh(self._start_watch)
+        if self._greeting:
+            self.notify(self._greeting, markup=False, timeout=15)
 
     def _start_watch(self) -> None:
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported
