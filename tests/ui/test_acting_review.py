@@ -241,3 +241,13 @@ async def test_the_fingerprint_of_a_new_host_is_copied() -> None:
         await until(pilot, lambda: "SHA256:abc" in app.clipboard, what="the fingerprint")
         await pilot.press("escape")
         assert await asking is False
+
+
+async def test_ctrl_z_stops_the_console_under_a_dialog_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[int] = []
+    async with acting("deadlock") as (app, _, pilot):
+        monkeypatch.setattr(app, "action_suspend_process", lambda: stopped.append(len(app.screen_stack)))
+        await pilot.press("ctrl+z", "x")
+        await at(pilot, ChooseScreen)
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: stopped == [1, 2], what="both")

@@ -66,7 +66,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("palette", "ctrl+p colon", "Command palette", "app",
              "Find a command by typing.", action="command_palette", in_palette=False),
         _row("theme", "t", "Dark or light", "app",
-             "Switch between the dark and the light theme.", action="toggle_theme"),
+             "Switch between the dark and the light theme; in a log, t shows times.", action="toggle_theme"),
         _row("choose-theme", "T", "Choose a theme", "app", "Choose a theme by its name."),
         _row("export", "e", "Export", "console",
              "Write the state of all nodes, with what is wrong, as text to a file on this machine."),

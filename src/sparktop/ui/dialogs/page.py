@@ -85,7 +85,10 @@ Answer = TypeVar("Answer")
 class CoveringScreen(Screen[Answer], Generic[Answer]):
     """A screen that covers the console; the key y copies what it says."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("y,c", "copy", "Copy", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,c", "copy", "Copy", show=False),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", show=False),
+    ]
     is_opaque: ClassVar[bool] = True
     """Whether nothing shines through: under a translucent dialog Textual blends the whole console at each paint."""
 
