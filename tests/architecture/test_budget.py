@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2112, "cli"),
-    "ui": (10902, "ui"),
+    "ui": (10904, "ui"),
     "headless": (2506, "headless"),
     "sim": (6845, "sim"),
     "documents": (3608, "documents"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107335, "."),
+    "everything": (107337, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 533
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91347, 15258
+TESTS, CASES = 91361, 15258
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
