@@ -1,4 +1,4 @@
-# make demo: the console on simulated Sparks. make test: the tests, in minutes. Each makes its own .venv.
+# make demo: the console on simulated Sparks. make test: the tests, in minutes. Each installs what it needs into .venv.
 
 # The first Python 3.11 or later that runs (a version manager's shim may be there and not run).
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -14,15 +14,21 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all real check fuzz mutate bench faults screenshot readme man snapshots engine-flags clean
 
-$(VENV)/.made: pyproject.toml
+$(VENV)/.demo: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "sparktop needs Python 3.11 or later with venv: make PYTHON=/path/to/python3.12"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
-	touch $@
+	@echo "Installing sparktop into $(VENV), once: about half a minute, 90 MB."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
 
-demo: $(VENV)/.made
-	$(BIN)/sparktop demo $(ARGS)
+demo: $(VENV)/.demo
+	@$(BIN)/sparktop demo $(ARGS)
+
+# The tests' tools besides.
+$(VENV)/.made: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 
@@ -60,6 +66,7 @@ mutate: $(VENV)/.made
 bench: $(VENV)/.made
 	$(BIN)/python -m tests.bench $(ARGS)
 
+# Faults at random moments of each action.
 faults: $(VENV)/.made
 	$(BIN)/python -m tests.faults $(ARGS)
 

@@ -14,20 +14,20 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2100, "cli"),
-    "ui": (10675, "ui"),
+    "cli": (2110, "cli"),
+    "ui": (11000, "ui"),
     "headless": (2516, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3711, "documents"),
+    "documents": (3723, "documents"),
     "bringup": (3741, "bringup"),
     "observe": (3618, "observe"),
-    "operate without launches": (20175, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (20195, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
     "checks": (2310, "checks"),
     "engines": (1320, "engines"),
-    "transport": (4842, "transport"),
+    "transport": (4882, "transport"),
     "probe": (7358, "probe"),
     "cmdline": (3365, "cmdline"),
     "text": (1100, "text"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107324, "."),
+    "everything": (107753, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 532
+MODULES = 534
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91245, 15301
+TESTS, CASES = 91625, 15301
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

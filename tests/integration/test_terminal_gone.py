@@ -11,6 +11,7 @@ from tests.integration.spark import Spark
 from tests.integration.terminal import Terminal, terminal
 from tests.support import poll
 
+from sparktop.cli.watch import INCIDENTS
 from sparktop.config import state_home
 from sparktop.operate.audit_file import entries
 from sparktop.ui.terminal_driver import TICKS_FOR_S
@@ -37,6 +38,7 @@ def test_a_demo_without_its_terminal_ends(goes: Callable[[Terminal], None], unde
     with terminal("demo", under_nohup=under_nohup) as at:
         at.reads("spark2")
         at.reads("log")
+        assert INCIDENTS[0] in at.text, "what to try is said"
         goes(at)
         assert at.ends() == 0
         if not at.is_hung_up:

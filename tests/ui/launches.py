@@ -337,5 +337,5 @@ async def launching(
     side = FakeOperating(is_read_only=bool(more.get("read_only")))
     side.answer = answers
     async with acting(picture, size, side, **more) as (app, side, pilot):
-        app.acting.launching.shelf = lambda: shelf
+        app.acting.launching.shelf = lambda _: shelf
         yield app, side, pilot

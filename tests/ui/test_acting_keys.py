@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.ui import claims, pictures, svg
@@ -43,6 +44,30 @@ async def test_a_read_only_console_says_so(key: str, by: str) -> None:
         assert isinstance(app.screen, ConsoleScreen)
         assert "read-only: this console changes nothing" in notified(app)
     assert side.asked == []
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({}, "simulated"),
+        ({"read_only": True}, "read-only"),
+        ({"protected": frozenset({"spark1"})}, "protected"),
+        ({"protected": frozenset({"spark2"})}, "terminal"),
+    ],
+)
+async def test_a_shell_that_can_not_be_opened_is_refused(more: dict[str, Any], word: str) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def shell(node: str, container_id: str) -> list[str]:
+        asked.append((node, container_id))
+        return ["sh"]
+
+    app, _ = console("decode", operating=FakeOperating(), shell=shell if more else None, **more)
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("s")
+        await until(pilot, lambda: word in notified(app), what=word)
+        assert asked == ([("spark1", "3f1c9a04d2be".ljust(64, "0"))] if word == "terminal" else [])
 
 
 async def test_a_read_only_console_collects_evidence_and_shows_remedies_to_read() -> None:

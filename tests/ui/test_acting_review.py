@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.ui import operating, pictures, svg
@@ -15,8 +17,11 @@ from textual.widgets import Button, Input, TextArea
 
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import RunState
+from sparktop.transport.base import HostKeyQuestion
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.dialogs.dialog import ChooseScreen
+from sparktop.ui.dialogs.prompts import HostKeyScreen
+from sparktop.ui.prompter import ConsolePrompter
 from sparktop.ui.screens.change import ChangeScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
@@ -223,3 +228,46 @@ async def test_a_refusal_says_why_and_what_would_help(monkeypatch: pytest.Monkey
         await pilot.press("y", "enter")
         await at(pilot, ConsoleScreen)
     assert copied == ["sudo usermod -aG docker ops"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (("question_mark",), "Memory guard"),
+        (("f",), "Restart both ranks together"),
+        (("x",), "Collect evidence"),
+        (("d",), "spark1"),
+        (("M",), "drops below a limit"),
+        (("D",), "spark1 and spark2"),
+    ],
+)
+async def test_what_a_dialog_says_is_copied(keys: tuple[str, ...], text: str) -> None:
+    async with acting("deadlock") as (app, _, pilot):
+        await pilot.press(*keys)
+        await until(pilot, lambda: len(app.screen_stack) > 1, what="a dialog")
+        app.screen.set_focus(None)  # an input takes the letter
+        await pilot.press("y")
+        await until(pilot, lambda: text in app.clipboard, what=text)
+
+
+async def test_the_fingerprint_of_a_new_host_is_copied() -> None:
+    question = HostKeyQuestion(
+        host="spark1", algorithm="ssh-ed25519", fingerprint="SHA256:abc", known_hosts_path=Path("known_hosts")
+    )
+    async with acting("idle") as (app, _, pilot):
+        asking = asyncio.create_task(ConsolePrompter(app).host_key(question))
+        await at(pilot, HostKeyScreen)
+        await pilot.press("y")
+        await until(pilot, lambda: "SHA256:abc" in app.clipboard, what="the fingerprint")
+        await pilot.press("escape")
+        assert await asking is False
+
+
+async def test_ctrl_z_stops_the_console_under_a_dialog_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[int] = []
+    async with acting("deadlock") as (app, _, pilot):
+        monkeypatch.setattr(app, "action_suspend_process", lambda: stopped.append(len(app.screen_stack)))
+        await pilot.press("ctrl+z", "x")
+        await at(pilot, ChooseScreen)
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: stopped == [1, 2], what="both")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.bringup_support import Desk, link_run, load
+from tests.ui import operating
 from tests.ui.acting import NARROW, USUAL, acting, at, notified
 from tests.ui.operating import FakeOperating
 from tests.ui.pictures import PICTURES
@@ -17,9 +18,12 @@ from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
 from sparktop.model.bringup import Changed, CheckState
+from sparktop.operate.step.run import RunState
+from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.screens.bring_up import BringUpScreen
 from sparktop.ui.screens.recipes import RecipesScreen
-from sparktop.ui.screens.review import RefusalScreen
+from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
+from sparktop.ui.screens.run import RunScreen
 
 
 @pytest.fixture(autouse=True)
@@ -221,3 +225,49 @@ async def test_a_slow_cable_stands_beside_what_is_healthy(
         await pilot.pause()
         assert "12.9 Gb/s, healthy 109 to 112" in screen(pilot)
         assert "█" in screen(pilot)
+
+
+async def test_the_page_comes_back_after_a_run_with_the_next_problem_selected() -> None:
+    """One plan for what is the same on both nodes; a run that is left running doesn't lead back."""
+    side = side_of(Desk(texts=DEAD))
+    side.answer = operating.drop
+
+    def at_row(check: str, node: str) -> bool:
+        row = page.table.selected
+        return row is not None and (row.check, row.nodes) == (check, (node,))
+
+    async def run() -> None:
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen, "Run")
+        await pilot.press("enter")
+        await at(pilot, RunScreen)
+
+    async with acting("decode", USUAL, side) as (_app, _, pilot):
+        await pilot.press("B")
+        page = await opened(pilot)
+        assert at_row("machine.cuda", "spark1")
+        await pilot.press("enter")
+        await at(pilot, ReviewScreen, "Run")
+        await pilot.press("escape")
+        page = await opened(pilot)
+        assert at_row("machine.cuda", "spark1"), "nothing was done there"
+        await run()
+        side.executions[-1].end(RunState.DONE)
+        await pilot.press("escape")
+        page = await opened(pilot)
+        assert at_row("machine.cuda", "spark2")
+        assert side.asked[-1].nodes == ("spark1",), "a reboot is one node's"
+
+        rows = [(row.check, row.nodes) for row in page.table.rows]
+        page.table.select(rows.index(("machine.power", ("spark2",))))
+        await pilot.pause()
+        assert "on 2 nodes" in screen(pilot)
+        await run()
+        assert side.asked[-1].nodes == ("spark1", "spark2")
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+        await pilot.press("o")
+        await at(pilot, RunScreen)
+        side.executions[-1].end(RunState.DONE)
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)

@@ -22,7 +22,7 @@ from sparktop.documents.engine_table import (
     state_cell,
     table_row,
 )
-from sparktop.model.engine import Endpoint, EndpointState, EngineState, figures_of
+from sparktop.model.engine import Containers, Endpoint, EndpointState, EngineState, figures_of
 from sparktop.model.event import Severity
 from sparktop.model.telemetry import EngineMoment, Series
 from sparktop.ui.panes.engine_charts import FIGURES, engine_charts
@@ -256,3 +256,17 @@ async def test_the_view_of_engines_has_the_selected_ones_charts() -> None:
         assert "10 min ago" in screen(pilot)
         await pilot.press("h")
         await until(pilot, lambda: "2 min ago" in screen(pilot))
+
+
+async def test_where_nothing_serves_the_bring_up_is_offered() -> None:
+    app, _ = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert "B checks" not in screen(pilot)
+        fleet = app.console_screen.fleet
+        bare = tuple(
+            replace(view, engines=(), has_looked_for_engines=True, containers=Containers(available=True))
+            for view in fleet.nodes
+        )
+        app.publish(replace(fleet, nodes=bare, findings=()))
+        await until(pilot, lambda: "B checks a new machine" in screen(pilot), what="the offer")

@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.scenario_support import Stage
+from tests.ui.look import clock_of_pictures
+from tests.ui.pictures import PICTURES
 from tests.unit.sim.test_scenario_remedies import found
 
 from sparktop.model.change import INFINIBAND, MEMLOCK, SMALLER_SHARE, Change
+from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
+from sparktop.operate.actions import action
+from sparktop.operate.targets import Selection, selected
 from sparktop.ui.dialogs.dialog import ChooseScreen
 from sparktop.ui.screens.fix import (
+    actions,
     all_in_one,
     choices,
     first_applicable,
@@ -188,3 +194,40 @@ def test_a_problem_whose_signs_are_gone_may_be_over() -> None:
     assert "its signs are gone: it is over if they stay away" in told(is_clearing=True)
     assert "it is resolved" in told(is_clearing=True, phase=Phase.RESOLVED)
     assert "gone" not in told()
+
+
+def test_what_can_be_done_comes_first_and_the_subject_before_the_rest() -> None:
+    state = PICTURES["decode"](clock_of_pictures())
+    on_node = Selection(node="spark1", engine="vllm-minimax", subject="node")
+    assert actions(state, on_node)[0].heading == "node  spark1"
+    rows = actions(state, replace(on_node, subject="engine"), protected=("spark1",))
+    can = [row.value.name for row in rows if row.value is not None]
+    assert "drop-caches" in can, "on spark2"
+    assert "collect-evidence" in can
+    assert "safe-restart" not in can
+    assert any("Safe restart" in row.label.plain and "protected" in row.label.plain for row in rows)
+
+    alone = replace(state, nodes=(replace(state.nodes[0], engines=()),))
+    rows = actions(alone, Selection(node="spark1", subject="node"))
+    whole = [row.label.plain for row in rows]
+    assert any("Measure the cable" in text and "takes 2 Sparks" in text for text in whole)
+    assert "there is no engine" in whole[-1], "a group of which nothing can be done is the last"
+    of_node = [row.value is not None for row in rows[: [bool(row.heading) for row in rows].index(True, 1)]]
+    assert of_node == sorted(of_node, reverse=True), "in its group what can be done is first"
+
+    down = tuple(replace(one, state=EngineState.EXITED) for one in state.nodes[0].engines)
+    view = replace(state.nodes[0], engines=down)
+    rows = actions(replace(state, nodes=(view,)), Selection(node="spark1", engine=down[0].name, subject="engine"))
+    proof = next(row for row in rows if "Prove an endpoint" in row.label.plain)
+    assert proof.value is None
+    assert "doesn't run" in proof.label.plain
+
+
+def test_the_process_under_the_cursor_is_the_one() -> None:
+    state = PICTURES["decode"](clock_of_pictures())
+    holder = action("end-holder")
+    assert holder is not None
+    choices = selected(holder, state, Selection(node="spark1"))
+    assert len(choices) > 1
+    last = choices[-1].request
+    assert selected(holder, state, Selection(node=last.nodes[0], pid=last.target, subject="process")) == choices[-1:]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.table import over
-from tests.ui import launches, svg
+from tests.ui import launches, pictures, svg
 from tests.ui.acting import NARROW, at, notified
 from tests.ui.launches import GPT, HOSTILE_SHELF, MISTRAL, QWEN, launching
+from tests.ui.look import clock_of_pictures
 from tests.ui.operating import HOSTILE
 from tests.ui.test_app import screen, until
 
@@ -15,11 +18,14 @@ from sparktop.documents.recipe import (
     RecipeRow,
     columns,
     detail_lines,
+    in_order,
     matches,
     nodes_text,
     quantisation,
     speed_text,
 )
+from sparktop.model.engine import EngineState
+from sparktop.model.fleet import FleetState
 from sparktop.model.recipe import Expected
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.launch_flow import shelved
@@ -54,6 +60,19 @@ def test_the_detail_says_where_it_comes_from_and_how_a_conflict_was_resolved() -
     assert plain(launches.SHELF[0]).index("Known risks") < plain(launches.SHELF[0]).index("Parameters")
 
 
+def test_the_list_begins_with_what_runs_here_or_with_the_smallest_model() -> None:
+    rows = shelved(FleetState())
+    assert rows[0].id == "qwen3-0.6b"
+    assert sorted(row.id for row in rows[1:]) == [row.id for row in rows[1:]], "the rest as the shelf has it"
+    runs = rows[2]
+    assert runs.recipe is not None
+    engine = replace(pictures.engine(), model=runs.recipe.model)
+    view = replace(pictures.PICTURES["decode"](clock_of_pictures()).nodes[0], engines=(engine,))
+    assert in_order(rows, FleetState(nodes=(view,)))[0] == runs
+    gone = replace(view, engines=(replace(engine, state=EngineState.EXITED),))
+    assert in_order(rows, FleetState(nodes=(gone,)))[0].id == "qwen3-0.6b"
+
+
 def test_a_secret_in_a_recipe_is_not_shown() -> None:
     held = launches.replace(QWEN, environment={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz0123"})
     assert "hf_abc" not in plain(RecipeRow(id="x", recipe=held))
@@ -67,7 +86,7 @@ def test_words_are_looked_for_anywhere() -> None:
 
 
 def test_the_shipped_recipes_are_on_the_list_and_none_is_broken() -> None:
-    found = {row.id: row for row in shelved() if row.origin == "shipped"}
+    found = {row.id: row for row in shelved(FleetState()) if row.origin == "shipped"}
     assert {"gpt-oss-120b", "qwen3.6-35b-a3b-fp8", "minimax-m2.7-nvfp4"} <= set(found)
     for row in found.values():
         assert row.recipe is not None, row.problems

@@ -7,12 +7,15 @@ import gc
 from pathlib import Path
 
 import pytest
+from tests.table import over
 from tests.ui import svg
 from tests.ui.log_stage import Stage
 from textual.app import App
 from textual.widgets import Button, Input, Static
 
+from sparktop.text.lines import Line
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
 from sparktop.ui.dialogs.prompts import HostKeyScreen, SecretScreen
 from sparktop.ui.prompter import ConsolePrompter
 from sparktop.ui.screens.help import HelpScreen
@@ -145,3 +148,41 @@ async def test_a_question_nobody_waits_for_any_more_goes() -> None:
         assert isinstance(stage.screen, HelpScreen), "what the operator reads stays"
         await pilot.press("escape")
         await svg.settle(pilot, lambda: len(stage.screen_stack) == 1)
+
+
+async def chosen(*keys: str, count: int = 23) -> object:
+    """What these keys choose among so many numbered rows; None: nothing yet."""
+    answers: list[object] = []
+    rows = [
+        Choice(label=Line.of((f"row {number}", "")), value=number, heading="late" if number == 20 else "")
+        for number in range(1, count + 1)
+    ]
+    stage = Stage(Static())
+    async with stage.run_test(size=(80, 24)) as pilot:
+        stage.push_screen(ChooseScreen("many", rows), answers.append)
+        await svg.settle(pilot, lambda: "row 1" in shown(stage))
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert answers or "slash" not in keys or "late" in shown(stage), "a group's heading is that of its first row"
+    return answers[0] if answers else None
+
+
+@over(
+    "keys, wanted",
+    [
+        (("3",), 3),
+        (("2",), None),
+        (("2", "enter"), 2),
+        (("1", "7"), 17),
+        (("2", "3"), 23),
+        (("2", "4"), 4),
+        (("1", "down", "5"), 5),
+        (("2", "escape"), None),
+        (("0",), None),
+        (("slash", *"w 2.", "enter"), None),
+        (("slash", *"w 2.", "enter", "2"), 21),
+        (("slash", *"W 2", "escape", "1", "1"), 11),
+    ],
+)
+async def test_a_row_is_chosen_by_its_number_of_two_digits_or_found(keys: tuple[str, ...], wanted: int | None) -> None:
+    assert await chosen(*keys) == wanted

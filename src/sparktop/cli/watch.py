@@ -15,14 +15,21 @@ from sparktop.cli.composition import connectors, distinct, monitor, own_rules, p
 from sparktop.cli.options import HOST_HELP, add_timeout, parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
+from sparktop.transport.targets import parse_target
 
 if TYPE_CHECKING:
     from sparktop.cli.session import Session
     from sparktop.observe.watch import Publish, Watch
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Connector, Prompter
+    from sparktop.ui.shell import ShellArgv
 
     Start = Callable[[Publish, Prompter], Awaitable[Watch]]
+
+
+INCIDENTS = ("memory-spike", "spin-deadlock", "restart-loop")
+"""The scenarios to see first."""
+_GREETING = f"All is well here. For an incident: sparktop demo {INCIDENTS[0]} (or {', '.join(INCIDENTS[1:])}; --list)"
 
 
 def console(words: list[str]) -> int:
@@ -37,6 +44,7 @@ def console(words: list[str]) -> int:
     if not sys.stdout.isatty():
         return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
     names = distinct(config.hosts)
+    ssh_config = Path(config.ssh_config).expanduser() if config.ssh_config else None
     sessions: list[Session] = []
 
     async def start(publish: Publish, prompter: Prompter) -> Watch:
@@ -52,7 +60,17 @@ def console(words: list[str]) -> int:
             raise
         return sessions[0]
 
-    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background())
+    async def shell(node: str, container_id: str) -> list[str]:
+        from sparktop.transport.shell import shell_argv
+
+        return await shell_argv(
+            parse_target(node),
+            container_id=container_id,
+            docker_socket=config.docker_sockets.get(node, ""),
+            config=ssh_config,
+        )
+
+    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background(), shell=shell)
 
 
 def console_arguments() -> ArgumentParser:
@@ -94,7 +112,7 @@ def demo(words: list[str]) -> int:
             print(f"{name:22}  {title}")
         return 0
     config = settings(options)
-    scenario = scenarios.load(options.scenario)
+    scenario = scenarios.load(options.scenario or "healthy")
     if not sys.stdout.isatty():
         raise UsageError("sparktop demo needs a terminal", hint="run it without a pipe or file")
     names = tuple(node.name for node in scenario.nodes)
@@ -116,6 +134,7 @@ def demo(words: list[str]) -> int:
         title=f"demo: {scenario.title}",
         is_demo=True,
         operating=lambda: sessions[0].operations_in_background(),
+        greeting="" if options.scenario else _GREETING,
     )
 
 
@@ -123,7 +142,7 @@ def demo_arguments() -> ArgumentParser:
     """The arguments of `sparktop demo`."""
     argument_parser = parser("demo", "sparktop demo [options] [SCENARIO]")
     argument_parser.add_argument(
-        "scenario", nargs="?", default="healthy", metavar="SCENARIO", help="the incident to play (default healthy)"
+        "scenario", nargs="?", default="", metavar="SCENARIO", help="the incident to play (default healthy)"
     )
     argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the incidents")
     _add_theme(argument_parser)
@@ -180,6 +199,8 @@ def _run_app(
     config: Config,
     *,
     operating: Callable[[], Awaitable[Operating]],
+    shell: ShellArgv | None = None,
+    greeting: str = "",
     title: str = "",
     is_demo: bool = False,
 ) -> int:
@@ -201,6 +222,8 @@ def _run_app(
         read_only=config.read_only,
         protected=frozenset(config.protected),
         operating=operating,
+        shell=shell,
+        greeting=greeting,
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),

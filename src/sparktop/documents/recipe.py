@@ -17,6 +17,7 @@ from rich.cells import cell_len
 from sparktop.dataclass import dataclass
 from sparktop.documents.prospect import FIT_SIGNS, risk_lines, signed
 from sparktop.documents.step_text import masked
+from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Executor, Expected, Order, Provenance, Recipe
@@ -47,6 +48,17 @@ class RecipeRow:
     """Errors, with file, line and key."""
     notes: tuple[str, ...] = ()
     """Warnings: what was read, but perhaps not as its author meant it."""
+
+
+def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, ...]:
+    """The rows with what runs on these nodes first; where nothing of it does, the smallest model, for a first test."""
+    running = {engine.model for view in fleet.nodes for engine in view.engines if is_alive(engine)}
+    first = [row for row in rows if row.recipe is not None and row.recipe.model in running]
+    if not first:
+        sizes = {row.id: row.recipe.need.weights_gib for row in rows if row.recipe is not None}
+        known = [row for row in rows if sizes.get(row.id)]
+        first = sorted(known, key=lambda row: sizes[row.id] or 0.0)[:1]
+    return (*first, *(row for row in rows if row not in first))
 
 
 _JOINED = {Executor.RAY: ", joined by Ray", Executor.NATIVE: ", joined by the engine itself"}

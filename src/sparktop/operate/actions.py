@@ -73,6 +73,10 @@ class Action:
     """On the command line it takes more than a target; in the console, options are enough."""
     only_looks: bool = False
     """It changes nothing on a Spark: no remedy, and offered in a read-only console too."""
+    least_nodes: int = 1
+    """Of how many Sparks at least it is done."""
+    needs_running: bool = False
+    """Its engine must run."""
     only_measures: bool = False
     """It loads a Spark, or asks its engine, and changes nothing there."""
 
@@ -249,6 +253,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Serve an engine under a host name through nginx or Caddy, with a key; or take that away.",
         risk=Risk.DISRUPTIVE,
         target="engine",
+        needs_running=True,
         has_own_command=True,
         planner="serve.proxy",
         options=(
@@ -276,6 +281,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Let each node log in to the others over the cable: keys, host keys, a test; or take it away.",
         risk=Risk.SAFE,
         target="nodes",
+        least_nodes=2,
         planner="setup.mesh",
         options=(Option(name="remove", description="take it away again", default="no", choices=("yes", "no")),),
     ),
@@ -285,6 +291,7 @@ ACTIONS: tuple[Action, ...] = (
         description="A minute of requests with content: an answer, a stream, a tool call, a long prompt, a wrong key.",
         risk=Risk.SAFE,
         target="engine",
+        needs_running=True,
         only_measures=True,
         planner="measure.prove",
     ),
@@ -320,6 +327,7 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         at_risk="interrupts what runs over the cable",
         target="nodes",
+        least_nodes=2,
         planner="setup.addresses",
     ),
     Action(
@@ -328,6 +336,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Load the cable between two idle Sparks for half a minute, and measure its bandwidth and latency.",
         risk=Risk.SAFE,
         target="nodes",
+        least_nodes=2,
         only_measures=True,
         planner="measure.link",
     ),
@@ -337,6 +346,7 @@ ACTIONS: tuple[Action, ...] = (
         description="Run an all-reduce of 1 GiB over two idle Sparks, inside a serving image that both have.",
         risk=Risk.SAFE,
         target="nodes",
+        least_nodes=2,
         only_measures=True,
         planner="measure.collective",
         options=(Option(name="image", description="the image; else the newest serving image that both have"),),
@@ -358,6 +368,7 @@ ACTIONS: tuple[Action, ...] = (
         risk=Risk.DISRUPTIVE,
         at_risk="may kill an engine by itself",
         target="engine",
+        needs_running=True,
         planner="machine.guard",
         options=(
             Option(

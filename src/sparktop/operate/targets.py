@@ -35,6 +35,10 @@ class Selection:
     node: str = ""
     engine: str = ""
     """The engine's name; empty where there is none."""
+    pid: str = ""
+    """The process's, where one is selected on the node."""
+    subject: str = ""
+    """Which of these has the cursor: "engine", "process" or "node"."""
 
 
 def target_choices(action: Action, fleet: FleetState, nodes: Sequence[str] = ()) -> tuple[TargetChoice, ...]:
@@ -60,6 +64,11 @@ def selected(action: Action, fleet: FleetState, selection: Selection) -> tuple[T
         by_name = [choice for choice in choices if selection.engine and choice.request.target == selection.engine]
         on_node = [choice for choice in by_name if selection.node in choice.request.nodes] or by_name
         return tuple(on_node[:1]) or choices
+    if action.target == "process":
+        own = (selection.pid, (selection.node,))
+        return tuple(choice for choice in choices if (choice.request.target, choice.request.nodes) == own) or choices
+    if action.least_nodes > 1:
+        return tuple(choice for choice in choices if len(choice.request.nodes) >= action.least_nodes)
     on_node_alone = [choice for choice in choices if choice.request.nodes == (selection.node,)]
     return (*on_node_alone, *(choice for choice in choices if choice not in on_node_alone))
 

@@ -6,7 +6,7 @@ Nothing changes on a node before Run is pressed in the review. Whether a plan ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,7 @@ class ActionFlow:
         picture: Callable[[], FleetState],
         changed: Callable[[], None],
         ask_sudo: AskSudo,
+        protected: Collection[str] = (),
         proven: Path | None = None,
     ) -> None:
         """`picture` returns the newest fleet state; `changed` is called when `shown` may have changed; `proven` is the
@@ -83,12 +84,16 @@ class ActionFlow:
         self._picture = picture
         self._on_change = changed
         self._ask_sudo = ask_sudo
+        self._protected = protected
         self._operating: Operating | None = None
         self._runs: dict[str, Run] = {}
         self._executions: dict[str, Execution] = {}
         self._unread: set[str] = set()
         """Ids of runs that are over and whose result the operator hasn't opened."""
         self._open: RunScreen | None = None
+        self._is_bringing_up = False
+        self._page_runs: set[str] = set()
+        """Ids of runs that the bring-up's page started, and whose end leads back there."""
         self._is_asking = False
         self._cut_off = InterruptedRuns()
         self.show_log: Callable[[str, str], bool] = lambda node, engine: False
@@ -161,10 +166,11 @@ class ActionFlow:
         if not self._is_asking and (self.is_read_only or self._may_start()):
             self._start_worker(self._launch(selection.node))
 
-    def bring_up(self) -> None:
-        """Look at the nodes chapter by chapter; what the operator chooses there is planned and reviewed."""
+    def bring_up(self, *, moves_on: bool = False) -> None:
+        """Look at the nodes chapter by chapter; what the operator chooses there is planned and reviewed. `moves_on`: to
+        the problem after the one chosen last."""
         if self._may_start(looks=True):
-            self._start_worker(self._bring_up())
+            self._start_worker(self._bring_up(moves_on=moves_on))
 
     def choose(self, selection: Selection) -> None:
         """Choose among all actions for the selection."""
@@ -314,15 +320,19 @@ class ActionFlow:
             return await self._with_way(action, request)
         return request
 
-    async def _bring_up(self) -> None:
-        """The page, and what is chosen there; the page again where nothing was started."""
+    async def _bring_up(self, *, moves_on: bool) -> None:
+        """The page, and what is chosen there; the page again where nothing was started, or once the run is closed."""
         from sparktop.operate.actions import action
 
         assert self._operating is not None
-        while (request := await self.bringing_up.choose(self._operating)) is not None:
-            chosen = action(request.action)
-            if chosen is None or await self._mend(chosen, request):
-                return
+        self._is_bringing_up = True
+        try:
+            while (request := await self.bringing_up.choose(self._operating, moves_on=moves_on)) is not None:
+                chosen, moves_on = action(request.action), False
+                if chosen is None or await self._mend(chosen, request):
+                    return
+        finally:
+            self._is_bringing_up = False
 
     async def _mend(self, action: Action, request: Request) -> bool:
         """Plan what a row of the page needs; whether it was started."""
@@ -335,7 +345,7 @@ class ActionFlow:
         from sparktop.ui.dialogs.dialog import ChooseScreen
         from sparktop.ui.screens.fix import actions
 
-        rows = actions(self._picture(), selection, is_read_only=self.is_read_only)
+        rows = actions(self._picture(), selection, is_read_only=self.is_read_only, protected=self._protected)
         action = await self._ask_screen(ChooseScreen("actions", rows, verb="shows the plan"))
         if action is not None:
             await self._act_on(action, selection)
@@ -469,6 +479,8 @@ class ActionFlow:
         run = execution.run
         self._executions[run.id] = execution
         self._runs[run.id] = run
+        if self._is_bringing_up:
+            self._page_runs.add(run.id)
         self._show(run)
         self._on_change()
 
@@ -511,7 +523,15 @@ class ActionFlow:
             logs=self.show_log,
             glance=partial(self.glance, run.plan.request.nodes),
         )
-        self._app.push_screen(self._open, lambda _: self._on_change())
+
+        def closed(is_only_closed: bool | None) -> None:
+            self._on_change()
+            is_of_page = run.id in self._page_runs
+            self._page_runs.discard(run.id)
+            if is_of_page and is_only_closed and self._runs[run.id].state.is_over:
+                self.bring_up(moves_on=True)
+
+        self._app.push_screen(self._open, closed)
 
     def _go_back(self, run_id: str) -> None:
         plan = self._operating.way_back(self._runs[run_id]) if self._operating is not None else None

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Prompter
     from sparktop.ui.prompter import ConsolePrompter
+    from sparktop.ui.shell import ShellArgv
 
 
 class ConsoleCommands(Provider):
@@ -118,13 +119,16 @@ class SparktopApp(App[int]):
         read_only: bool = False,
         protected: frozenset[str] = frozenset(),
         operating: Callable[[], Awaitable[Operating]] | None = None,
+        shell: ShellArgv | None = None,
+        greeting: str = "",
         theme: str = DARK.name,
         is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
         proven: Path | None = None,
     ) -> None:
-        """`operating` builds the planner and executor, called once there are figures; `attention` holds
+        """`operating` builds the planner and executor, called once there are figures; `shell` makes the command line of
+        a shell, None: there is none to open; `greeting` is shown at the start; `attention` holds
         acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept.
 
         `is_ascii`: the terminal shows no more than ASCII.
@@ -139,7 +143,7 @@ class SparktopApp(App[int]):
         self.theme = named_theme(theme, self.available_themes)
         self._filters_of_ours = (AsciiFilter(),) if is_ascii else ()
         self.animation_level = "none"
-        self._start = start
+        self._start, self._greeting = start, greeting
         self._clock = clock
         self._state: FleetState | None = None
         self._waiting = False
@@ -154,6 +158,7 @@ class SparktopApp(App[int]):
             read_only=read_only,
             protected=protected,
             attention=attention,
+            shell=shell,
         )
         self._operating = operating
         self._prompter: ConsolePrompter | None = None
@@ -164,6 +169,7 @@ class SparktopApp(App[int]):
             picture=lambda: self.console_screen.fleet,
             changed=self.console_screen.show_runs,
             ask_sudo=self._ask_sudo,
+            protected=protected,
             proven=proven,
         )
         self.acting.show_log = self.console_screen.show_log
@@ -193,6 +199,8 @@ class SparktopApp(App[int]):
     def on_mount(self) -> None:
         self.set_interval(1.0, self.console_screen.tick)
         self.call_after_refresh(self._start_watch)
+        if self._greeting:
+            self.notify(self._greeting, markup=False, timeout=15)
 
     def _start_watch(self) -> None:
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported

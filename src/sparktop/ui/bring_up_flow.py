@@ -30,12 +30,15 @@ class BringUpFlow:
     kept: Path | None
     """The file of what is proven; None: it is forgotten with the console."""
     rows: dict[Key, CheckResult] = field(default_factory=dict)
+    at: Key | None = None
+    """The row whose remedy was chosen last."""
     has_acted: bool = False
     """A remedy was planned since the page was open: it may change more rows than its own, so all are looked at again
     but those whose basis is the same."""
 
-    async def choose(self, operating: Operating) -> Request | None:
-        """The request that fixes what the operator chose; None: they left."""
+    async def choose(self, operating: Operating, *, moves_on: bool) -> Request | None:
+        """The request that fixes what the operator chose; None: they left. The page opens at the row that was chosen
+        last, or, if it `moves_on`, at the next problem after it."""
         from sparktop.bringup.catalogue import CARDS
         from sparktop.model.bringup import Chapter
         from sparktop.model.request import Request
@@ -48,11 +51,14 @@ class BringUpFlow:
             rows=self.rows,
             stale=[card.id for card in CARDS if self.has_acted or card.measured_by or card.chapter is Chapter.ENDPOINT],
             also_proven=not self.has_acted,
+            at=self.at,
+            moves_on=moves_on,
             clock=self.clock,
             changes=partial(operating.changes, [view.name for view in self.picture().nodes]),
         )
         answer = await self.ask(screen)
         self.rows = screen.rows
+        self.at = screen.table.selected.key if answer is not None and screen.table.selected is not None else None
         self.has_acted = answer is not None
         if answer is None:
             return None

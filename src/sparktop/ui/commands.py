@@ -33,7 +33,7 @@ class Command:
     """The views whose footer shows it; empty: all."""
     in_palette: bool = True
     changes: bool = False
-    """Whether it can change a Spark: always through a review, and never in a read-only console."""
+    """Whether it can change a Spark: through a review, or by hand in a shell; never in a read-only console."""
 
     def action_in(self, scope: str) -> str:
         """Its action as this scope binds it: the console has the shown log do what is a log's."""
@@ -60,10 +60,13 @@ COMMANDS: tuple[Command, ...] = (
         _row("help", "question_mark f1", "Help", "app",
              "All keys, and what the signs on the screen mean.", footer="help"),
         _row("quit", "q ctrl+q", "Quit", "app", "Quit; nothing stays on the nodes.", footer="quit"),
+        _row("suspend", "ctrl+z", "Suspend", "app",
+             "Stop sparktop and give the terminal back to your shell; `fg` continues it.", action="suspend_process",
+             in_palette=False),
         _row("palette", "ctrl+p colon", "Command palette", "app",
              "Find a command by typing.", action="command_palette", in_palette=False),
         _row("theme", "t", "Dark or light", "app",
-             "Switch between the dark and the light theme.", action="toggle_theme"),
+             "Switch between the dark and the light theme; in a log, t shows times.", action="toggle_theme"),
         _row("choose-theme", "T", "Choose a theme", "app", "Choose a theme by its name."),
         _row("export", "e", "Export", "console",
              "Write the state of all nodes, with what is wrong, as text to a file on this machine."),
@@ -98,8 +101,11 @@ COMMANDS: tuple[Command, ...] = (
         _row("fix", "f", "Fix", "findings console",
              "Fix the selected finding, else the first of the top line; you see the plan first.", footer="fix"),
         _row("actions", "x", "Actions", "console",
-             "Every action on the selected engine, its node, or both nodes.",
+             "Every action on the selected engine, process or node, then on the rest; what can't be done now says why.",
              footer="actions", footer_in="overview nodes engines"),
+        _row("shell", "s", "Shell", "console",
+             "A shell in the selected engine's container, or on the node of what else is selected; exit comes back.",
+             footer="shell", footer_in="nodes engines processes", changes=True),
         _row("launch", "L", "Launch", "console",
              "Choose a recipe, see whether it fits and what blocks it, then launch it on one or two nodes.",
              footer="launch", footer_in="overview nodes engines"),
@@ -177,8 +183,8 @@ COMMANDS: tuple[Command, ...] = (
              "Pause the log, or follow its newest line; no line is lost while it is paused.",
              footer="pause", footer_in="overview log kernel"),
         _row("wrap", "w", "Wrap lines", "log kernel console", "Break long log lines, or cut them at the edge."),
-        _row("times", "s", "Show times", "log kernel",
-             "Show the time of each line.", in_palette=False),
+        _row("times", "t", "Show times", "log kernel",
+             "Show the time of each line, where the log has the focus.", in_palette=False),
         _row("heads", "p", "Whole lines", "log",
              "Show each line as the engine wrote it, with its process, time and source file, or fold them away.",
              in_palette=False),
@@ -190,7 +196,8 @@ COMMANDS: tuple[Command, ...] = (
         _row("raw", "a", "All kernel lines", "kernel",
              "Cycle: the events that matter, then each node's whole kernel log.", in_palette=False),
         _row("copy", "y c", "Copy", "findings node engines log kernel processes",
-             "Copy the focused pane's selected line or text to the clipboard.", in_palette=False),
+             "Copy the focused pane's selected line or text to the clipboard; in a dialog, what it says.",
+             in_palette=False),
         _row("save-log", "ctrl+s", "Save the log", "log kernel console",
              "Write the log, as far as it is kept here, to a file on this machine.", action="save"),
     ),

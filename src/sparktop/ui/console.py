@@ -35,9 +35,11 @@ from sparktop.ui.panes.node_graphs import Window
 from sparktop.ui.panes.verdict import VerdictPane
 
 if TYPE_CHECKING:
+    from sparktop.model.engine import Container as EngineContainer
     from sparktop.operate.targets import Selection
     from sparktop.ui.action_flow import ActionFlow
     from sparktop.ui.screens.finding import FindingScreen
+    from sparktop.ui.shell import ShellArgv
 
 TICK_S, TICK_ALONE_S = 0.5, 0.9
 """Ages and the clock that are this old are drawn again together with a picture, or alone by a timer of one second."""
@@ -60,9 +62,12 @@ class ConsoleScreen(Screen[None]):
         read_only: bool = False,
         protected: frozenset[str] = frozenset(),
         attention: Attention | None = None,
+        shell: ShellArgv | None = None,
     ) -> None:
-        """`protected` are the nodes that may not be changed."""
+        """`protected` are the nodes that may not be changed; `shell` is None where there is no shell to open."""
         super().__init__()
+        self._protected, self._shell_argv = protected, shell
+        self._has_shell = False
         self._clock = clock
         self._attention = attention or Attention(clock)
         link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
@@ -465,14 +470,52 @@ class ConsoleScreen(Screen[None]):
         self.notify(text, markup=False, timeout=8)
 
     def selection(self) -> Selection:
-        """The engine under the cursor, and the node whose pane has the focus, else that engine's node."""
+        """The engine under the cursor, and the node whose pane has the focus, or whose process, else that engine's."""
         from sparktop.operate.targets import Selection
+        from sparktop.ui.panes.processes import ProcessPane
 
         row, pane, view = self.engines.selected, self._focused_pane(), self.selected_node
         engine = row.engine.name if row is not None else ""
         if isinstance(pane, NodePane):
-            return Selection(node=pane.node_name, engine=engine)
-        return Selection(node=row.node if row is not None else view.name if view is not None else "", engine=engine)
+            return Selection(node=pane.node_name, engine=engine, subject="node")
+        if isinstance(pane, ProcessPane) and (process := pane.process_list.selected) is not None:
+            return Selection(node=process.node, engine=engine, pid=str(process.pid), subject="process")
+        node = row.node if row is not None else view.name if view is not None else ""
+        return Selection(node=node, engine=engine, subject="engine" if engine else "node")
+
+    async def action_shell(self) -> None:
+        """Open a shell in the selected engine's container, else on the node of what is selected."""
+        from sparktop.model.request import Request
+        from sparktop.operate.run.gate import request_refusal
+        from sparktop.ui.shell import open_shell
+
+        node, container = self._shell_place()
+        refused = request_refusal(
+            Request(action="shell", nodes=(node,)), is_read_only=self.is_read_only, protected=self._protected
+        )
+        if self._shell_argv is None:
+            self.notify("The Sparks of a demo are simulated: there is no shell on them.", markup=False, timeout=4)
+        elif refused is not None:
+            self.notify(f"A shell could change anything. {refused}", severity="warning", markup=False)
+        elif not self._has_shell:
+            self._has_shell = True
+            place = f"{container.name} on {node}" if container is not None else node
+            argv = self._shell_argv(node, container.container_id if container is not None else "")
+
+            async def attended() -> None:
+                try:
+                    await open_shell(self.app, argv, place)
+                finally:
+                    self._has_shell = False
+
+            self.run_worker(attended(), name="shell", group="shell")
+
+    def _shell_place(self) -> tuple[str, EngineContainer | None]:
+        """(node, the container that runs there) of what is selected; None: the node itself."""
+        chosen, engine = self.selection(), self.engines.selected
+        container = engine.engine.container if engine is not None else None
+        is_running = container is not None and container.status == "running" and not container.is_gone
+        return chosen.node, container if chosen.subject == "engine" and is_running else None
 
     def fix(self, finding: Finding | None) -> None:
         """Choose among the remedies of this finding."""

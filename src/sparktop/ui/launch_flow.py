@@ -31,7 +31,7 @@ class LaunchFlow:
     picture: Callable[[], FleetState]
     plan: Planner
     clock: Clock
-    shelf: Callable[[], tuple[RecipeRow, ...]] = lambda: shelved()
+    shelf: Callable[[FleetState], tuple[RecipeRow, ...]] = lambda fleet: shelved(fleet)
     unread: Callable[[], tuple[str, ...]] = lambda: unread_folders()
     fits: dict[str, Fit] = field(default_factory=dict)
     """Recipe id -> the last verdict on whether it fits."""
@@ -45,7 +45,7 @@ class LaunchFlow:
         from sparktop.ui.screens.launch_draft import first_draft
         from sparktop.ui.screens.recipes import RecipesScreen
 
-        recipes, unread = await asyncio.to_thread(lambda: (self.shelf(), self.unread()))
+        recipes, unread = await asyncio.to_thread(lambda: (self.shelf(self.picture()), self.unread()))
         while True:
             recipe: Recipe | None = await self.ask(
                 RecipesScreen(
@@ -107,12 +107,12 @@ class LaunchFlow:
         return plan
 
 
-def shelved() -> tuple[RecipeRow, ...]:
+def shelved(fleet: FleetState) -> tuple[RecipeRow, ...]:
     """All recipe files, as the list shows them."""
-    from sparktop.documents.recipe import recipe_row
+    from sparktop.documents.recipe import in_order, recipe_row
     from sparktop.recipe.read import shelf
 
-    return tuple(map(recipe_row, shelf.entries()))
+    return in_order(tuple(map(recipe_row, shelf.entries())), fleet)
 
 
 def unread_folders() -> tuple[str, ...]:

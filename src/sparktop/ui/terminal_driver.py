@@ -12,10 +12,12 @@ import os
 import selectors
 import signal
 import sys
+import termios
 import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Queue
 from typing import Any, TextIO
 
@@ -29,6 +31,12 @@ TICK_S, TICKS_FOR_S = 0.1, 1.0
 WRITES_AT_MOST = 60
 """That the terminal hasn't read: some twenty pictures."""
 LEAVING_S = 2.0
+OTHERS_UNDONE = (
+    "\x18\x1b\\\x1b[!p"  # a sequence that was cut short; all modes, in terminals that know how
+    "\x1b[?9;1000;1001;1002;1003;1005;1006;1015;1016l\x1b[?1004;2004;2026;1049l\x1b[<99u"  # mouse, paste, screen, keys
+    "\x1b[4;20l\x1b[?1;5;6;69l\x1b[?7h\x1b>\x1b[r\x1b[m\x1b(B\x1b)B\x0f\x1b]8;;\x1b\\\x1b[999;1H\n"
+)
+"""What another program, or a Spark's log by way of a shell, may have left switched on in the terminal."""
 
 
 class TerminalDriver(LinuxDriver):
@@ -38,7 +46,7 @@ class TerminalDriver(LinuxDriver):
         self._loop = asyncio.get_running_loop()
         super().__init__(app, **options)
         self._file: Any = _TerminalOutput(sys.__stderr__, self._leave)
-        self._is_leaving = self._is_behind = False
+        self._is_leaving = self._is_behind = self._is_away = False
         self._writes: Queue[str | None] = Queue()
         self.exit_event = self._exit = _ExitEvent()
 
@@ -56,13 +64,36 @@ class TerminalDriver(LinuxDriver):
             self._app.refresh(layout=True)
 
     def start_application_mode(self) -> None:
-        for number in LEAVE_SIGNALS:
-            if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
-                self._loop.add_signal_handler(number, self._leave)
+        self._hear_leave_signals()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         assert self._writer_thread is not None
         self._writes = self._writer_thread._queue
         self._writes.maxsize = 0
+
+    def _hear_leave_signals(self) -> None:
+        for number in LEAVE_SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+                self._loop.add_signal_handler(number, self._leave)
+
+    def suspend_application_mode(self) -> None:
+        """Leave the terminal to another program; nothing is drawn until it is resumed."""
+        self._is_away = True
+        self._app._begin_batch()
+        super().suspend_application_mode()
+        self._hear_leave_signals()
+
+    def resume_application_mode(self) -> None:
+        """Take the terminal back, as it was before, whatever the other program has left switched on."""
+        if self.attrs_before is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self.attrs_before)  # stops what isn't in front (`bg`)
+        self._file.write(OTHERS_UNDONE)
+        self._file.flush()
+        super().resume_application_mode()
+        if self._is_away and not self._must_signal_resume:
+            self._is_away = False
+            self._app._end_batch()
+            self._app.refresh(layout=True)
 
     def write(self, data: str) -> None:
         """Never waits: a terminal that reads nothing (Ctrl-S, its own link hangs) would hold the event loop, and with

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.table import few, over
 
+from sparktop.cli.watch import INCIDENTS
 from sparktop.errors import ConfigError
 from sparktop.sim.scenario.scenario import available, load, load_file
 from sparktop.sim.scenario.script import Repeat
@@ -56,6 +57,7 @@ def test_the_ones_that_ship_are_those_of_the_issue() -> None:
     wanted = {"spin-deadlock", "memory-spike", "desktop-freeze", "leak-after-kill", "power-wedge", "link-loss"}
     assert set(NAMES) >= wanted | {"healthy"}
     assert all(title for _, title in available())
+    assert set(INCIDENTS) < set(NAMES)
 
 
 @over("name", NAMES)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.runner_support import is_alive, until
 from tests.table import over
 
-from sparktop.errors import TransportError
+from sparktop.errors import TransportError, UsageError
+from sparktop.transport.shell import shell_argv
 from sparktop.transport.ssh.config import SshOptions, parse, resolve, split_paths
 from sparktop.transport.targets import parse_target
 
@@ -154,6 +155,31 @@ async def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     three = await resolve(parse_target("10.9.9.9"))
     assert (three.host, three.port, three.identity_files) == ("10.9.9.9", 22, ())
     assert three.user_known_hosts[0] == folder / "known_hosts"
+
+
+async def test_a_shell_goes_the_way_that_the_connection_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, home = tmp_path / "my key", Path(os.environ["HOME"], ".ssh")
+    key.touch()
+    home.mkdir(parents=True)
+    (home / "config").write_text(CONFIG.format(key=key))
+    (tmp_path / "other").write_text(f"Host spark1\n  UserKnownHostsFile {tmp_path}/known\n")
+    kept = ["-o", f'UserKnownHostsFile="{home}/mine"', "-i", str(key)]
+    argv = await shell_argv(parse_target("spark1"))
+    assert argv == ["ssh", "-t", *kept, "-F", str(home / "config"), "--", "spark1"], "which has its port and jump host"
+    argv = await shell_argv(
+        parse_target("me@spark1:2200"), container_id="a" * 12, docker_socket="/a b", config=tmp_path / "other"
+    )
+    assert argv[-6:] == ["me", "-p", "2200", "--", "spark1", "docker -H 'unix:///a b' exec -it aaaaaaaaaaaa sh"]
+    assert argv[argv.index("-F") + 1] == str(tmp_path / "other")
+    assert f'UserKnownHostsFile="{tmp_path}/known"' in argv
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    assert await shell_argv(parse_target("local")) == ["/bin/sh"]
+    for wrong in ("a" * 11, "$(reboot)aaaa", "-v"):
+        with pytest.raises(UsageError):
+            await shell_argv(parse_target("spark1"), container_id=wrong)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UsageError, match="ssh isn't"):
+        await shell_argv(parse_target("spark1"))
 
 
 @pytest.mark.parametrize("without_ssh", [False, True])

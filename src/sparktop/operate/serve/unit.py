@@ -1,4 +1,4 @@
-"""Have systemd run an engine's container: the unit of a running container, installed, enabled and started. Pure.
+"""Run an engine's container as a systemd service: the unit of a running container, installed, enabled and started. Pure.
 
 The unit makes its own container by `docker run`, from the settings of the one that runs, so that a relaunch can change
 it by a drop-in. The old container is kept under another name. An engine is given to systemd once it has served:
@@ -221,7 +221,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     where = " and ".join(one.node for one in starters)
     whole = Plan(
         request=request,
-        title=f"Have systemd run {head.name} on {where}",
+        title=f"Run {head.name} as a systemd service on {where}",
         risk=Risk.DISRUPTIVE,
         steps=(),
         files=files,

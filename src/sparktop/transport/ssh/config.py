@@ -71,15 +71,8 @@ async def resolve(target: Target, *, config: Path | None = None) -> SshOptions:
     ssh = shutil.which("ssh")
     if ssh is None:
         return _by_asyncssh(target, config or home() / ".ssh/config")
-    argv = [ssh, "-G", *_config_flag(config)]
-    if target.user is not None:
-        argv += ["-l", target.user]
-    if target.port is not None:
-        argv += ["-p", str(target.port)]
     process = await asyncio.create_subprocess_exec(
-        *argv,
-        "--",
-        target.host,
+        *_openssh(ssh, target, config, "-G"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -105,6 +98,26 @@ async def resolve(target: Target, *, config: Path | None = None) -> SshOptions:
             f"{target.name}: the ssh configuration can't be used: {reason}", hint=f"See it with: ssh -G {target.host}"
         )
     return parse(out.decode("utf-8", "replace"), target)
+
+
+async def terminal_argv(target: Target, command: str = "", *, config: Path | None = None) -> list[str]:
+    """OpenSSH's command line for a terminal on the target, with its login shell there or this command of a shell.
+
+    Raises:
+        TransportError: the configuration can't be read.
+    """
+    options = ["-t", *(["-o", "RemoteCommand=none"] if command else [])]
+    if _home_differs():  # else ssh takes the keys and known_hosts of the other home
+        found = await resolve(target, config=config)
+        options += ["-o", "UserKnownHostsFile=" + " ".join(f'"{path}"' for path in found.user_known_hosts)]
+        options += [word for path in found.identity_files for word in ("-i", str(path))]
+    return _openssh("ssh", target, config, *options) + ([command] if command else [])
+
+
+def _openssh(ssh: str, target: Target, config: Path | None, *options: str) -> list[str]:
+    user = ["-l", target.user] if target.user is not None else []
+    port = ["-p", str(target.port)] if target.port is not None else []
+    return [ssh, *options, *_config_flag(config), *user, *port, "--", target.host]
 
 
 async def is_known(name: str, config: Path | None = None) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 from rich.text import Text
 from textual import events, on
@@ -13,14 +14,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Button, Input, Label
+from textual.widgets import Button, Input, Label, TextArea
 
 from sparktop.dataclass import dataclass
 from sparktop.operate.actions import Option
-from sparktop.text.lines import BLANK, Line, hanging, wrapped
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, hanging, plain, wrapped
 from sparktop.ui.dialogs.page import SCROLLING, Answer, CoveringScreen
+from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import BAR_CELLS, Sheet
+from sparktop.ui.widgets.search_bar import SearchBar
 
+PLAIN_DIGITS = 9
+"""So many choices have a number of one digit; of more, a filter is offered."""
 PAGES = 10_000
 """More than any dialog has: scrolls to its first or last line."""
 
@@ -62,6 +67,8 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     Dialog Horizontal.answers Button { margin-left: 2; }
     """
     FRAME_ROWS = 2
+    COPY_KEY = "y copy   "
+    """The hint, where there is more to copy than a question."""
     news = ""
     """A critical finding that appeared since the dialog opened, on one line: "new: …", "again: …"."""
     watched_line: int | None = None
@@ -124,6 +131,14 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
     def on_resize(self, event: events.Resize) -> None:
         self.renew()
 
+    @on(events.DescendantFocus)
+    def _show_keys(self) -> None:
+        self.renew()
+
+    def copied(self) -> tuple[str, str]:
+        lines = [*self.pinned(CLIPBOARD_CELLS), *self.content(CLIPBOARD_CELLS)]
+        return f"{self.heading()}\n\n{plain(lines)}", "what the dialog says"
+
     def renew(self) -> None:
         """Render title, lines and keys again after a change."""
         if not self.is_attached or not self.query(DialogBody):
@@ -138,7 +153,9 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
         max_rows = max(3, self.app.size.height - self.FRAME_ROWS - 1 - used_rows)
         body.styles.max_height = max_rows
         scroll_hint = "↑↓ scroll   " if body.changed() > max_rows else ""
-        dialog.border_subtitle = Text(scroll_hint + self.keys())
+        is_typing = isinstance(self.focused, (Input, TextArea))
+        own_keys, esc, closes = self.keys().rpartition("Esc ")
+        dialog.border_subtitle = Text(scroll_hint + own_keys + ("" if is_typing else self.COPY_KEY) + esc + closes)
 
     @on(Button.Pressed, "#cancel, #close, #no")
     def _close_pressed(self) -> None:
@@ -155,6 +172,7 @@ class ConfirmScreen(Dialog[bool]):
     """A yes-or-no question; `no` has the focus, and Esc answers it."""
 
     AUTO_FOCUS = "#no"
+    COPY_KEY = ""
     is_opaque = False
 
     def __init__(self, title: str, paragraphs: Sequence[str], *, yes: str, no: str) -> None:
@@ -202,10 +220,15 @@ class Choice:
     """What Enter does on this row, where it isn't what it does on the others."""
 
 
-class ChooseScreen(Dialog[Any]):
-    """Choose one row with the arrows and Enter, or with its digit; answers its value, None when nothing was chosen."""
+class ChooseScreen(Dialog[Any], Filtered):
+    """Choose one row with the arrows and Enter, or with its number; answers its value, None when nothing was chosen.
+
+    A digit that may begin a longer number only moves the cursor there: another digit or Enter follows.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", show=False),
+        Binding("slash", "filter", "Filter", show=False),
         Binding("enter", "choose", "Choose", show=False),
         Binding("home,g", "move(-1000)", "First", show=False),
         Binding("end,G", "move(1000)", "Last", show=False),
@@ -225,14 +248,56 @@ class ChooseScreen(Dialog[Any]):
     ) -> None:
         """The cursor begins on the `at`-th row that can be chosen; an `intro` that is called is newest each second."""
         super().__init__(title)
-        self._choices = choices
+        self._all, self._choices = choices, choices
         self._intro = intro
         self._verb = verb or "choose"
-        self._open = [number for number, choice in enumerate(choices) if choice.value is not None]
+        self._open = self._number()
         self._at = max(0, min(at, len(self._open) - 1))
+        self._typed = ""
+        """The digits typed so far of a number that may go on."""
         self._choice_of_line: dict[int, int] = {}
         """Line -> index among the rows that can be chosen."""
         self.watched_line = 0
+        self.filter_bar = SearchBar()
+
+    def _number(self) -> list[int]:
+        return [number for number, choice in enumerate(self._choices) if choice.value is not None]
+
+    def below(self) -> list[Widget]:
+        return [self.filter_bar]
+
+    def refill(self) -> None:
+        """Show the rows that the filter finds, each group's heading with its first."""
+        heading, headings = "", {}
+        for choice in self._all:
+            heading = choice.heading or heading
+            headings[id(choice)] = heading
+        kept: list[Choice] = []
+        for choice in self.matching(
+            self._all, lambda row: " ".join((headings[id(row)], row.label.plain, row.aside.plain)).strip()
+        ):
+            is_first = not kept or headings[id(choice)] != heading
+            heading = headings[id(choice)]
+            kept.append(replace(choice, heading=heading if is_first else ""))
+        self._choices, self._at, self._typed = kept, 0, ""
+        self._open = self._number()
+        self.renew()
+
+    def focus(self, scroll_visible: bool = True) -> Self:
+        """Give the keys back to the list."""
+        self.set_focus(None)
+        self.renew()
+        return self
+
+    def action_filter(self) -> None:
+        super().action_filter()
+        self.call_after_refresh(self.renew)
+
+    def action_close(self) -> None:
+        if self.filter_bar.is_open:
+            self.action_end_filter()
+        else:
+            super().action_close()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -242,7 +307,8 @@ class ChooseScreen(Dialog[Any]):
     def keys(self) -> str:
         if not self._open:
             return "Esc close"
-        return f"Enter {self._choices[self._open[self._at]].verb or self._verb}   Esc close"
+        hints = f"{self._typed}_   " if self._typed else "/ filter   " if len(self._all) > PLAIN_DIGITS else ""
+        return f"{hints}Enter {self._choices[self._open[self._at]].verb or self._verb}   Esc close"
 
     def content(self, width: int) -> list[Line]:
         intro = self._intro() if callable(self._intro) else self._intro
@@ -250,14 +316,15 @@ class ChooseScreen(Dialog[Any]):
         lines += [BLANK] if lines else []
         self._choice_of_line = {}
         with_aside = [choice for choice in self._choices if choice.aside.runs]
-        has_room = all(choice.label.width + choice.aside.width <= width - 4 for choice in with_aside)
+        cells = len(str(len(self._open)))
+        has_room = all(choice.label.width + choice.aside.width <= width - cells - 3 for choice in with_aside)
         for number, choice in enumerate(self._choices):
             if choice.heading:
                 lines += [*([BLANK] if number else []), Line.of((choice.heading, "title"))]
             first_line = len(lines)
             is_at = bool(self._open) and self._open[self._at] == number
             choice_index = self._open.index(number) if number in self._open else None
-            digit = f"{choice_index + 1} " if choice_index is not None and choice_index < 9 else "  "
+            digit = f"{'' if choice_index is None else choice_index + 1:>{cells}} "
             cursor_mark = Line.of(("▌" if is_at else " ", "frame-focus"))
             head = Line.of((digit, "key" if choice_index is not None else "quiet"))
             label, notes = choice.label, choice.notes
@@ -265,9 +332,10 @@ class ChooseScreen(Dialog[Any]):
                 label += choice.aside
             elif choice.aside.runs and is_at:
                 notes = (choice.aside, *notes)
-            first, *rest = _wrapped_line(label, width - 4)
-            rows = [head + first, *(Line.of("  ") + line for line in rest)]
-            rows += [Line.of("    ") + line for note in notes for line in _wrapped_line(note, width - 6)]
+            first, *rest = _wrapped_line(label, width - cells - 3)
+            rows = [head + first, *(Line.of(" " * (cells + 1)) + line for line in rest)]
+            indent = Line.of(" " * (cells + 3))
+            rows += [indent + line for note in notes for line in _wrapped_line(note, width - cells - 5)]
             for row in rows:
                 drawn = (Line.of(" ") + row).fit(width - 1)
                 lines.append(cursor_mark + (drawn.on("cursor") if is_at else drawn))
@@ -285,6 +353,7 @@ class ChooseScreen(Dialog[Any]):
 
     def action_move(self, rows: int) -> None:
         """Move the cursor down by this many rows, or up."""
+        self._typed = ""
         if self._open:
             self._at = max(0, min(len(self._open) - 1, self._at + rows))
             self.renew()
@@ -299,10 +368,17 @@ class ChooseScreen(Dialog[Any]):
             self.dismiss(self._choices[self._open[self._at]].value)
 
     def on_key(self, event: events.Key) -> None:
-        if event.key.isdigit() and 0 < int(event.key) <= len(self._open):
+        if not event.key.isdigit():
+            return
+        numbers = (text for text in (self._typed + event.key, event.key) if 0 < int(text) <= len(self._open))
+        if typed := next(numbers, ""):
             event.stop()
-            self._at = int(event.key) - 1
-            self.action_choose()
+            self._at = int(typed) - 1
+            self._typed = typed if int(typed) * 10 <= len(self._open) else ""
+            if self._typed:
+                self.renew()
+            else:
+                self.action_choose()
 
 
 def _wrapped_line(line: Line, width: int) -> list[Line]:
@@ -392,6 +468,7 @@ class WaitScreen(Dialog[bool]):
     """Wait for a future; answers True when it is done, False when the operator gave up."""
 
     AUTO_FOCUS = ""
+    COPY_KEY = ""
     is_opaque = False
 
     def __init__(self, text: str, until: asyncio.Future[Any]) -> None:

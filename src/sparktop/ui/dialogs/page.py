@@ -18,7 +18,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from sparktop.dataclass import dataclass
-from sparktop.text.lines import PAGE_CELLS, Line, framed
+from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain
 from sparktop.ui.theme import styled, tones
 from sparktop.ui.widgets.line_widget import ScrollingLines
 from sparktop.ui.widgets.log_file import mask
@@ -59,7 +59,7 @@ class Page(ScrollingLines):
         shown_count = max(1, height - 2)
         self._top = max(0, min(self._top, len(lines) - shown_count))
         title = self.title()
-        keys = [*self.keys(), *(["↑↓ scroll"] if shown_count < len(lines) else []), "Esc close"]
+        keys = ["y copy", *self.keys(), *(["↑↓ scroll"] if shown_count < len(lines) else []), "Esc close"]
         while keys[1:] and sum(map(cell_len, keys)) + 3 * len(keys) > cells - 8 - title.width:
             del keys[0]
         drawn = framed(
@@ -83,10 +83,24 @@ Answer = TypeVar("Answer")
 
 
 class CoveringScreen(Screen[Answer], Generic[Answer]):
-    """A screen that covers the console."""
+    """A screen that covers the console; the key y copies what it says."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,c", "copy", "Copy", show=False),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", show=False),
+    ]
     is_opaque: ClassVar[bool] = True
     """Whether nothing shines through: under a translucent dialog Textual blends the whole console at each paint."""
+
+    def copied(self) -> tuple[str, str]:
+        """(the text to copy, what it is called); an empty text: there is nothing to copy."""
+        return "", ""
+
+    def action_copy(self) -> None:
+        text, what = self.copied()
+        if text:
+            self.app.copy_to_clipboard(mask(text))
+            self.notify(f"Copied {what}.", markup=False, timeout=3)
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -109,6 +123,9 @@ class PageScreen(CoveringScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield self._page
+
+    def copied(self) -> tuple[str, str]:
+        return plain(self._page.content(CLIPBOARD_CELLS)), f"the {self._page.title().plain}"
 
     def action_scroll(self, lines: int) -> None:
         self._page.scroll_lines(lines)
@@ -133,14 +150,14 @@ class Section:
         return "\n".join([*rows, *(line.plain for line in self.paragraphs)])
 
 
-class DetailsScreen(ModalScreen[None]):
-    """Shows sections; Esc, q, d or Enter closes it, y copies it."""
+class DetailsScreen(CoveringScreen[None], ModalScreen[None]):
+    """Shows sections; Esc, q, d or Enter closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d,enter", "close", "Close", show=False),
-        Binding("y,c", "copy", "Copy", show=False),
         *SCROLLING,
     ]
+    is_opaque = False
     DEFAULT_CSS = """
     DetailsScreen { align: center middle; }
     DetailsScreen > .dialog { width: 100; max-width: 94%; height: auto; max-height: 92%; }
@@ -171,13 +188,8 @@ class DetailsScreen(ModalScreen[None]):
         facts = [Line.of((f"{label:<{widest}}  ", "quiet"), value) for label, value in section.facts]
         return styled([Line.of((section.heading, "title")), *facts, *section.paragraphs], styles)
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    def action_copy(self) -> None:
-        body = "\n\n".join([self._heading, *(section.plain() for section in self._sections)])
-        self.app.copy_to_clipboard(mask(body))
-        self.notify("Copied.", markup=False, timeout=3)
+    def copied(self) -> tuple[str, str]:
+        return "\n\n".join([self._heading, *(section.plain() for section in self._sections)]), "the details"
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 from rich.text import Text
 from textual import events, on
@@ -13,16 +13,16 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from sparktop import sanitise
-from sparktop.text.lines import Line
+from sparktop.text.lines import Line, plain
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+from sparktop.ui.dialogs.page import Answer, CoveringScreen
 from sparktop.ui.theme import styled, tones
 
-Answer = TypeVar("Answer")
 
-
-class Prompt(ModalScreen[Answer], Generic[Answer]):
+class Prompt(CoveringScreen[Answer], ModalScreen[Answer], Generic[Answer]):
     """A dialog that asks one question; subclasses give the question and the answers."""
 
+    is_opaque = False
     DEFAULT_CSS = """
     Prompt { align: center middle; }
     Prompt > .dialog { width: 84; max-width: 96%; height: auto; max-height: 96%; }
@@ -47,6 +47,9 @@ class Prompt(ModalScreen[Answer], Generic[Answer]):
         if self.is_withdrawn:
             self.dismiss(None)
 
+    def copied(self) -> tuple[str, str]:
+        return plain(self.paragraphs()), "the question"
+
     def paragraphs(self) -> list[Line]:
         """The question, each paragraph on lines of its own."""
         raise NotImplementedError
@@ -70,6 +73,7 @@ class HostKeyScreen(Prompt[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = Text(f"new host  {self._question.host}")
+            dialog.border_subtitle = Text("y copy   Esc refuse")
             with VerticalScroll(can_focus=False):
                 yield Static(classes="question", markup=False)
             with Horizontal(classes="answers"):

@@ -150,6 +150,8 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         if blind:
             reason = blind[0].containers.detail
             text += f"; containers of {', '.join(view.name for view in blind)} can't be read: {reason}"
+        else:
+            text += "; B checks a new machine first"
         return Line.of((text, "quiet")).cut(width)
 
     def action_sort(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from rich.text import Text
@@ -15,7 +16,8 @@ from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, det
 from sparktop.errors import SparktopError
 from sparktop.model.bringup import Changed, Chapter, CheckResult, CheckState, Key
 from sparktop.model.finding import Remedy
-from sparktop.text.lines import Line
+from sparktop.operate.actions import action
+from sparktop.text.lines import CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.screens.list_and_detail import ListAndDetail
 from sparktop.ui.widgets.line_widget import CursorList, Sheet
 from sparktop.ui.widgets.log_file import save
@@ -81,7 +83,6 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         Binding("r", "again", "Look at this check again", show=False),
         Binding("R", "all_again", "Look at everything again", show=False),
         Binding("enter,f", "choose", "Fix", show=False),
-        Binding("y,c", "copy", "Copy the commands", show=False),
         Binding("e", "export", "Export the page", show=False),
     ]
 
@@ -94,11 +95,14 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         rows: Mapping[Key, CheckResult],
         stale: Collection[str],
         also_proven: bool = True,
+        at: Key | None = None,
+        moves_on: bool = False,
         clock: Clock,
         changes: Callable[[], Awaitable[Sequence[Changed]]],
     ) -> None:
         """`rows`: what an earlier opening found; `stale`: ids of checks to look at again, all where there are no
-        rows; `also_proven`: those of them too whose basis is the same."""
+        rows; `also_proven`: those of them too whose basis is the same; `at`: the row to begin at, or, if the page
+        `moves_on`, to go on from to the next problem once it has looked."""
         super().__init__("bring-up", CheckTable(titles, hosts), Sheet(self._detail, id="bring-up-detail"))
         self._looking = looking
         self._order = {check: place for place, check in enumerate(titles)}
@@ -110,13 +114,17 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         self._changes = changes
         self._hides_passed = False
         self._is_looking = False
-        self._has_moved = False
+        self._first_at = at
+        self._has_moved = at is not None and not moves_on
         """The operator has moved the cursor: it doesn't go to the first problem by itself any more."""
         self._problem = ""
 
     def on_mount(self) -> None:
         self.app.clear_notifications()
         self._show_rows()
+        keys = [row.key for row in self.table.rows]
+        if self._first_at in keys:
+            self.table.select(keys.index(self._first_at))
         self.lay_out()
         if not self.rows or self._stale:
             self._look(self._stale if self.rows else (), also_proven=bool(self.rows) and self._also_proven)
@@ -165,7 +173,8 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         state = "  looking …" if self._is_looking else f"  {self._problem}" if self._problem else ""
         frame.border_title = Text(f"bring-up  {' & '.join(self._hosts)}  {counts(self.rows.values())}{state}")
         row = self.table.selected
-        fix = _enter(row) if row is not None else ""
+        remedy = next((one for one in row.remedies if one.action), None) if row is not None else None
+        fix = _enter(row, self._together(row, remedy)) if row is not None and remedy is not None else ""
         hide = f"p {'show' if self._hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
         frame.border_subtitle = Text(f"{fix}n next problem   {hide}r again   e export   Esc close")
 
@@ -211,15 +220,29 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         row = self.table.selected
         remedy = next((remedy for remedy in row.remedies if remedy.action), None) if row is not None else None
         if row is not None and remedy is not None:
-            self.dismiss((remedy, row))
+            self.dismiss((remedy, replace(row, nodes=self._together(row, remedy))))
         elif row is not None and row.remedies:
             self.say("its remedy is done by hand: y copies the commands")
 
-    def action_copy(self) -> None:
+    def _together(self, row: CheckResult, remedy: Remedy) -> tuple[str, ...]:
+        """The nodes on which one plan of this remedy fixes what the row tells: also those with the same problem."""
+        chosen = action(remedy.action or "")
+        if chosen is None or chosen.target != "nodes":
+            return row.nodes
+        nodes = {
+            node
+            for other in self.rows.values()
+            if (other.check, other.subject, other.state) == (row.check, row.subject, row.state)
+            and any((one.action, one.options) == (remedy.action, remedy.options) for one in other.remedies)
+            for node in other.nodes
+        }
+        return tuple(sorted(nodes, key=lambda node: _place((node,), self._hosts)))
+
+    def copied(self) -> tuple[str, str]:
         row = self.table.selected
-        if row is not None and (text := "\n".join(commands(row))):
-            self.app.copy_to_clipboard(text)
-            self.say("copied")
+        if row is not None and (lines := commands(row)):
+            return "\n".join(lines), "the commands"
+        return plain(self._detail(CLIPBOARD_CELLS)), "what it found"
 
     async def action_export(self) -> None:
         """Write the page to keep to a file on this machine."""
@@ -236,12 +259,12 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         self.notify(f"Saved to {path}", title="Bring-up page exported", markup=False, timeout=10)
 
 
-def _enter(row: CheckResult) -> str:
-    """What Enter does on the row."""
-    action = next((remedy.action for remedy in row.remedies if remedy.action), None)
+def _enter(row: CheckResult, nodes: Sequence[str]) -> str:
+    """What Enter does on the row, where it does something on these nodes."""
+    first = next(remedy.action for remedy in row.remedies if remedy.action)
     measure = measuring(row)
-    is_measured = measure is not None and action == measure.action
-    return "" if action is None else "Enter measure …   " if is_measured else "Enter fix …   "
+    verb = "measure" if measure is not None and first == measure.action else "fix"
+    return f"Enter {verb}{f' on {len(nodes)} nodes' if len(nodes) > len(row.nodes) else ''} …   "
 
 
 def _place(nodes: Sequence[str], hosts: Sequence[str]) -> tuple[int, ...]:

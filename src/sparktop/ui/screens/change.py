@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
@@ -62,10 +62,6 @@ class ChangeScreen(Dialog[Change | None]):
         self._check_input()
         if not self._change.is_empty:  # what a remedy gives need not be typed: Enter goes on
             self.query_one("#review", Button).focus()
-
-    @on(events.DescendantFocus)
-    def _show_keys(self) -> None:
-        self.renew()
 
     def keys(self) -> str:
         goes_on = "Ctrl+S review   Tab answers" if isinstance(self.focused, TextArea) else "Shift+Tab edit"

@@ -9,9 +9,8 @@ from textual.binding import Binding, BindingType
 
 from sparktop.documents.finding import FindingView, details, evidence_log
 from sparktop.model.finding import Finding, Phase
-from sparktop.text.lines import CLIPBOARD_CELLS, Line, plain
+from sparktop.text.lines import Line
 from sparktop.ui.dialogs.page import Page, PageScreen
-from sparktop.ui.widgets.log_file import mask
 
 Act = Callable[[Finding], None]
 
@@ -30,7 +29,7 @@ class FindingPage(Page):
         log_key = ("l its log",) if evidence_log(self.finding_view.finding) else ()
         attention_keys = () if self.finding_view.finding.phase is Phase.RESOLVED else ("a acknowledge", "z snooze")
         fix_key = ("f fix",) if self.finding_view.finding.remedies else ()
-        return (*log_key, *attention_keys, "y copy", *fix_key)
+        return (*log_key, *attention_keys, *fix_key)
 
     def content(self, width: int) -> tuple[Line, ...]:
         return tuple(details(self.finding_view, width))
@@ -41,7 +40,6 @@ class FindingScreen(PageScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d,enter", "close", "Close", show=False),
-        Binding("y,c", "copy", "Copy", show=False),
         Binding("a", "acknowledge", "Acknowledge", show=False),
         Binding("z", "snooze", "Snooze", show=False),
         Binding("l", "place", "Its log", show=False),
@@ -81,7 +79,3 @@ class FindingScreen(PageScreen):
     def action_fix(self) -> None:
         self.dismiss(None)
         self._fix(self.finding)
-
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard(mask(plain(details(self._finding_page.finding_view, CLIPBOARD_CELLS))))
-        self.notify("Copied the finding.", markup=False, timeout=3)

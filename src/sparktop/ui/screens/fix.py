@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from sparktop.diagnose.findings import cause_of, without_repeats
 from sparktop.documents.finding_tree import SIGNS, nodes_text
 from sparktop.documents.plan import RISKS
 from sparktop.engines.rank_order import ranks
+from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import ACTIONS, Action, action
-from sparktop.operate.targets import Selection, armed
+from sparktop.operate.run.gate import request_refusal, unreachable_refusal
+from sparktop.operate.targets import Selection, armed, selected
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Choice
 
@@ -205,31 +208,60 @@ def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool)
     return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=remedy, verb=verb)
 
 
-def actions(fleet: FleetState, selection: Selection, *, is_read_only: bool = False) -> tuple[Choice, ...]:
-    """All actions, grouped by target, the selected engine's first; when read-only, those that change nothing."""
-    groups: Sequence[tuple[str, tuple[str, ...]]] = (
-        (f"engine  {selection.engine}" if selection.engine else "engine", ("engine",)),
-        ("process on the GPU", ("process",)),
-        ("recipe", ("recipe",)),
-        (f"node  {selection.node}" if selection.node else "node", ("nodes", "node")),
-    )
-    rows: list[Choice] = []
-    for heading, targets in groups:
+def actions(
+    fleet: FleetState, selection: Selection, *, is_read_only: bool = False, protected: Collection[str] = ()
+) -> tuple[Choice, ...]:
+    """All actions by subject, that under the cursor first; when read-only, those that change nothing. In each group
+    what can be done stands before what can't, which can only be read, with the reason."""
+    groups = {
+        "engine": (f"engine  {selection.engine}" if selection.engine else "engine", ("engine",)),
+        "process": ("process on the GPU", ("process",)),
+        "recipe": ("recipe", ("recipe",)),
+        "node": (f"node  {selection.node}" if selection.node else "node", ("nodes", "node")),
+    }
+    ordered: list[list[Choice]] = []
+    for subject in sorted(groups, key=lambda name: name != selection.subject):
+        heading, targets = groups[subject]
         offered = [item for item in ACTIONS if item.target in targets and (item.only_looks or not is_read_only)]
-        offered.sort(key=lambda item: list(RISKS).index(item.risk))
-        for number, candidate in enumerate(offered):
-            rows.append(_action_choice(candidate, "" if number else heading, fleet, selection))
-    return tuple(rows)
+        whys = {item.name: _why_not(item, fleet, selection, protected) for item in offered}
+        offered.sort(key=lambda item: (bool(whys[item.name]), list(RISKS).index(item.risk)))
+        rows = [_action_choice(item, whys[item.name], fleet, selection) for item in offered]
+        ordered.append([replace(row, heading="" if number else heading) for number, row in enumerate(rows)])
+    ordered.sort(key=lambda rows: all(row.value is None for row in rows))
+    return tuple(row for rows in ordered for row in rows)
 
 
-def _action_choice(action: Action, heading: str, fleet: FleetState, selection: Selection) -> Choice:
+def _why_not(action: Action, fleet: FleetState, selection: Selection, protected: Collection[str]) -> str:
+    """Why it can't be done at the selection, as far as the picture tells; empty: it may be."""
+    if action.target == "recipe":
+        return ""
+    targets = selected(action, fleet, selection)
+    if not targets:
+        none = {"engine": "there is no engine", "process": "no process holds the GPU"}
+        return none.get(action.target, f"takes {action.least_nodes} Sparks")
+    reasons = []
+    for request in (target.request for target in targets):
+        is_off = armed(fleet.node(request.nodes[0])) and action.name == "guard"
+        engines = [one for view in fleet.nodes for one in view.engines if one.name == request.target]
+        if barred := request_refusal(request, is_read_only=False, protected=protected):
+            reasons.append(str(barred))
+        elif lost := [node for node in request.nodes if unreachable_refusal(replace(request, nodes=(node,)), fleet)]:
+            reasons.append(f"{' and '.join(lost)} can't be reached")
+        else:
+            is_down = action.needs_running and not is_off and not any(map(is_alive, engines))
+            reasons.append(f"{request.target} doesn't run" if is_down else "")
+    return reasons[0] if all(reasons) else ""
+
+
+def _action_choice(action: Action, why_not: str, fleet: FleetState, selection: Selection) -> Choice:
     sign, tone, _ = RISKS[action.risk]
     is_disarm = action.name == "guard" and armed(fleet.node(selection.node))
     title = "Disarm the guard" if is_disarm else action.title
     words = "It kills nothing any more." if is_disarm else action.description
+    if why_not:
+        return Choice(label=Line.of((f"{sign} {title:<23} ", "faint"), (why_not, "faint")))
     label = Line.of((f"{sign} ", tone), (f"{title:<23} ", "value"))
-    return Choice(label=label, aside=Line.of((words, "quiet")), value=action, heading=heading,
-                  verb=_VERBS.get(action.name, ""))  # fmt: skip
+    return Choice(label=label, aside=Line.of((words, "quiet")), value=action, verb=_VERBS.get(action.name, ""))
 
 
 def ways(action: Action) -> tuple[Choice, ...]:

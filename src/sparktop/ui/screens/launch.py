@@ -92,7 +92,6 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         Binding("enter", "choose", "Choose", show=False),
         Binding("space", "choose", "Choose", show=False),
         Binding("backspace,delete", "unset", "The recipe's own", show=False),
-        Binding("y,c", "copy", "Copy", show=False),
     ]
     AUTO_FOCUS = ""
 
@@ -441,7 +440,5 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         else:
             self.dismiss(None)
 
-    def action_copy(self) -> None:
-        """The same as a command line."""
-        self.app.copy_to_clipboard(masked(self.draft.typed(self._picture(), self.launch_state().used)))
-        self.notify("Copied the command that does the same.", markup=False, timeout=3)
+    def copied(self) -> tuple[str, str]:
+        return self.draft.typed(self._picture(), self.launch_state().used), "the command that does the same"

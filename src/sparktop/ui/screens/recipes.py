@@ -16,7 +16,7 @@ from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Recipe
-from sparktop.text.lines import BLANK, Line, hanging
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, hanging, plain
 from sparktop.text.table import heading
 from sparktop.ui.screens.list_and_detail import ListAndDetail
 from sparktop.ui.widgets.line_widget import CursorList, Sheet
@@ -126,6 +126,9 @@ class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
         if row.recipe is not None:
             lines += [BLANK, available_line(self._fleet).cut(width)]
         return lines
+
+    def copied(self) -> tuple[str, str]:
+        return plain(self.recipe_lines(CLIPBOARD_CELLS)), "the recipe"
 
     def action_filter(self) -> None:
         self._field.display = True

@@ -35,12 +35,9 @@ Verdict = Literal["run", "set", "cancel"]
 
 
 class _AnswerScreen(Dialog[Verdict]):
-    """Shows the planner's answer; the key o answers "set", the key y copies it."""
+    """Shows the planner's answer; the key o answers "set"."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,c", "copy", "Copy", show=False),
-        Binding("o", "set", "Options", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "set", "Options", show=False)]
     KEYS = "Esc close"
 
     def __init__(self, title: str, settings: str) -> None:
@@ -50,7 +47,7 @@ class _AnswerScreen(Dialog[Verdict]):
 
     def keys(self) -> str:
         settings_key = f"o {self._settings}   " if self._settings else ""
-        return f"{settings_key}y copy   {self.KEYS}"
+        return f"{settings_key}{self.KEYS}"
 
     def action_close(self) -> None:
         self.dismiss("cancel")
@@ -138,9 +135,8 @@ class ReviewScreen(_AnswerScreen):
     def _run(self) -> None:
         self.dismiss("run")
 
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard(plan_text(self.plan))
-        self.notify("Copied the commands.", markup=False, timeout=3)
+    def copied(self) -> tuple[str, str]:
+        return plan_text(self.plan), "the commands"
 
 
 class RefusalScreen(_AnswerScreen):
@@ -159,6 +155,5 @@ class RefusalScreen(_AnswerScreen):
     def answers(self) -> list[Button]:
         return [button("Close")]
 
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard(refusal_text(self.refusal))
-        self.notify("Copied.", markup=False, timeout=3)
+    def copied(self) -> tuple[str, str]:
+        return refusal_text(self.refusal), "the reason"

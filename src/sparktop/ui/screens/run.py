@@ -42,14 +42,13 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
     return ConfirmScreen("quit while this is running?", texts, yes="Leave", no="Stay")
 
 
-class RunScreen(Dialog[None]):
-    """One run of this session; `show` updates it."""
+class RunScreen(Dialog[bool]):
+    """One run of this session; `show` updates it. Answers True where it was only closed, with nothing else opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "abort", "Abort", show=False),
         Binding("b", "back", "Way back", show=False),
         Binding("p", "again", "Plan again", show=False),
-        Binding("y,c", "copy", "Copy", show=False),
         Binding("v", "picture", "The memory", show=False),
         Binding("l", "logs", "The engine's log", show=False),
         Binding("q,o", "close", "Close", show=False),
@@ -101,10 +100,10 @@ class RunScreen(Dialog[None]):
         if not run.state.is_over:
             # A run that aborts or rolls back can't be aborted again.
             state_keys = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{state_keys}{self._view_keys()}y copy   Esc leave it running"
+            return f"{state_keys}{self._view_keys()}Esc leave it running"
         state_keys = "b roll back   " if run.can_go_back else ""
         state_keys += "p plan again   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
-        return f"{state_keys}{self._view_keys()}y copy   Esc close"
+        return f"{state_keys}{self._view_keys()}Esc close"
 
     def _view_keys(self) -> str:
         """The hints of the keys l and v, where they apply."""
@@ -149,7 +148,7 @@ class RunScreen(Dialog[None]):
         if engine is None:
             return
         if self._logs(*engine):
-            self.dismiss(None)
+            self.dismiss(False)
         else:
             run = self.run_shown
             when = "yet" if not run.state.is_over else "any more" + (": see the evidence" if run.evidence_path else "")
@@ -169,17 +168,19 @@ class RunScreen(Dialog[None]):
             paragraphs.append("You can roll back then.")
         self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Keep running"), decided)
 
+    def action_close(self) -> None:
+        self.dismiss(True)
+
     def action_back(self) -> None:
         if self.run_shown.state.is_over and self.run_shown.can_go_back:
-            self.dismiss(None)
+            self.dismiss(False)
             self._back()
 
     def action_again(self) -> None:
         if self.run_shown.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED):
-            self.dismiss(None)
+            self.dismiss(False)
             self._again()
 
-    def action_copy(self) -> None:
+    def copied(self) -> tuple[str, str]:
         lines = printed_lines(self.run_shown, CLIPBOARD_CELLS, has_steps=True)
-        self.app.copy_to_clipboard(plain(masked_lines(lines, self.run_shown.plan.secrets)))
-        self.notify("Copied the run.", markup=False, timeout=3)
+        return plain(masked_lines(lines, self.run_shown.plan.secrets)), "the run"
