@@ -14,8 +14,9 @@ from typing import NoReturn
 
 import pytest
 
-PATIENCE_S = 600.0
-"""How long a test waits for what must come: no limit of a product, and as good as never reached on a slow machine."""
+PATIENCE_S = float(os.environ.get("SPARKTOP_PATIENCE_S") or 600.0)
+"""How long a test waits for what must come: no limit of a product, and as good as never reached on a slow machine. Who
+looks for why a test hangs sets it lower."""
 _CHANCE = random.SystemRandom()
 """Not the one that hypothesis gives the same seed in every process."""
 

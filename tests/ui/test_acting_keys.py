@@ -230,7 +230,7 @@ async def test_the_guard_is_set_and_where_it_is_armed_taken_off() -> None:
     async with app.run_test(size=NARROW) as pilot:
         await ready(pilot)
         await pilot.press("M")
-        await at(pilot, OptionsScreen, "kills it when less than this is available")
+        await at(pilot, OptionsScreen, "kill below this much available")
         await pilot.press("6", "enter")
         await at(pilot, RefusalScreen)
         await pilot.press("escape")

@@ -96,7 +96,7 @@ def test_every_state_has_its_own_sign_and_word() -> None:
 
 
 def test_nothing_wrong_is_one_quiet_line(clock: ManualClock) -> None:
-    assert verdict(clock, pictures.idle(clock)) == [" ✓ nothing wrong that can be seen from here"]
+    assert verdict(clock, pictures.idle(clock)) == [" ✓ nothing wrong seen from here"]
     assert verdict(clock, pictures.connecting(clock)) == [" connecting…"]
 
 

@@ -70,7 +70,7 @@ def test_a_read_only_console_marks_the_keys_that_do_nothing_there() -> None:
     for title in ("Safe restart", "Drop caches", "Memory guard"):
         assert "Off, read-only" in line(title, read_only=True)
         assert "Off, read-only" not in line(title, read_only=False)
-    for title in ("Fix", "Actions", "Run under way", "Details"):
+    for title in ("Fix", "Actions", "Last run", "Details"):
         assert "Off, read-only" not in line(title, read_only=True)
     assert any("Drop caches" in one.plain and "Off" in one.plain for one in help_lines(50, read_only=True))
 

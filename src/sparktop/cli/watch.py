@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 INCIDENTS = ("memory-spike", "spin-deadlock", "restart-loop")
 """The scenarios to see first."""
-_GREETING = f"All is well here. For an incident: sparktop demo {INCIDENTS[0]} (or {', '.join(INCIDENTS[1:])}; --list)"
+_GREETING = f"A healthy demo. For an incident: sparktop demo {INCIDENTS[0]} (or {', '.join(INCIDENTS[1:])}; --list)"
 
 
 def console(words: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Run an engine's container as a systemd service: the unit of a running container, installed, enabled and started. Pure.
+"""Run an engine's container as a systemd service: its unit is installed, enabled and started. Pure.
 
 The unit makes its own container by `docker run`, from the settings of the one that runs, so that a relaunch can change
 it by a drop-in. The old container is kept under another name. An engine is given to systemd once it has served:
