@@ -152,6 +152,8 @@ class Docker:
                 _, answer = self._answer("GET", _filled(operation.path, saved), {}, None)
                 wrong = [key for key, value in operation.equals.items() if value_at(answer, key) != value]
                 return f"{operation.otherwise} ({', '.join(wrong)})" if wrong else ""
+            case DockerCall() if operation.only_where is not None and self._do(operation.only_where, saved):
+                return ""
             case DockerCall():
                 path = _filled(operation.path, saved)
                 code, answer = self._answer(operation.method, path, operation.query, operation.body)

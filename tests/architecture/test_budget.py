@@ -42,7 +42,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 534
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91626, 15313
+TESTS, CASES = 91630, 15313
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

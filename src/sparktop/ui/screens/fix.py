@@ -259,8 +259,8 @@ def _action_choice(action: Action, why_not: str, fleet: FleetState, selection: S
     title = "Disarm the guard" if is_disarm else action.title
     words = "It kills nothing any more." if is_disarm else action.description
     if why_not:
-        return Choice(label=Line.of((f"{sign} {title:<23} ", "faint"), (why_not, "faint")))
-    label = Line.of((f"{sign} ", tone), (f"{title:<23} ", "value"))
+        return Choice(label=Line.of((f"{sign} {title:<26} ", "faint"), (why_not, "faint")))
+    label = Line.of((f"{sign} ", tone), (f"{title:<26} ", "value"))
     return Choice(label=label, aside=Line.of((words, "quiet")), value=action, verb=_VERBS.get(action.name, ""))
 
 

@@ -239,7 +239,7 @@ def test_the_poorer_nodes_holders_are_named() -> None:
     fleet = picture(bare(1, available_gib=107.0), bare(2, available_gib=98.0, processes=rows, gpu_processes=(asr,)))
     finding = found(fleet)["memory-apart"]
     assert "parakeet-asr of spark2 holds 8.0 GiB more" in finding.explanation
-    assert finding.brief == "107 against 98 GiB before load"
+    assert finding.brief == "98 against 107 GiB before load"
     assert not any(remedy.action == "drop-caches" for remedy in finding.remedies)
 
 
@@ -275,7 +275,7 @@ def test_while_it_loads_what_there_was_before_counts() -> None:
 
     finding = found(fleet(falling, slower))["memory-apart"]
     assert finding.severity is Severity.CRITICAL, "vLLM doesn't compare the nodes before it loads"
-    assert finding.brief == "107 against 100 GiB before load"
+    assert finding.brief == "100 against 107 GiB before load"
     assert found(fleet(falling, [(-900.0, 106.0), (-120.0, 106.0), (0.0, 80.0)])) == {}
     assert found(fleet(falling, slower, uptime_s=5000.0)) == {}, "the histories don't reach back so far"
 

@@ -139,7 +139,7 @@ def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) 
         references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
         nodes=two.names,
         subject=poor,
-        brief=f"{gap.rich_bytes / GIB:.0f} against {gap.poor_bytes / GIB:.0f} GiB before load",
+        brief=f"{gap.poor_bytes / GIB:.0f} against {gap.rich_bytes / GIB:.0f} GiB before load",
     )
 
 
