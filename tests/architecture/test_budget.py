@@ -21,7 +21,7 @@ LINES = {
     "documents": (3723, "documents"),
     "bringup": (3741, "bringup"),
     "observe": (3618, "observe"),
-    "operate without launches": (20195, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (20196, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7750, "operate/launch", "operate/relaunch"),
     "diagnose": (15850, "diagnose"),
     "recipe": (5910, "recipe"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107753, "."),
+    "everything": (107754, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 534
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91630, 15313
+TESTS, CASES = 91633, 15313
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

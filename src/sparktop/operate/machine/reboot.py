@@ -155,7 +155,7 @@ def _container(engine: Engine, node: NodeView) -> Container | None:
 
 
 def _effect(node: NodeView, picture: FleetState) -> str:
-    names = [engine.name for engine, _ in _restartable(node, picture)]
+    names = [engine.name for engine, _ in _restartable(node, picture) if engine.container is not None]
     return f" The run ends when {' and '.join(names)} {'serve' if names[1:] else 'serves'} again." if names else ""
 
 
@@ -194,6 +194,7 @@ def _ready_steps(node: NodeView, picture: FleetState) -> tuple[Step, ...]:
             on_failure=OnFailure.FAIL_AT_END,
         )
         for engine, container in _restartable(node, picture)
+        if engine.container is not None  # else its name isn't known, by which it is waited for
     )
 
 

@@ -101,6 +101,9 @@ def test_what_runs_in_a_container_that_docker_does_not_tell_of_runs_again_too() 
     plan = made(hangs)
     (call,) = operations(plan, "start-vllm-qwen36")
     assert call.path == f"/containers/{box.container_id}/start"
+    assert ids(plan) == ["evidence", "reboot", "back", "start-vllm-qwen36"], (
+        "by its name it would be waited for in vain"
+    )
     assert "this plan starts it again" in warned(plan)
     denied = made(replace(hangs, containers=Containers(is_denied=True)))
     assert ids(denied) == ["evidence", "reboot", "back"]
