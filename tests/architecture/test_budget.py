@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2110, "cli"),
-    "ui": (11000, "ui"),
+    "ui": (11011, "ui"),
     "headless": (2516, "headless"),
     "sim": (6845, "sim"),
-    "documents": (3723, "documents"),
+    "documents": (3733, "documents"),
     "bringup": (3741, "bringup"),
     "observe": (3618, "observe"),
     "operate without launches": (20196, "operate", "-operate/launch", "-operate/relaunch"),
@@ -37,7 +37,7 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107754, "."),
+    "everything": (107775, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 534

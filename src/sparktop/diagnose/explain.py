@@ -114,7 +114,7 @@ class Explanation:
         self._lexicon = _lexicon(self._rules)
         self._kernel_words = frozenset(kernel_line.words())
         self._readers: dict[str, LogReader] = {}
-        self._folder = IncidentGrouper()
+        self._incidents = IncidentGrouper()
         self._document_lines: list[tuple[str, int]] | None = []
         """The lines so far with their numbers; None once they are too long to be a document."""
         self._chars = 0
@@ -140,7 +140,7 @@ class Explanation:
                 for reader in self._readers.values()
                 for claim in reader.claims(is_over=is_one or bool(reader.kinds))
             ]
-            whole_text_findings = [*findings.findings(self._folder.events, source=self._source)]
+            whole_text_findings = [*findings.findings(self._incidents.events, source=self._source)]
             whole_text_findings += self._document_findings()
             findings_in_order = [
                 *findings_of(claims, self._source, mask=self._mask),
@@ -228,7 +228,7 @@ class Explanation:
             event = kernel_line.read(LogLine(text=sanitise_line(bare), wall_s=wall_s, boot_s=boot_s))
             if event is not None:
                 self._has_kernel_lines = True
-                self._folder.add(replace(event, line=number))
+                self._incidents.add(replace(event, line=number))
 
     def _reader(self, stream: str) -> LogReader:
         if stream not in self._readers:

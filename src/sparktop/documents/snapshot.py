@@ -107,28 +107,38 @@ FIGURE_CELLS = 56
 
 
 def glance(
-    fleet: FleetState, nodes: Sequence[str], width: int, height: int, now_wall_s: float, standing_of: StandingOf
+    fleet: FleetState,
+    nodes: Sequence[str],
+    width: int,
+    height: int,
+    *,
+    now_wall_s: float,
+    standing_of: StandingOf,
+    calm: Line,
 ) -> list[Line]:
-    """What is wrong now and the memory of these nodes, in a terminal of so many lines; below GLANCE_ROOMY one line."""
+    """What is wrong now, `calm` where nothing is, and the memory of these nodes, in a terminal of so many lines; below
+    GLANCE_ROOMY one line."""
     views = [view for name in nodes if (view := fleet.node(name)) is not None]
     if width < GLANCE_ROOMY[0] or height < GLANCE_ROOMY[1]:
         memory = joined([_glance_brief(view, has_name=len(fleet.nodes) > 1) for view in views], "  ")
-        text, tone = _glance_verdict(fleet, width - memory.width - 2, now_wall_s, standing_of)
+        text, _ = _glance_verdict(fleet, width - memory.width - 2, now_wall_s, standing_of) or (calm, "")
         return [(memory + Line.of("  ") + text.cut(max(0, width - memory.width - 2))).cut(width)]
-    text, tone = _glance_verdict(fleet, width - 1, now_wall_s, standing_of)
-    verdict = Line.of(" ") + text
-    return [verdict.bar(tone, width) if tone else verdict, *(_glance_memory(view, width) for view in views[:2])]
+    wrong = _glance_verdict(fleet, width - 1, now_wall_s, standing_of)
+    verdict = (Line.of(" ") + wrong[0]).bar(wrong[1], width) if wrong is not None else calm.cut(width)
+    return [verdict, *(_glance_memory(view, width) for view in views[:2])]
 
 
-def _glance_verdict(fleet: FleetState, width: int, now_wall_s: float, standing_of: StandingOf) -> tuple[Line, str]:
-    """(The worst notice or finding, its tone; "" where nothing is wrong)."""
+def _glance_verdict(
+    fleet: FleetState, width: int, now_wall_s: float, standing_of: StandingOf
+) -> tuple[Line, str] | None:
+    """(The worst notice or finding, its tone); None where nothing is wrong."""
     notice = max(fleet.notices, key=lambda one: one.severity.weight, default=None)
     finding = worst(fleet.findings, standing_of)
     if notice is not None and (finding is None or notice.severity.weight >= finding.severity.weight):
         glyph, tone = SIGNS[notice.severity]
         return Line.of((f"{glyph} ", tone), (f"{notice.node}  " if notice.node else "", tone), notice.text), tone
     if finding is None:
-        return Line.of(("✓", "ok"), (" nothing wrong", "quiet")), ""
+        return None
     names = [view.name for view in fleet.nodes]
     row = FindingRow(finding, standing_of(finding))
     return row_line(row, max(8, width), names, now_wall_s), SIGNS[finding.severity][1]

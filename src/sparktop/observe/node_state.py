@@ -104,7 +104,7 @@ class NodeState:
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
-        self._folder = IncidentGrouper()
+        self._incidents = IncidentGrouper()
         self._later = later
         self._kernel_rules = FrameReader[LogLine](self._read_kernel_line, most_unread=UNREAD_KERNEL_LINES)
         self._reads_later = False
@@ -310,7 +310,7 @@ class NodeState:
             rdma_bytes_per_s=self._rdma_bytes_per_s,
             desktop=self._desktop,
             kernel_source=self._kernel_source,
-            kernel_events=tuple(kernel_line.with_container(event, names) for event in self._folder.events),
+            kernel_events=tuple(kernel_line.with_container(event, names) for event in self._incidents.events),
             guard=self._guard,
             garbled_count=self._garbled,
             warnings=self._warnings,
@@ -324,7 +324,7 @@ class NodeState:
             self._link_changes.append(
                 LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
             )
-            self._folder = IncidentGrouper()
+            self._incidents = IncidentGrouper()
             self._kernel_rules.clear()
             self._last_kernel_boot_s = -1.0
             self.process_table = self.gpu_reading = None
@@ -453,4 +453,4 @@ class NodeState:
 
     def _read_kernel_line(self, line: LogLine) -> None:
         if (event := kernel_line.read(line)) is not None:
-            self._folder.add(event)
+            self._incidents.add(event)

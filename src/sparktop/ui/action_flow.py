@@ -224,7 +224,7 @@ class ActionFlow:
                 intro=lambda: introduction(self._newest(finding), names),
                 verb="shows the plan",
                 at=first_applicable(
-                    rows, doubtful=doubtful, instead=await self._first_mendable(others) if is_hopeless else None
+                    rows, doubtful=doubtful, instead=await self._first_fixable(others) if is_hopeless else None
                 ),
             )
         )
@@ -247,7 +247,7 @@ class ActionFlow:
         newest = next((other for other in self._picture().findings if other.key == finding.key), None)
         return newest or replace(finding, phase=Phase.RESOLVED)
 
-    async def _first_mendable(self, findings: Sequence[Finding]) -> Finding | None:
+    async def _first_fixable(self, findings: Sequence[Finding]) -> Finding | None:
         """The first finding with a remedy that is expected to succeed: what stands in the way of the others, such as
         memory that only a reboot gives back."""
         from sparktop.ui.screens.fix import is_applicable
@@ -329,12 +329,12 @@ class ActionFlow:
         try:
             while (request := await self.bringing_up.choose(self._operating, moves_on=moves_on)) is not None:
                 chosen, moves_on = action(request.action), False
-                if chosen is None or await self._mend(chosen, request):
+                if chosen is None or await self._fix_row(chosen, request):
                     return
         finally:
             self._is_bringing_up = False
 
-    async def _mend(self, action: Action, request: Request) -> bool:
+    async def _fix_row(self, action: Action, request: Request) -> bool:
         """Plan what a row of the page needs; whether it was started."""
         if action.name == "launch":
             return await self._launch(request.nodes[0])

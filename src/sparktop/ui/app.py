@@ -200,7 +200,7 @@ class SparktopApp(App[int]):
         self.set_interval(1.0, self.console_screen.tick)
         self.call_after_refresh(self._start_watch)
         if self._greeting:
-            self.notify(self._greeting, markup=False, timeout=15)
+            self.notify(self._greeting, markup=False, timeout=8)
 
     def _start_watch(self) -> None:
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported

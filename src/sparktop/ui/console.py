@@ -221,7 +221,15 @@ class ConsoleScreen(Screen[None]):
         from sparktop.documents.snapshot import glance  # not needed until somebody acts
 
         height, now_s = self.app.size.height, self._clock.wall()
-        return glance(self.fleet, nodes, width, height, now_s, self._attention.standing)
+        return glance(
+            self.fleet,
+            nodes,
+            width,
+            height,
+            now_wall_s=now_s,
+            standing_of=self._attention.standing,
+            calm=self.verdict.calm(width),
+        )
 
     def fail(self, text: str) -> None:
         """Show that watching ended with an error, and keep the last fleet state."""

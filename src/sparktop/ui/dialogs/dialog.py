@@ -154,8 +154,7 @@ class Dialog(CoveringScreen[Answer], ModalScreen[Answer]):
         body.styles.max_height = max_rows
         scroll_hint = "↑↓ scroll   " if body.changed() > max_rows else ""
         is_typing = isinstance(self.focused, (Input, TextArea))
-        own_keys, esc, closes = self.keys().rpartition("Esc ")
-        dialog.border_subtitle = Text(scroll_hint + own_keys + ("" if is_typing else self.COPY_KEY) + esc + closes)
+        dialog.border_subtitle = Text(scroll_hint + ("" if is_typing else self.COPY_KEY) + self.keys())
 
     @on(Button.Pressed, "#cancel, #close, #no")
     def _close_pressed(self) -> None:

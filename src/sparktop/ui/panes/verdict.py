@@ -264,10 +264,16 @@ class VerdictPane(LineWidget):
         )
 
     def _quiet(self, width: int) -> Line:
+        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
+        counted = _counts_line(counts(self._fleet.findings, self._standing_of))
+        right = joined([part for part in (counted, last_run) if part.runs], "  ")
+        return spread(width - 1, self.calm(width - right.width), right)
+
+    def calm(self, width: int) -> Line:
+        """What is said where nothing is wrong: a tick only where all that can be seen was looked at and serves."""
         states = {view.link.state for view in self._fleet.nodes}
         if not states or states == {LinkState.CONNECTING}:
             return Line.of((" connecting…", "quiet"))
-        count_texts = counts(self._fleet.findings, self._standing_of)
         if states & {LinkState.CONNECTING}:
             waiting = ", ".join(v.name for v in self._fleet.nodes if v.link.state is LinkState.CONNECTING)
             return Line.of((f" nothing wrong on the node that answers; {waiting} is still connecting", "quiet"))
@@ -290,8 +296,6 @@ class VerdictPane(LineWidget):
         calm = f"{'nothing new' if has_hidden else 'nothing wrong'}{watching}"
         line = Line.of((" ✓", "ok"), (f" {calm}", "quiet"))
         glyph, tone = SIGNS[Severity.INFO]
-        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
-        right = joined([part for part in (_counts_line(count_texts), last_run) if part.runs], "  ")
         if down := missing(self._fleet.findings):
             titles = "; ".join(_with_age(finding, self._clock.wall()) for finding in down)
             line = Line.of((f" {glyph} ", tone), (titles, ""), (f"; nothing else{watching}", "quiet"))
@@ -307,10 +311,10 @@ class VerdictPane(LineWidget):
         elif note := self.note:
             figures = f"  {note.figures}" if note.figures else ""
             line = Line.of((f" {glyph} ", tone), (note.title, ""), (figures, "quiet"))
-            line += Line.of((f"; {calm}" if line.width + cell_len(calm) < width - right.width - 6 else "", "quiet"))
+            line += Line.of((f"; {calm}" if line.width + cell_len(calm) < width - 6 else "", "quiet"))
         if count and (blind := blindness(self._fleet.nodes)):
             line += Line.of((f", without {blind}", "quiet"))
-        return spread(width - 1, line, right)
+        return line
 
 
 def blindness(nodes: Sequence[NodeView]) -> str:

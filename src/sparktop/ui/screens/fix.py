@@ -89,7 +89,7 @@ def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
     A finding whose change contradicts an earlier one's is left out: the order is that of the top line. The remedy names
     it, like every other finding that neither a change nor a restart fixes.
     """
-    change, mended, left = Change(), list[Finding](), list[Finding]()
+    change, fixed, left = Change(), list[Finding](), list[Finding]()
     for other in _of_server(finding, fleet):
         if other.severity is Severity.INFO and other.key != finding.key:
             continue  # a note is no fault: nobody asked for its change
@@ -98,20 +98,20 @@ def all_in_one(finding: Finding, fleet: FleetState) -> Remedy | None:
         merged = change.joined(own_change) if own_change is not None else None
         if merged is not None:
             change = merged
-            mended.append(other)
+            fixed.append(other)
         elif first.action != "safe-restart":
             left.append(other)
-    if len(mended) < 2 or all(other.key != finding.key for other in mended):
+    if len(fixed) < 2 or all(other.key != finding.key for other in fixed):
         return None
-    left = [other for other in left if cause_of(other, fleet.findings) not in (*mended, *left)]
-    count = f"{len(mended)} faults" if left else f"all {len(mended)}"
+    left = [other for other in left if cause_of(other, fleet.findings) not in (*fixed, *left)]
+    count = f"{len(fixed)} faults" if left else f"all {len(fixed)}"
     return Remedy(
         title=f"Fix {count} in one relaunch",
-        steps=tuple(other.title for other in mended),
+        steps=tuple(other.title for other in fixed),
         cost="the time to load, once for all",
         action="relaunch",
         change=change,
-        also_fixes=tuple(other.key for other in mended if other.key != finding.key),
+        also_fixes=tuple(other.key for other in fixed if other.key != finding.key),
         leaves=tuple(other.title for other in left),
     )
 
@@ -178,14 +178,14 @@ def first_applicable(
     """Index, among the choices that can be chosen, of the first remedy that changes something and isn't `doubtful`;
     without one that of `instead`, which is to be fixed first, or of the first other choice."""
     chosen = [choice for choice in offered_choices if choice.value is not None]
-    mending = [
+    applicable = [
         index
         for index, choice in enumerate(chosen)
         if isinstance(choice.value, Remedy) and choice.value not in doubtful and is_applicable(choice.value)
     ]
     first = [index for index, choice in enumerate(chosen) if instead is not None and choice.value is instead]
     others = [index for index, choice in enumerate(chosen) if choice.value not in doubtful]
-    return next(iter((*mending, *first, *others)), 0)
+    return next(iter((*applicable, *first, *others)), 0)
 
 
 def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool) -> Choice:
