@@ -154,8 +154,10 @@ class Machine:
 
     def boot_id(self) -> str:
         """Empty while it is down."""
-        ended = subprocess.run(self.inside("cat", "/proc/sys/kernel/random/boot_id"), capture_output=True, check=False)
-        return ended.stdout.decode().strip()
+        asked = self.inside("cat", "/proc/sys/kernel/random/boot_id")
+        with contextlib.suppress(subprocess.TimeoutExpired):  # as it goes down
+            return subprocess.run(asked, capture_output=True, text=True, timeout=BANNER_S, check=False).stdout.strip()
+        return ""
 
     # -- what is done to it
 
@@ -165,7 +167,9 @@ class Machine:
 
     def run(self, *argv: str, said: str = "") -> str:
         """Run a program in it as root, `said` on its input; what it prints."""
-        ended = subprocess.run(self.inside(*argv), input=said, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            self.inside(*argv), input=said, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert ended.returncode == 0, (argv, ended.stdout[-500:], ended.stderr[-500:])
         return ended.stdout
 

@@ -92,6 +92,9 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     engine = engine_of(act.name, view)
     if container is None and engine is not None:
         container = engine.container
+    is_settled = picture.monotonic_s - since.began_monotonic_s >= SETTLED_S
+    if container is not None and container.is_gone and not is_settled:  # perhaps the one that had the name before
+        return waiting("started; not seen running yet")
     if not _is_new_run(container, engine, act, since):
         return waiting("started; not seen running yet")
     if engine is not None and container is not None and is_of_old_run(engine, container):

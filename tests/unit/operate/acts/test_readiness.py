@@ -93,6 +93,14 @@ def test_run_of_before_that_still_shows_is_not_taken_for_the_new_one() -> None:
     assert judged(ended(made.engine())).verdict is WaitVerdict.WAITING
 
 
+@over("began_s, verdict", [(3.0, WaitVerdict.WAITING), (41.0, WaitVerdict.FAILED)])
+def test_a_removed_container_of_that_name_may_be_the_one_before(began_s: float, verdict: WaitVerdict) -> None:
+    """A way back removes what has the name, then gives it to another: the list of containers may be older."""
+    since = replace(BEGAN, began_monotonic_s=made.NOW_S - began_s)
+    gone = ended(anew(EngineState.READY, box={"is_gone": True, "container_id": "f" * 64}))
+    assert judged(gone, since=since).verdict is verdict
+
+
 @over("old", [made.engine(), ended(made.engine(), exit_detail="stopped by SIGTERM (exit code 143)")])
 def test_engine_of_the_run_before_in_a_container_that_runs_anew_says_nothing(old) -> None:
     """Containers are listed at other moments than engines."""
