@@ -202,6 +202,11 @@ def _by_name(kind: EngineKind) -> Mapping[str, FlagSpec]:
     return {flag.name: flag for flag, _, _ in _parsers()[kind].names.values()}
 
 
+def spec_names(kind: EngineKind) -> frozenset[str]:
+    """The canonical names of all flags that an engine has had."""
+    return frozenset(_by_name(kind))
+
+
 def closest(spelled: str, kind: EngineKind, version: str) -> str:
     """The name in that version which is spelled most like this one; empty where none is."""
     import difflib  # only for a flag that is refused

@@ -102,6 +102,24 @@ _STARTED = '"StartedAt": "'
 """In `docker inspect`: what the container's log says from then on is of a new run."""
 
 
+_ENDED = re.compile(
+    r"(?P<unit>[\w@.\\:-]+)\.service: (?:Main process exited, code=exited, status=[1-9]|Failed with result 'exit-code')"
+    r"|^(?P<container>[\w.-]+) exited with code (?!0\b|13[07]\b|143\b)\d"
+)
+"""systemd, or Docker Compose, says that a program ended with an error."""
+
+
+_ENDED_WORDS = ("code=exited, status=", "result 'exit-code'", " exited with code ")
+
+
+_TELLERS = ("systemd", "kernel", "init.scope", "")
+"""Streams that tell of other programs."""
+
+
+ENDED_LINES = 8
+"""A program whose name differs from its unit's said its last words at most so many lines before systemd says it."""
+
+
 class Explanation:
     """Reads one text piece by piece and finds what is wrong in it."""
 
@@ -121,6 +139,8 @@ class Explanation:
         self._has_kernel_lines = False
         self._findings: tuple[Finding, ...] | None = None
         self._has_documents = False
+        self._spoke: tuple[str, int] = ("", 0)
+        """The program that spoke last, by its stream, and at which line."""
         self._started_s: float | None = None
         """The only container's StartedAt, until a line that was written later is read."""
         self.lines = 0
@@ -138,7 +158,7 @@ class Explanation:
             claims = [
                 claim
                 for reader in self._readers.values()
-                for claim in reader.claims(is_over=is_one or bool(reader.kinds))
+                for claim in reader.claims(is_over=is_one or reader.has_ended or bool(reader.kinds))
             ]
             whole_text_findings = [*findings.findings(self._incidents.events, source=self._source)]
             whole_text_findings += self._document_findings()
@@ -208,12 +228,17 @@ class Explanation:
 
     def _read_record(self, text: str, number: int, record: Record | None) -> None:
         text, hits = self._lexicon.own_text(text)
-        reader = self._reader(record.stream if record is not None else "")
+        stream = record.stream if record is not None else ""
+        reader = self._reader(stream)
+        if stream not in _TELLERS:
+            self._spoke = (stream, number)
         if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
             self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None
         if not hits:
             reader.take(text, hits, line=number)
             return
+        if any(word in hits for word in _ENDED_WORDS) and (ended := _ENDED.search(text)) is not None:
+            self._end(ended["unit"] or ended["container"], number)
         wall_s = record.wall_s if record is not None else None
         if _STARTED in hits:
             stamp = text.partition(_STARTED)[2].partition('"')[0]
@@ -229,6 +254,14 @@ class Explanation:
             if event is not None:
                 self._has_kernel_lines = True
                 self._incidents.add(replace(event, line=number))
+
+    def _end(self, name: str, number: int) -> None:
+        """The program of this name has ended: whose last words these are, by its name or by who spoke just before."""
+        stem = name.partition("@")[0]
+        named = [stream for stream in self._readers if stream and stream.removesuffix(".service") in (name, stem)]
+        stream, line = self._spoke
+        if named or (stream and number - line <= ENDED_LINES):
+            self._readers[named[0] if named else stream].end(name)
 
     def _reader(self, stream: str) -> LogReader:
         if stream not in self._readers:
@@ -246,4 +279,4 @@ def explain_together(explanations: Sequence[Explanation], rules: Iterable[LogRul
 
 @cache
 def _lexicon(rules: tuple[LogRule, ...]) -> Lexicon:
-    return Lexicon(rules, (*kernel_line.words(), _STARTED))
+    return Lexicon(rules, (*kernel_line.words(), _STARTED, *_ENDED_WORDS))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.model.engine import Engine
+from sparktop.model.finding import Remedy
 
 DOCKER_LOGS = "docker logs {container} 2>&1"
 PLACEHOLDERS: Mapping[str, str] = {
@@ -64,3 +66,35 @@ def typed(values: Mapping[str, str]) -> Mapping[str, str]:
 def fill(template: str, values: Mapping[str, str]) -> str:
     """The template with `{name}` replaced by the values; unknown names stay as they are."""
     return re.sub(r"\{(\w+)\}", lambda slot: values.get(slot[1], slot[0]), template) if "{" in template else template
+
+
+_BY_ENGINE = re.compile(r"(?:\[(?:vllm|sglang): [^\[\]]*\])+")
+_OF_ENGINE = re.compile(r"\[(vllm|sglang): ([^\[\]]*)\]")
+_LABELS = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+def for_engine(remedies: Sequence[Remedy], engine: str | None) -> tuple[Remedy, ...]:
+    """The remedies in the words of one engine: those of its own, and of `[vllm: ...][sglang: ...]` its part.
+
+    Args:
+        engine: "vllm", "sglang", or another program, which gets no engine's flags; None where it isn't known: then
+            each engine's words are told with its name.
+    """
+    found = []
+    for remedy in remedies:
+        if engine and remedy.engine not in ("", engine):
+            continue
+        texts = (remedy.title, *remedy.steps)
+        if engine and any(_BY_ENGINE.search(text) and f"[{engine}: " not in text for text in texts[:1]):
+            continue
+        title, *steps = (_BY_ENGINE.sub(lambda group: _chosen(group[0], engine), text) for text in texts)
+        label = f" ({_LABELS[remedy.engine]})" if remedy.engine and not engine else ""
+        found.append(replace(remedy, title=title + label, steps=tuple(step for step in steps if step.strip())))
+    return tuple(found)
+
+
+def _chosen(group: str, engine: str | None) -> str:
+    parts = _OF_ENGINE.findall(group)
+    if engine:
+        return next((text for name, text in parts if name == engine), "")
+    return ", ".join(f"{text} ({_LABELS[name]})" for name, text in parts)

@@ -15,7 +15,7 @@ from sparktop.model.finding import Remedy
 from sparktop.text.expression import BadExpression, expression
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\.[a-z0-9]+(?:-[a-z0-9]+)*")
-_REMEDY = ("title", "steps", "cost", "action", "change")
+_REMEDY = ("title", "steps", "cost", "action", "change", "engine")
 _CHANGE = ("flags", "environment", "options", "image", "remove")
 _FLAG = ("-", "{flag}")
 """How a flag's name begins; {flag} is filled in by a rule's regex."""
@@ -129,6 +129,7 @@ def _remedy(entry: Any, place: str, keys: Sequence[str]) -> Remedy:
         cost=value_of_type(entry, "cost", str, place) if "cost" in entry else "",
         action=value_of_type(entry, "action", str, place) if "action" in entry else None,
         change=_change(entry["change"], place, (*_CHANGE, *_ENGINES)) if "change" in entry else None,
+        engine=choice(entry["engine"], "engine", EngineKind, place).value if "engine" in entry else "",
     )
 
 

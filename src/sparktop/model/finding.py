@@ -73,6 +73,8 @@ class Remedy:
     """The changes of a "relaunch", where they can be given literally; the value "auto" is computed for the machine."""
     also_fixes: tuple[FindingKey, ...] = ()
     """Keys of other findings that its change fixes."""
+    engine: str = ""
+    """The only engine that it is for ("vllm"); empty for any."""
     leaves: tuple[str, ...] = ()
     """Titles of findings of the same engine that it doesn't fix."""
 

@@ -332,3 +332,16 @@ def kinds_of(text: str) -> set[EngineKind]:
     """Engines that wrote a line, or that it mentions."""
     kinds = {kind for word, kind in _KINDS if word in text}
     return kinds or {kind for pattern, kind in _PREFIXES if pattern.search(text)}
+
+
+_OTHERS = (
+    ("llama.cpp", expression(r"\bllama_(?:model|context|init|server|kv|new)|\bggml_|\bllama-server\b|gguf_init_from")),
+    ("Ollama", expression(r"\bollama\b|source=\S+\.go:\d+")),
+    ("TensorRT-LLM", expression(r"\[TensorRT-LLM\]|\[TRT-LLM\]|\btrtllm-")),
+    ("ComfyUI", expression(r"\bComfyUI\b|got prompt$")),
+)
+
+
+def other_of(text: str) -> str | None:
+    """Another program that runs models and wrote this line: it takes none of vLLM's or SGLang's flags."""
+    return next((name for name, pattern in _OTHERS if pattern.search(text)), None)

@@ -12,6 +12,7 @@ from sparktop.diagnose.logs.level import level_of
 from sparktop.text.expression import Expression
 
 WORDS_CHARS = 118
+ALL_CHARS = 1500
 AFTER_LINES = 12
 """At most so many lines follow the last error of a program that logs no traceback."""
 TERSE_CHARS = 30
@@ -22,7 +23,7 @@ GAP_LINES = 4
 """Errors with at most so many other lines between them are of one failure: the first tells most."""
 
 TRACEBACK = "Traceback (most recent call last)"
-_FRAME = re.compile(r'\s+File "[^"]{1,400}", line \d+')
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line \d+')
 _LIBRARY = re.compile(r"/lib/python3[.\d]*/(?!.*(?:site|dist)-packages)|<frozen ")
 _CHAINED = ("During handling of the above", "The above exception was")
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
@@ -43,6 +44,10 @@ class LastWords:
     """Of its line, among those given."""
     is_llama: bool
     """llama.cpp's server said it."""
+    words: str
+    """All of it, up to ALL_CHARS."""
+    file: str = ""
+    """The source that raised it: of the innermost frame outside Python's own library."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +57,7 @@ class _Ended:
     process: str
     said: str
     index: int
+    file: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +72,7 @@ class _Process:
     """The newest frame is of Python's own library."""
     code: str = ""
     """The line of source that the newest other frame shows."""
+    file: str = ""
     last: _Ended | None = None
 
 
@@ -99,9 +106,12 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
             continue
         body = text[head.stop :]
         process = processes.setdefault(head.process, _Process())
-        if TRACEBACK in body or _FRAME.match(body):
+        frame = _FRAME.match(body)
+        if TRACEBACK in body or frame is not None:
             process.is_open = True
             process.is_library = _LIBRARY.search(body) is not None
+            if frame is not None and not process.is_library:
+                process.file = frame["file"]
         elif body.startswith(_CHAINED):
             process.is_chained = True
         elif process.is_open and (not body.strip() or body[0].isspace()):
@@ -114,12 +124,12 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
                 if match["said"] and process.code and len(said) < TERSE_CHARS:
                     said += f", in {process.code}"
                 if process.is_chained and process.last is not None:
-                    process.last.said, process.last.index = said, index
+                    process.last.said, process.last.index, process.last.file = said, index, process.file
                 else:
-                    process.last = _Ended(process=head.process, said=said, index=index)
+                    process.last = _Ended(process=head.process, said=said, index=index, file=process.file)
                     ended.append(process.last)
             process.is_open = process.is_chained = False
-            process.code = ""
+            process.code = process.file = ""
         elif process.last is not None and (
             process.last.said.endswith(":") or (index - process.last.index <= MESSAGE_LINES and body[:1].isspace())
         ):
@@ -133,7 +143,17 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
     if words is None:
         return None
     is_llama = any(map(_LLAMA.search, lines[max(0, words.index - AFTER_LINES) :]))
-    return LastWords(said=_shortened(words.said), index=words.index, is_llama=is_llama)
+    all_words = " ".join(words.said.split()).rstrip(": ")[:ALL_CHARS]
+    return LastWords(said=_shortened(all_words), index=words.index, is_llama=is_llama, words=all_words, file=words.file)
+
+
+def last_line(lines: Sequence[str]) -> LastWords | None:
+    """The last line of a program that somebody else says has failed, whatever it is; None where it said nothing."""
+    for index in range(len(lines) - 1, -1, -1):
+        said = " ".join(lines[index][head_of(lines[index]).stop :].split())
+        if any(map(str.isalnum, said)):
+            return LastWords(said=_shortened(said), index=index, is_llama=False, words=said[:ALL_CHARS])
+    return None
 
 
 def _depth(process: str) -> int:
@@ -157,5 +177,8 @@ def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str]) -> _Ended | N
 
 
 def _shortened(said: str) -> str:
-    said = " ".join(said.split()).rstrip(": ")
-    return said if len(said) <= WORDS_CHARS else said[: WORDS_CHARS - 2].rsplit(" ", 1)[0] + " …"
+    """Its beginning and its end: what was refused often stands last."""
+    if len(said) <= WORDS_CHARS:
+        return said
+    end = said[-WORDS_CHARS // 3 :].partition(" ")[2]
+    return f"{said[: WORDS_CHARS - len(end) - 3].rsplit(' ', 1)[0]} … {end}"

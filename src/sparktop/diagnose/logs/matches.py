@@ -9,7 +9,7 @@ from dataclasses import replace
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.rule import LogRule
-from sparktop.diagnose.names import PLACEHOLDERS, fill, steps_of, typed
+from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine, steps_of, typed
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
@@ -61,7 +61,23 @@ class _Subject:
 class Claim:
     """Everything a rule matched in one log."""
 
-    __slots__ = ("count", "index", "others", "place", "port", "rule", "run", "served_again", "stream", "subjects")
+    __slots__ = (
+        *(
+            "count",
+            "engine",
+            "index",
+            "newest",
+            "others",
+            "place",
+            "port",
+            "retried",
+            "rule",
+            "run",
+            "served_again",
+            "stream",
+        ),
+        "subjects",
+    )
 
     def __init__(self, rule: LogRule, *, stream: str = "") -> None:
         self.rule = rule
@@ -70,10 +86,14 @@ class Claim:
         self.others = 0
         """Matches with further titles, which are only counted."""
         self.count = 0
-        self.index = self.place = 0
-        """Position of the first match: among the lines fed, and in the source."""
+        self.index = self.place = self.newest = 0
+        """Position of the first match: among the lines fed, and in the source; of the newest: among the lines fed."""
+        self.retried = 0
+        """Matches after which the program tried again."""
         self.run = 0
         """The engine run of the last match."""
+        self.engine: str | None = None
+        """Whose log it is: "vllm", "sglang", or another program's name; None where that isn't known."""
         self.port = ""
         """The engine's, for the steps, where nobody knows it better."""
         self.served_again: tuple[int, int | None] | None = None
@@ -90,6 +110,7 @@ class Claim:
         if not self.count:
             self.index, self.place = line.index, line.place
         self.count += 1
+        self.newest = line.index
         self.run = run
         subject = self.subjects.get(title)
         if subject is not None:
@@ -99,6 +120,16 @@ class Claim:
             self.subjects[title] = _Subject(values, _shortened(line, match), run)
         else:
             self.others += 1
+
+    def retry(self, since: int) -> None:
+        """The program tries again what it said last, if that was since that line."""
+        if self.newest >= since and self.retried < self.count:
+            self.retried += 1
+
+    @property
+    def is_retried(self) -> bool:
+        """Each time it was tried again: a failure for good is told once more, without a retry after it."""
+        return self.retried >= self.count
 
 
 def findings_of(
@@ -210,7 +241,7 @@ def _finding(
                 steps=steps_of(remedy.steps, {**names, **typed(values)}),
                 change=remedy.change and _change(remedy.change, values),
             )
-            for remedy in rule.remedies
+            for remedy in for_engine(rule.remedies, claim.engine)
         ),
         references=rule.sources,
         subject=claim.stream,

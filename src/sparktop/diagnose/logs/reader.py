@@ -13,8 +13,10 @@ from dataclasses import replace
 from functools import cache
 
 from sparktop.diagnose.logs import engine_state, unwrap
+from sparktop.diagnose.logs.advice import advice_of
 from sparktop.diagnose.logs.head import head_of
-from sparktop.diagnose.logs.last_words import TRACEBACK, last_words
+from sparktop.diagnose.logs.last_words import TRACEBACK, last_line, last_words
+from sparktop.diagnose.logs.level import level_of
 from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
 from sparktop.diagnose.logs.rule import LogRule
@@ -42,6 +44,19 @@ Mask = Callable[[str], str]
 
 _CODE = re.compile(r"(?:^|[\])] ) {4,}(?:raise|return|await|yield|assert|async with|with|if|for|except)\b")
 """A line of source that a traceback shows: it holds an error's words, and says nothing of what happened."""
+_RETRIES = re.compile(
+    r"\b[Rr]etrying\b|\b[Ww]ill (?:be )?retr(?:y|ied)\b|\b[Rr]etry \d+ ?(?:/|of) ?\d"
+    r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed"
+)
+"""A program tries again what failed: nothing is known to be wrong yet."""
+_RETRY_WORDS = ("etrying", "ill retry", "be retried", "etry ", "ttempt ")
+_FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80}\| (\S+)/\1 ")
+"""A progress bar at its end: whatever failed on the way, the files are there."""
+_FETCHED_WORD = ": 100%|"
+RETRY_LINES = 2
+"""A retry is told at most so many lines after what failed."""
+_QUOTED = re.compile(r"\s*\S.*[<`|] ?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
+"""An exception in brackets or a cell, with words before it: a row or a sentence that tells of somebody else's."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 
 
@@ -61,7 +76,7 @@ class Lexicon:
                 self.by_word.setdefault(word, []).append((number, rule))
         self.course_words = frozenset(engine_state.words())
         self.serving_words = frozenset(engine_state.serving_words())
-        self.gate = Gate([*self.by_word, *self.course_words, TRACEBACK, *extra])
+        self.gate = Gate([*self.by_word, *self.course_words, TRACEBACK, *_RETRY_WORDS, _FETCHED_WORD, *extra])
         self.near_lines = min(NEAR_LINES, max((rule.near_lines for _, rule in self.numbered if rule.near), default=0))
 
     def own_text(self, text: str) -> tuple[str, tuple[str, ...]]:
@@ -118,6 +133,8 @@ class LogReader:
         """Forget everything: another log, or a new run of the engine, begins."""
         self._count = 0
         self._run = 0
+        self._ended_as = ""
+        """What systemd or Docker call the program, where they say that it ended with an error."""
         self._port = ""
         """On which the newest run listens, by its own word."""
         self._serves = False
@@ -125,6 +142,8 @@ class LogReader:
         self._served: dict[int, int | None] = {}
         """By run that reached serving: the line that said so."""
         self._kinds: set[EngineKind] = set()
+        self._other: str | None = None
+        """Another program that runs models."""
         self._claims: dict[str, Claim] = {}
         self._recent.clear()
         self._traced_run: int | None = None
@@ -149,6 +168,14 @@ class LogReader:
         self._recent.clear()
         self._run += 1
         self._serves = self._stopped = False
+
+    def end(self, name: str) -> None:
+        """Somebody else (systemd, Docker) says that the program of this name ended with an error."""
+        self._ended_as = name
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._ended_as)
 
     def name(self, names: Mapping[str, str]) -> None:
         """Take what the findings' steps call the engine, by slot."""
@@ -197,6 +224,11 @@ class LogReader:
             self._update_run(text[:SHOWN_CHARS], hits, line.line)
         if TRACEBACK in hits:
             self._traced_run = self._run
+        if _FETCHED_WORD in hits and _FETCHED.search(text, 0, SHOWN_CHARS):
+            self._withdraw(lambda claim: claim.rule.id.startswith("hub."))
+        if any(word in hits for word in _RETRY_WORDS) and _RETRIES.search(text, 0, SHOWN_CHARS):
+            for claim in self._claims.values():
+                claim.retry(self._count - RETRY_LINES)
         tried: set[int] = set()
         for word in hits:
             for number, rule in lexicon.by_word.get(word, ()):
@@ -263,12 +295,23 @@ class LogReader:
         unknown = self._last_words() if is_over or self._may_be_dying else None
         for claim in self._claims.values():
             claim.port = self._port
+            claim.engine = self._engine
             claim.served_again = next(((run, line) for run, line in self._served.items() if run > claim.run), None)
         kinds = ({self._kind} if self._kind else self._kinds) or set(EngineKind)
-        claims = [claim for claim in self._claims.values() if claim.rule.engine in (None, *kinds)]
+        claims = [
+            claim for claim in self._claims.values() if claim.rule.engine in (None, *kinds) and not claim.is_retried
+        ]
         if unknown is None:
             return tuple(claims)
         return (*(claim for claim in claims if claim.rule.id != unknown.rule.id), unknown)
+
+    @property
+    def _engine(self) -> str | None:
+        """Whose log it is, where one engine's lines were seen, or another program's that has none of their flags."""
+        kinds = {self._kind} if self._kind else self._kinds
+        if len(kinds) == 1:
+            return next(iter(kinds)).value
+        return self._other if not kinds else None
 
     def _last_words(self) -> Claim | None:
         """The error that ended the program, where it doesn't serve and nobody stopped it."""
@@ -276,20 +319,37 @@ class LogReader:
         if rule is None or self._stopped or (self._serves and not self._has_died):
             return None
         recent = list(self._recent)[-LAST_LINES:]
-        words = last_words([text for text, _, _ in recent], _expression(rule, rule.unless))
+        texts = [text for text, _, _ in recent]
+        words = last_words(texts, _expression(rule, rule.unless))
+        if words is None and self._ended_as:
+            words = last_line(texts)
         if words is None:
             return None
         text, line, wall_s = recent[words.index]
-        who = words_of_kinds({self._kind} if self._kind else self._kinds) or ("llama.cpp" if words.is_llama else "")
-        claim = Claim(rule if who else replace(rule, severity=Severity.INFO), stream=self._stream)
+        who = words_of_kinds({self._kind} if self._kind else self._kinds)
+        who = who or ("llama.cpp" if words.is_llama else self._ended_as)
+        engine = "llama" if words.is_llama else self._engine
+        advice = advice_of(words.words, words.file, engine or "")
+        part = (
+            f" It was raised in {advice.part} ({words.file.rpartition('/')[2]})." if advice.part and words.file else ""
+        )
+        rule = replace(
+            rule,
+            explanation=rule.explanation + part,
+            severity=rule.severity if who else Severity.INFO,
+            remedies=(*advice.remedies, *rule.remedies),
+        )
+        claim = Claim(rule, stream=self._stream)
+        claim.engine = engine
         claim.add(
-            Match(0, len(text), {"who": who or "The program", "said": words.said}),
+            Match(0, len(text), {"who": who or "The program", "said": words.said, **advice.values}),
             MatchedLine(text=text, line=line, wall_s=wall_s, index=self._count - len(recent) + words.index + 1),
             run=self._run,
         )
         return claim
 
     def _note_kind(self, text: str) -> None:
+        self._other = self._other or engine_state.other_of(text[:SHOWN_CHARS])
         kinds = engine_state.kinds_of(text[:SHOWN_CHARS])
         if not kinds <= self._kinds:
             self._kinds |= kinds
@@ -328,6 +388,9 @@ class LogReader:
     def _note_match(self, number: int, rule: LogRule, match: Match, line: MatchedLine) -> None:
         self._matched.add(number)
         if _CODE.search(line.text, 0, SHOWN_CHARS) or (rule.near and not self._is_near(number, rule)):
+            return
+        quoted = _QUOTED.match(line.text, 0, SHOWN_CHARS)
+        if quoted is not None and quoted.end() <= match.end and level_of(line.text) is None:
             return
         claim = self._claims.get(rule.id)
         if claim is None:

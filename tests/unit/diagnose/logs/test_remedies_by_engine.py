@@ -1,0 +1,48 @@
+"""What is advised for one engine's log are flags of that engine."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sparktop.cmdline.engine_flags import spec_names
+from sparktop.diagnose.logs.rule import shipped
+from sparktop.diagnose.names import for_engine
+from sparktop.model.engine import EngineKind
+from sparktop.model.finding import Remedy
+
+FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]+)")
+OTHERS_OWN = {"device", "file", "include", "format", "tail", "since", "filter", "force", "full", "version", "user"}
+"""Of docker, hf or journalctl, and of one engine too."""
+
+
+@pytest.mark.parametrize("engine", [*EngineKind, None])
+def test_no_remedy_names_another_engine_s_flag(engine: EngineKind | None) -> None:
+    """None: another program's log."""
+    own = spec_names(engine) if engine else frozenset()
+    foreign = frozenset().union(*(spec_names(kind) for kind in EngineKind)) - own - OTHERS_OWN
+    if engine is None:
+        foreign &= {"gpu-memory-utilization", "mem-fraction-static", "attention-backend", "moe-backend", "max-num-seqs"}
+    wrong = []
+    for rule in shipped():
+        area = rule.id.partition(".")[0]
+        if rule.engine not in (None, engine) or (area in ("vllm", "sglang") and area != (engine or "")):
+            continue
+        for remedy in for_engine(rule.remedies, engine.value if engine else "Ollama"):
+            named = set(FLAG.findall(" ".join((remedy.title, *remedy.steps))))
+            wrong += [(rule.id, flag) for flag in sorted(named & foreign)]
+    assert wrong == []
+
+
+def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
+    remedies = (
+        Remedy(title="Lower [vllm: `--a`][sglang: `--b`]", steps=("[vllm: x]",)),
+        Remedy(title="Only here", engine="vllm"),
+    )
+    assert [(one.title, one.steps) for one in for_engine(remedies, None)] == [
+        ("Lower `--a` (vLLM), `--b` (SGLang)", ("x (vLLM)",)),
+        ("Only here (vLLM)", ()),
+    ]
+    assert [(one.title, one.steps) for one in for_engine(remedies, "sglang")] == [("Lower `--b`", ())]
+    assert for_engine(remedies, "Ollama") == ()

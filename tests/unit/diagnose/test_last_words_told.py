@@ -1,0 +1,126 @@
+"""What `explain` says where a process ended and no rule knows why: its own words and advice, in its engine's flags."""
+
+from __future__ import annotations
+
+from tests.table import over
+
+from sparktop.diagnose.explain import Explanation
+from sparktop.diagnose.logs.rule import shipped
+from sparktop.model.event import Severity
+from sparktop.model.finding import Confidence, Finding
+
+
+def explained(*lines: str) -> tuple[Finding, ...]:
+    explanation = Explanation("log", shipped())
+    explanation.feed("\n".join(lines).encode() + b"\n")
+    return explanation.finish()
+
+
+def loud(*lines: str) -> list[str]:
+    return [finding.rule for finding in explained(*lines) if finding.severity is not Severity.INFO]
+
+
+SYSTEMD = "Mar 03 10:00:01 spark1 systemd[1]: "
+FAILED = (
+    SYSTEMD + "nim-proxy.service: Main process exited, code=exited, status=2/INVALIDARGUMENT",
+    SYSTEMD + "nim-proxy.service: Failed with result 'exit-code'.",
+)
+
+
+@over(
+    "lines, name, words",
+    [
+        (["Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED], "nim-proxy", "--colour"),
+        (
+            ["Mar 03 10:00:00 spark1 python3[77]: the licence file is of another machine", *FAILED],
+            "nim-proxy",
+            "licence",
+        ),
+        (["gate-1  | panic: no route to the store", "gate-1 exited with code 2"], "gate-1", "no route to the store"),
+    ],
+)
+def test_last_words_of_a_program_that_somebody_says_has_failed(lines: list[str], name: str, words: str) -> None:
+    first = explained(*lines)[0]
+    assert (first.rule, first.confidence) == ("engine.last-words", Confidence.SUSPECTED)
+    assert name in first.title
+    assert words in first.title
+
+
+def test_a_unit_that_failed_hangs_under_its_program_s_last_words() -> None:
+    found = explained("Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED)
+    assert {one.rule: one.caused_by for one in found} == {
+        "engine.last-words": None,
+        "host.unit-failed": "engine.last-words",
+    }
+
+
+@over(
+    "lines",
+    [
+        ["gate-1  | stopping", "gate-1 exited with code 0"],
+        ["gate-1  | stopping", "gate-1 exited with code 143"],
+        ["Mar 03 10:00:00 spark1 nim-proxy[77]: bye", SYSTEMD + "nim-proxy.service: Deactivated successfully."],
+    ],
+)
+def test_a_program_that_was_stopped_has_none(lines: list[str]) -> None:
+    assert loud(*lines) == []
+
+
+VLLM = '  File "/opt/venv/lib/python3.12/site-packages/vllm/{}", line 7, in f'
+
+
+@over(
+    "file, error, advised",
+    [
+        (
+            "config/cache.py",
+            "ValueError: block size must be one of [16, 32, 64], but got 48",
+            "Choose one of what it takes: 16, 32, 64",
+        ),
+        (
+            "config/cache.py",
+            "ValueError: this needs the other scheduler. Set VLLM_USE_OTHER=1 to go on",
+            "VLLM_USE_OTHER=1",
+        ),
+        ("v1/attention/backends/new.py", "RuntimeError: the plan is empty", "--attention-backend TRITON_ATTN"),
+        ("model_executor/layers/fused_moe/new.py", "AssertionError", "--moe-backend marlin"),
+    ],
+)
+def test_its_own_advice_and_its_part_s_lever_come_first(file: str, error: str, advised: str) -> None:
+    found = explained("Traceback (most recent call last):", VLLM.format(file), "    f()", error)
+    assert found[0].rule == "engine.last-words"
+    assert any(advised in remedy.title for remedy in found[0].remedies[:2]), found[0].remedies
+
+
+def test_another_program_gets_no_engine_s_flags() -> None:
+    error = "RuntimeError: the attention plan is empty"
+    (found,) = explained("Traceback (most recent call last):", '  File "/srv/app/attention.py", line 7', error)
+    assert not any("--" in remedy.title for remedy in found.remedies)
+
+
+HUB = "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out."
+
+
+@over(
+    "lines, told",
+    [
+        ([HUB], ["hub.unreachable"]),
+        ([HUB, "Retrying in 2s [Retry 1/5]."], []),
+        ([HUB, "Retrying in 2s [Retry 1/5].", HUB], ["hub.unreachable"]),
+        ([HUB, "Fetching 9 files: 100%|####| 9/9 [00:20<00:00, 2.1s/it]"], []),
+    ],
+)
+def test_what_was_tried_again_with_success_is_not_told(lines: list[str], told: list[str]) -> None:
+    assert loud(*lines) == told
+
+
+@over(
+    "line, told",
+    [
+        ("ImportError: cannot import name 'Old' from 'transformers' (/x.py)", ["model.transformers-too-old"]),
+        ("task 7   FAIL  3.1 s  <ImportError: cannot import name 'Old' from 'typing'>", []),
+        ("| 7 | ImportError: cannot import name 'Old' from 'typing' | 3.1 s |", []),
+    ],
+)
+def test_an_exception_in_a_row_of_results_is_somebody_else_s(line: str, told: list[str]) -> None:
+    assert loud(line) == told
