@@ -120,6 +120,22 @@ ENDED_LINES = 8
 """A program whose name differs from its unit's said its last words at most so many lines before systemd says it."""
 
 
+GUIDE_HEADINGS = 2
+"""A text with so many headings that also tells solutions is a guide: the errors in it are nobody's."""
+
+
+_HEADING = re.compile(r"#{1,5} \S")
+
+
+_ANSWERS = re.compile(
+    r"(?:#{1,5} |[*|_ -]+)(?:\d+[.)] ?)?(?:Solutions?|Fix|Workaround|Symptoms?|Troubleshooting|Common [Ii]ssues?)\b"
+)
+
+
+_QUOTED_STAMP = re.compile(r"""["'`](?:<\d+>)?(?:\[ *\d+\.\d+\]|NVRM:)""")
+"""A kernel line within quotes: source code, or a test's data."""
+
+
 class Explanation:
     """Reads one text piece by piece and finds what is wrong in it."""
 
@@ -139,6 +155,10 @@ class Explanation:
         self._has_kernel_lines = False
         self._findings: tuple[Finding, ...] | None = None
         self._has_documents = False
+        self._headings = 0
+        """Of Markdown."""
+        self._has_answers = False
+        """It tells what to do against what it shows: a guide, not a report."""
         self._spoke: tuple[str, int] = ("", 0)
         """The program that spoke last, by its stream, and at which line."""
         self._started_s: float | None = None
@@ -158,7 +178,7 @@ class Explanation:
             claims = [
                 claim
                 for reader in self._readers.values()
-                for claim in reader.claims(is_over=is_one or reader.has_ended or bool(reader.kinds))
+                for claim in reader.claims(is_over=is_one or reader.has_ended or reader.is_known)
             ]
             whole_text_findings = [*findings.findings(self._incidents.events, source=self._source)]
             whole_text_findings += self._document_findings()
@@ -166,6 +186,8 @@ class Explanation:
                 *findings_of(claims, self._source, mask=self._mask),
                 *map(self._masked, whole_text_findings),
             ]
+            if self._headings >= GUIDE_HEADINGS and self._has_answers:
+                findings_in_order = [replace(finding, severity=Severity.INFO) for finding in findings_in_order]
             self._findings = link_causes(findings_in_order, self._rules)
         return self._findings
 
@@ -228,6 +250,9 @@ class Explanation:
 
     def _read_record(self, text: str, number: int, record: Record | None) -> None:
         text, hits = self._lexicon.own_text(text)
+        if text.startswith(("#", "*", "|")) and self._chars < DOCUMENT_CHARS:
+            self._headings += _HEADING.match(text) is not None
+            self._has_answers = self._has_answers or _ANSWERS.match(text) is not None
         stream = record.stream if record is not None else ""
         reader = self._reader(stream)
         if stream not in _TELLERS:
@@ -247,7 +272,7 @@ class Explanation:
             self._started_s = None
             reader.begin_run()
         reader.take(text, hits, line=number, wall_s=wall_s)
-        if not self._kernel_words.isdisjoint(hits):
+        if not self._kernel_words.isdisjoint(hits) and _QUOTED_STAMP.search(text) is None:
             boot_s = record.boot_s if record is not None else None
             bare = _MARGIN.sub("", text, count=1)
             event = kernel_line.read(LogLine(text=sanitise_line(bare), wall_s=wall_s, boot_s=boot_s))

@@ -21,7 +21,7 @@ from sparktop.diagnose.lint import user_rules
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs import rule as log_rule
 from sparktop.diagnose.logs.rule import LogRule
-from sparktop.diagnose.names import PLACEHOLDERS, fill
+from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.documents.finding import remedy_lines
 from sparktop.errors import UsageError
@@ -166,7 +166,7 @@ def _log_sections(rule: LogRule) -> Iterator[Section]:
     yield "Why this and nothing else", [("· ", text) for text in rule.distinction]
     yield "To be sure", [fill(rule.settles, PLACEHOLDERS)]
     yield "Follows from", rule.follows
-    yield "What to do", rule.remedies
+    yield "What to do", for_engine(rule.remedies, None)
     yield "Examples it reads", _examples(rule.examples)
     yield "Lines it leaves alone", _examples(rule.quiet)
 

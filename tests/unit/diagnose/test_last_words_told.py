@@ -124,3 +124,40 @@ def test_what_was_tried_again_with_success_is_not_told(lines: list[str], told: l
 )
 def test_an_exception_in_a_row_of_results_is_somebody_else_s(line: str, told: list[str]) -> None:
     assert loud(line) == told
+
+
+@over(
+    "error, severity",
+    [
+        ("RuntimeError: the attention backend of this GPU is unknown", Severity.CRITICAL),
+        ("RuntimeError: the guild has no channel of that name", Severity.INFO),
+    ],
+)
+def test_an_unknown_program_s_error_is_loud_where_it_concerns_the_machine(error: str, severity: Severity) -> None:
+    (found,) = explained("Traceback (most recent call last):", '  File "/srv/app/x.py", line 7', "    f()", error)
+    assert found.severity is severity
+
+
+GUIDE = ["# Trouble", "## No memory", "**Symptom**", "```", "{}", "```", "**Solution**: fewer sequences"]
+REPORT = ["# Bug", "## Describe the bug", "It ends", "```", "{}", "```", "## Environment", "one GPU"]
+
+
+@over("text, told", [(GUIDE, []), (REPORT, ["torch.oom"])])
+def test_an_error_that_a_guide_shows_is_nobody_s(text: list[str], told: list[str]) -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert loud(*(line.format(error) for line in text)) == told
+
+
+@over(
+    "line, told",
+    [
+        ("[  900.100000] NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", ["kernel.xid-79"]),
+        ('    input: "[  900.100000] NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.",', []),
+        (
+            "kern  :err   : [  900.100000] NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.",
+            ["kernel.xid-79"],
+        ),
+    ],
+)
+def test_a_kernel_line_in_quotes_is_source_code(line: str, told: list[str]) -> None:
+    assert loud(line) == told

@@ -39,7 +39,8 @@ _LOGGERS = tuple(
         r"\d+\.\d\d\.\d{3}\.\d{3} [IWED] ",  # llama.cpp: since its start
         rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+ - (?P<source>[\w.]{{1,60}}) - {_LEVEL} - ",
         rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+[ |\[-]+{_LEVEL}\b[\] |:-]+",
-        rf"(?:\[[\w .-]{{1,30}}\])?\[{_LEVEL}\] ?",  # [TensorRT-LLM][ERROR]
+        rf"(?:\[[\w .:-]{{1,30}}\] ?)?\[{_LEVEL}\] ?",  # [TensorRT-LLM][ERROR]
+        r"##\[(?:error|warning)\]",
         rf"\[?[IWEF]\d{{4}} {_TIME}\.\d+ +(?:\d+ +)?(?P<source>[\w./-]{{1,80}}:\d+)\] ",  # glog, as torch writes it
     )
 )

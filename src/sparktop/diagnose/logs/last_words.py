@@ -13,6 +13,8 @@ from sparktop.text.expression import Expression
 
 WORDS_CHARS = 118
 ALL_CHARS = 1500
+END_LINES = 3
+"""With at most so many lines after it, an error is the last that a program said."""
 AFTER_LINES = 12
 """At most so many lines follow the last error of a program that logs no traceback."""
 TERSE_CHARS = 30
@@ -44,6 +46,8 @@ class LastWords:
     """Of its line, among those given."""
     is_llama: bool
     """llama.cpp's server said it."""
+    is_last: bool
+    """Hardly anything was logged after it."""
     words: str
     """All of it, up to ALL_CHARS."""
     file: str = ""
@@ -144,7 +148,14 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
         return None
     is_llama = any(map(_LLAMA.search, lines[max(0, words.index - AFTER_LINES) :]))
     all_words = " ".join(words.said.split()).rstrip(": ")[:ALL_CHARS]
-    return LastWords(said=_shortened(all_words), index=words.index, is_llama=is_llama, words=all_words, file=words.file)
+    return LastWords(
+        said=_shortened(all_words),
+        index=words.index,
+        is_llama=is_llama,
+        is_last=_written_between(lines, words.index, len(lines)) <= END_LINES,
+        words=all_words,
+        file=words.file,
+    )
 
 
 def last_line(lines: Sequence[str]) -> LastWords | None:
@@ -152,7 +163,7 @@ def last_line(lines: Sequence[str]) -> LastWords | None:
     for index in range(len(lines) - 1, -1, -1):
         said = " ".join(lines[index][head_of(lines[index]).stop :].split())
         if any(map(str.isalnum, said)):
-            return LastWords(said=_shortened(said), index=index, is_llama=False, words=said[:ALL_CHARS])
+            return LastWords(said=_shortened(said), index=index, is_llama=False, is_last=True, words=said[:ALL_CHARS])
     return None
 
 
@@ -162,18 +173,18 @@ def _depth(process: str) -> int:
 
 def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str]) -> _Ended | None:
     """The first error of the failure at the end."""
-
-    def written_between(first: int, last: int) -> int:
-        return sum(bool(text.strip()) for text in lines[first + 1 : last])
-
-    if not errors or written_between(errors[-1].index, len(lines)) > AFTER_LINES:
+    if not errors or _written_between(lines, errors[-1].index, len(lines)) > AFTER_LINES:
         return None
     first = errors[-1]
     for error in reversed(errors[:-1]):
-        if written_between(error.index, first.index) > GAP_LINES:
+        if _written_between(lines, error.index, first.index) > GAP_LINES:
             break
         first = error
     return first
+
+
+def _written_between(lines: Sequence[str], first: int, last: int) -> int:
+    return sum(bool(text.strip()) for text in lines[first + 1 : last])
 
 
 def _shortened(said: str) -> str:

@@ -34,7 +34,8 @@ _PREFIXES = tuple(
         rf"{_NAME}:",  # uvicorn, logging.basicConfig
         # asctime - LEVEL, some with a name between
         rf"\d{{4}}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d+(?:[ |\[-]+[\w.]{{1,40}})?[ |\[-]+{_NAME}\b",
-        rf"(?:\[[\w .-]{{1,30}}\])?\[{_NAME}\]",  # [TensorRT-LLM][ERROR]
+        rf"(?:\[[\w .:-]{{1,30}}\] ?)?\[{_NAME}\]",  # [TensorRT-LLM][ERROR], [Feb 27 2025 14:10:02] [ERROR]
+        r"##\[(?P<level>error|warning)\]",  # a step of continuous integration
         r"\[?(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ",  # glog, as torch writes it
         rf"\S+ - \S+ - {_NAME} - ",
         r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[IWED]) ",  # llama.cpp
@@ -49,7 +50,7 @@ _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
     (re.compile(r"^(?:[\w.]{0,120})(?:Error|Exception|Interrupt|Died)(?:: |$)"), "error"),
     (re.compile(r"\bNCCL WARN\b"), "warning"),
     (re.compile(r"\bNCCL INFO\b"), "info"),
-    (re.compile(r"^(?:\S{1,40}: )?(?:[Ff]atal )?[Ee]rror(?::| while )"), "error"),
+    (re.compile(r"^(?:\S{1,200}: )?(?:[Ff]atal )?[Ee]rror(?::| while | in )"), "error"),
     (re.compile(r"^(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"), "error"),
 )
 

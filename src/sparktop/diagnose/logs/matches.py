@@ -12,7 +12,7 @@ from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine, steps_of, typed
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
-from sparktop.model.finding import Evidence, Finding
+from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.sanitise import line as sanitise_line
 from sparktop.text.expression import Match
 
@@ -26,6 +26,8 @@ INCIDENT_LINES = 300
 """Two failures of one run this many lines apart are one incident."""
 
 
+_SETTLES = "The lines before it, which say what failed first: `{log} | tail -n 200`."
+"""For a rule that only tells that something broke."""
 _FLAG = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 
@@ -225,14 +227,15 @@ def _finding(
         line = claim.served_again[1]
         at = "" if line is None else f" (line {line})"
         explanation += f" This was in an earlier run: the engine was started again since, and came to serve{at}."
+    is_sure = rule.confidence is Confidence.CONFIRMED and not (rule.consequence or rule.fallback)
     return Finding(
         rule=rule.id,
         severity=rule.severity,
-        confidence=rule.confidence,
+        confidence=rule.confidence if is_sure else Confidence.SUSPECTED,
         title=fill(rule.title, values),
         explanation=explanation,
         distinction=tuple(fill(text, values) for text in rule.distinction),
-        settles=fill(rule.settles, {**in_texts, **typed(values)}),
+        settles=fill(rule.settles or ("" if is_sure else _SETTLES), {**in_texts, **typed(values)}),
         evidence=_evidence(claim, subject, source, mask),
         remedies=tuple(
             replace(

@@ -188,6 +188,11 @@ class LogReader:
         """The engines whose lines were seen."""
         return frozenset(self._kinds)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a program that runs models wrote this log."""
+        return bool(self._kinds) or self._other is not None
+
     def feed(self, text: str, *, line: int | None = None, wall_s: float | None = None) -> None:
         """Read one line; escape sequences are removed, prefixes are not.
 
@@ -330,13 +335,14 @@ class LogReader:
         who = who or ("llama.cpp" if words.is_llama else self._ended_as)
         engine = "llama" if words.is_llama else self._engine
         advice = advice_of(words.words, words.file, engine or "")
+        is_ours = bool(rule.near) and any(map(_expression(rule, rule.near).search, (words.words, words.file)))
         part = (
             f" It was raised in {advice.part} ({words.file.rpartition('/')[2]})." if advice.part and words.file else ""
         )
         rule = replace(
             rule,
             explanation=rule.explanation + part,
-            severity=rule.severity if who else Severity.INFO,
+            severity=rule.severity if who or (words.is_last and is_ours) else Severity.INFO,
             remedies=(*advice.remedies, *rule.remedies),
         )
         claim = Claim(rule, stream=self._stream)

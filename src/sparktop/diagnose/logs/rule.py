@@ -13,7 +13,8 @@
     near_lines = 40
     lines = 2                               # so many more lines belong to it: the regex sees them, after "\n"
     last_words = true                       # reads the error that ended a program (`last_words`) instead of lines; in
-                                            # `unless` the words which say that the reason stands elsewhere
+                                            # `unless` the words which say that the reason stands elsewhere, in `near`
+                                            # those by which an unknown program's error concerns this machine
     at_least = 3                            # so many such lines before it is said
     ends_start = true                       # taken back where the same run comes to serve all the same
     when = "starting"                       # or "serving": only before, or only after, the engine said that it serves

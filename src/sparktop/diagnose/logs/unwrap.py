@@ -58,6 +58,7 @@ _WRAPS = re.compile(
     r"(?P<quote>(?:> ?)++)"
     r"|(?P<service>(?!(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b)[A-Za-z][\w.-]{0,80}+) *+\| ?"
     rf"|(?P<stamp>{_STAMP}) (?:(?:stdout|stderr) [FP] )?"
+    r"|(?P<facility>kern|user|daemon|syslog) *: *(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg -x
     r"|\[pod/(?P<pod>[\w./-]{1,200}+)\] "
     r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}) [\w.-]{1,64}+ "
     r"(?P<unit>[\w./@:-]{1,80}?)(?:\[\d{1,10}\])?: "
@@ -102,6 +103,8 @@ def _unwrapped_once(text: str) -> Record | None:
     if match is None:
         return None
     body = text[match.end() :]
+    if match["facility"]:
+        return Record(text=body, is_kernel=match["facility"] == "kern")
     if match["stamp"]:
         unit = _UNIT.match(body)
         if unit is not None:
