@@ -54,13 +54,24 @@ _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 
 
+_FILE = r"[\w./@-]{1,200}\.(?:log|txt|out|err)"
+
+
 _WRAPS = re.compile(
     r"(?P<quote>(?:> ?)++)"
     r"|(?P<service>(?!(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b)[A-Za-z][\w.-]{0,80}+) *+\| ?"
     rf"|(?P<stamp>{_STAMP}) (?:(?:stdout|stderr) [FP] )?"
+    rf"|(?:{_FILE}[:-])?\d{{1,7}}:(?!\d\d(?::|\b))|{_FILE}:(?!\d)"  # grep
+    r"| {4}MESSAGE="  # journalctl -o verbose
+    r"|(?P<kmsg>\d{1,3},\d{1,20},(?P<boot_us>\d{1,20}),[-c+][^;]{0,200};)"
+    r"|(?P<delta>\[ *\d{1,10}\.\d{1,9} <[ \d.]{1,20}>\] )"  # dmesg -d
+    r"|<\d{1,3}>1 (?P<rfc>\S{10,40}) [\w.-]{1,64} (?P<app>[\w./@-]{1,80}) "
+    r"\S{1,40} \S{1,40} (?:-|\[[^\]]{0,400}\]) (?:\ufeff)?"  # syslog, RFC 5424
     r"|(?P<facility>kern|user|daemon|syslog) *: *(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg -x
     r"|\[pod/(?P<pod>[\w./-]{1,200}+)\] "
-    r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}) [\w.-]{1,64}+ "
+    r"|(?:(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
+    r"|\[ *\d{1,10}\.\d{6}\](?= \S{1,64} (?:[\w./@:-]{1,80}\[\d{1,10}\]|kernel): )"  # the kernel's own name no host
+    r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Z]{2,5}) [\w.-]{1,64}+ "
     r"(?P<unit>[\w./@:-]{1,80}?)(?:\[\d{1,10}\])?: "
 )
 
@@ -105,6 +116,12 @@ def _unwrapped_once(text: str) -> Record | None:
     body = text[match.end() :]
     if match["facility"]:
         return Record(text=body, is_kernel=match["facility"] == "kern")
+    if match["kmsg"]:
+        return Record(text=body, is_kernel=True, boot_s=int(match["boot_us"]) / 1e6)
+    if match["delta"]:
+        return Record(text=body, is_kernel=True)
+    if match["rfc"]:
+        return Record(text=body, stream=match["app"], is_kernel=match["app"] == "kernel", stamp=match["rfc"])
     if match["stamp"]:
         unit = _UNIT.match(body)
         if unit is not None:
