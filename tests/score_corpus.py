@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.carriers import ANY, PROGRAM
+
 from sparktop.diagnose.explain import Explanation
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Confidence, Finding
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus" / "open"
 _WEIGHT = {"none": 0, "info": 1, "warning": 2, "error": 3}
@@ -117,15 +120,92 @@ def table(results: Iterable[Score]) -> str:
     return "\n".join(lines)
 
 
+HEALTHY = tuple(
+    f"{{}} worker[{77 + number % 5}]: batch {number} done in {number % 90} ms, 0 errors" for number in range(400)
+)
+"""What another program of the machine says meanwhile."""
+
+
+def _last(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _interleaved(text: str) -> str:
+    stamp = "Mar 03 10:00:00 spark1"
+    lines = text.splitlines()
+    return "\n".join(
+        part
+        for number, line in enumerate(lines)
+        for part in (f"{stamp} vllm[4711]: {line}", HEALTHY[number % len(HEALTHY)].format(stamp))
+    )
+
+
+def _elsewhere(text: str) -> str:
+    """From another Python, folder and minor version."""
+    for pattern, other in (
+        (r"/usr/(?:local/)?lib/python3[.\d]*/(?:dist|site)-packages", "/srv/run/venv/lib/python3.13/site-packages"),
+        (r"\.py:\d+\]", r".py:9\]"),
+        (r"(pid=)\d+", r"\g<1>31415"),
+        (r"line \d+", "line 8"),
+    ):
+        text = re.sub(pattern, other, text)
+    return text
+
+
+CHANGED: Mapping[str, Callable[[str], str]] = {
+    "as it is": lambda text: text,
+    "its last 60 lines": lambda text: _last(text, 60),
+    "its last 20 lines": lambda text: _last(text, 20),
+    "without its last fifth": lambda text: text[: len(text) * 4 // 5],
+    "another Python, folder and line numbers": _elsewhere,
+    "between the lines of another program": _interleaved,
+    **{
+        name: lambda text, carried=carried: "\n".join(map(carried, text.splitlines()))
+        for name, carried in {**ANY, **PROGRAM}.items()
+        if name != "bare"
+    },
+}
+
+
+def robustness(folder: Path) -> str:
+    """A table in Markdown: what is found where each text comes in another form."""
+    known = rows(folder)
+    texts = {row["file"]: (folder / row["file"]).read_text("utf-8", "replace") for row in known}
+    lines = ["| the texts | found | root first | quiet |", "| --- | --- | --- | --- |"]
+    for name, change in CHANGED.items():
+        results = [score(row, explained(change(texts[row["file"]]).encode())) for row in known]
+        problems = [one for one in results if one.is_problem]
+        healthy = [one for one in results if not one.is_problem]
+        counts = (sum(one.found for one in problems), sum(one.first for one in problems))
+        quiet = sum(not one.alarm for one in healthy)
+        lines.append(f"| {name} | {counts[0]} of {len(problems)} | {counts[1]} | {quiet} of {len(healthy)} |")
+    return "\n".join(lines)
+
+
+def calibration(results: Iterable[Score]) -> str:
+    """A table in Markdown: of what comes first, how much is right, by how sure it says it is."""
+    lines = ["| says | first | right |", "| --- | --- | --- |"]
+    firsts = [(one, next((each for each in one.findings if _SAYS[each.severity] >= 2), None)) for one in results]
+    for confidence in Confidence:
+        own = [(one, each) for one, each in firsts if each is not None and each.confidence is confidence]
+        right = sum(one.is_problem and any(word in said(each) for word in one.wanted) for one, each in own)
+        lines.append(f"| {confidence.value} | {len(own)} | {right} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.score_corpus", description=__doc__)
     parser.add_argument("--folder", type=Path, default=CORPUS)
     parser.add_argument("--file", default="", help="only files whose name has this")
     parser.add_argument("--findings", action="store_true", help="print each file's findings with their lines")
+    parser.add_argument("--tables", action="store_true", help="print the tables of docs/diagnosis.md instead")
     options = parser.parse_args()
     if not options.folder.is_dir():
         print(f"no corpus at {options.folder}", file=sys.stderr)
         return 2
+    if options.tables:
+        print(robustness(options.folder), calibration(scores(options.folder)), sep="\n\n")
+        return 0
     results = scores(options.folder, options.file)
     if options.findings:
         for one in results:

@@ -109,10 +109,10 @@ _ENDED = re.compile(
 """systemd, or Docker Compose, says that a program ended with an error."""
 
 
-_ENDED_WORDS = ("code=exited, status=", "result 'exit-code'", " exited with code ")
+_ENDED_WORDS = frozenset(("code=exited, status=", "result 'exit-code'", " exited with code "))
 
 
-_TELLERS = ("systemd", "kernel", "init.scope", "")
+_TELLERS = frozenset(("systemd", "kernel", "init.scope"))
 """Streams that tell of other programs."""
 
 
@@ -130,6 +130,22 @@ _HEADING = re.compile(r"#{1,5} \S")
 _ANSWERS = re.compile(
     r"(?:#{1,5} |[*|_ -]+)(?:\d+[.)] ?)?(?:Solutions?|Fix|Workaround|Symptoms?|Troubleshooting|Common [Ii]ssues?)\b"
 )
+
+
+_SOURCE = re.compile(
+    r"\s*+(?:def |class |import \w|from \S+ import |return\b|elif |else:|try:|except\b|@\w|self\.|\w++ = |\w++\($"
+    r"|[)\]}]++,?$"
+    r"|(?:if|for|while|with) [^:]*+:$|func |package |#include|static |const |let |fn |pub )"
+)
+
+
+_FRAME = re.compile(r'\s+File "')
+
+
+SOURCE_LINES = 4_000
+"""Whether a text is source code is told by so many first lines."""
+SOURCE_SHARE = 0.3
+"""Of the lines of source code so many are statements that `_SOURCE` knows."""
 
 
 _QUOTED_STAMP = re.compile(r"""["'`](?:<\d+>)?(?:\[ *\d+\.\d+\]|NVRM:)""")
@@ -159,6 +175,9 @@ class Explanation:
         """Of Markdown."""
         self._has_answers = False
         """It tells what to do against what it shows: a guide, not a report."""
+        self._statements = 0
+        """Lines of source code, without those that a traceback shows."""
+        self._is_in_frame = False
         self._spoke: tuple[str, int] = ("", 0)
         """The program that spoke last, by its stream, and at which line."""
         self._started_s: float | None = None
@@ -186,7 +205,7 @@ class Explanation:
                 *findings_of(claims, self._source, mask=self._mask),
                 *map(self._masked, whole_text_findings),
             ]
-            if self._headings >= GUIDE_HEADINGS and self._has_answers:
+            if self._is_nobody_s:
                 findings_in_order = [replace(finding, severity=Severity.INFO) for finding in findings_in_order]
             self._findings = link_causes(findings_in_order, self._rules)
         return self._findings
@@ -198,6 +217,12 @@ class Explanation:
         names = [_NAMES[kind] for kind in EngineKind if kind in kinds]
         names += ["the kernel"] if self._has_kernel_lines else []
         return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
+
+    @property
+    def _is_nobody_s(self) -> bool:
+        """Whether it is a guide, or source code: what it shows has happened to nobody."""
+        is_guide = self._headings >= GUIDE_HEADINGS and self._has_answers
+        return is_guide or self._statements > max(8, SOURCE_SHARE * min(self.lines, SOURCE_LINES))
 
     def _document_findings(self) -> Iterable[Finding]:
         if self._document_lines is None:
@@ -250,19 +275,23 @@ class Explanation:
 
     def _read_record(self, text: str, number: int, record: Record | None) -> None:
         text, hits = self._lexicon.own_text(text)
-        if text.startswith(("#", "*", "|")) and self._chars < DOCUMENT_CHARS:
+        if number <= SOURCE_LINES and text.startswith(("#", "*", "|")):
             self._headings += _HEADING.match(text) is not None
             self._has_answers = self._has_answers or _ANSWERS.match(text) is not None
+        if record is None and number <= SOURCE_LINES:
+            if not self._is_in_frame and _SOURCE.match(text, 0, 200):
+                self._statements += 1
+            self._is_in_frame = _FRAME.match(text, 0, 200) is not None or (self._is_in_frame and text[:4] == "    ")
         stream = record.stream if record is not None else ""
         reader = self._reader(stream)
-        if stream not in _TELLERS:
+        if stream and stream not in _TELLERS:
             self._spoke = (stream, number)
         if not self._has_kernel_lines and (record.is_kernel if record is not None else text.startswith(("[", "<"))):
             self._has_kernel_lines = record is not None or _BOOT_STAMP.match(text) is not None
         if not hits:
             reader.take(text, hits, line=number)
             return
-        if any(word in hits for word in _ENDED_WORDS) and (ended := _ENDED.search(text)) is not None:
+        if not _ENDED_WORDS.isdisjoint(hits) and (ended := _ENDED.search(text)) is not None:
             self._end(ended["unit"] or ended["container"], number)
         wall_s = record.wall_s if record is not None else None
         if _STARTED in hits:

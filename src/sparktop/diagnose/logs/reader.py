@@ -49,7 +49,7 @@ _RETRIES = re.compile(
     r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed"
 )
 """A program tries again what failed: nothing is known to be wrong yet."""
-_RETRY_WORDS = ("etrying", "ill retry", "be retried", "etry ", "ttempt ")
+_RETRY_WORDS = frozenset(("etrying", "ill retry", "be retried", "etry ", "ttempt "))
 _FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80}\| (\S+)/\1 ")
 """A progress bar at its end: whatever failed on the way, the files are there."""
 _FETCHED_WORD = ": 100%|"
@@ -231,7 +231,7 @@ class LogReader:
             self._traced_run = self._run
         if _FETCHED_WORD in hits and _FETCHED.search(text, 0, SHOWN_CHARS):
             self._withdraw(lambda claim: claim.rule.id.startswith("hub."))
-        if any(word in hits for word in _RETRY_WORDS) and _RETRIES.search(text, 0, SHOWN_CHARS):
+        if not _RETRY_WORDS.isdisjoint(hits) and _RETRIES.search(text, 0, SHOWN_CHARS):
             for claim in self._claims.values():
                 claim.retry(self._count - RETRY_LINES)
         tried: set[int] = set()

@@ -54,14 +54,14 @@ _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 
 
-_FILE = r"[\w./@-]{1,200}\.(?:log|txt|out|err)"
+_FILE = r"[\w./@-]{5,200}+(?<=\.log|\.txt|\.out|\.err)"
 
 
 _WRAPS = re.compile(
     r"(?P<quote>(?:> ?)++)"
     r"|(?P<service>(?!(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b)[A-Za-z][\w.-]{0,80}+) *+\| ?"
     rf"|(?P<stamp>{_STAMP}) (?:(?:stdout|stderr) [FP] )?"
-    rf"|(?:{_FILE}[:-])?\d{{1,7}}:(?!\d\d(?::|\b))|{_FILE}:(?!\d)"  # grep
+    rf"|\d{{1,7}}+:(?!\d\d(?::|\b))|{_FILE}:(?:\d{{1,7}}:)?(?!\d\d(?::|\b))"  # grep
     r"| {4}MESSAGE="  # journalctl -o verbose
     r"|(?P<kmsg>\d{1,3},\d{1,20},(?P<boot_us>\d{1,20}),[-c+][^;]{0,200};)"
     r"|(?P<delta>\[ *\d{1,10}\.\d{1,9} <[ \d.]{1,20}>\] )"  # dmesg -d
