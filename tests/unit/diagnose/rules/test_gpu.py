@@ -35,17 +35,17 @@ capture_stuck, spin_deadlock = capture.capture_stuck.check, spin.spin_deadlock.c
 power_wedge, thermal = power.power_wedge.check, power.thermal.check
 
 TWO = (*ARGV, "--tensor-parallel-size", "2", "--nnodes", "2")
-FELL = [(-900.0, 38.0), (-80.0, 38.0), (-78.0, 15.2), (0.0, 15.0)]
-"""Power: decode until 78 s ago, idleness since."""
+FELL = [(-900.0, 38.0), (-130.0, 38.0), (-128.0, 15.2), (0.0, 15.0)]
+"""Power: decode until 128 s ago, idleness since."""
 
 
 def spinning(name: str = "spark1", **more: Any) -> NodeView:
-    """Requests held, 96 % at 15 W for 78 s, tokens still."""
-    return node(name, **{"power_w": FELL, "engines": (engine(stuck_s=76.0),), **more})
+    """Requests held, 96 % at 15 W for 128 s, tokens still."""
+    return node(name, **{"power_w": FELL, "engines": (engine(stuck_s=126.0),), **more})
 
 
 def head(**more: Any) -> Engine:
-    return engine("rank0", **{"argv": (*TWO, "--node-rank", "0"), "stuck_s": 76.0, **more})
+    return engine("rank0", **{"argv": (*TWO, "--node-rank", "0"), "stuck_s": 126.0, **more})
 
 
 def worker(**more: Any) -> Engine:
@@ -95,14 +95,32 @@ def test_a_spin_on_one_node_is_confirmed_by_its_counters() -> None:
     assert found.nodes == ("spark1",)
     assert found.brief == "96 % SM at 15 W, 0 tok/s, 2 requests held"
     assert [each.action for each in found.remedies] == ["collect-evidence", "safe-restart"]
-    assert any("unchanged for 76 s" in each.text for each in found.evidence)
+    assert any("unchanged for 2 min" in each.text for each in found.evidence)
 
 
 def test_a_younger_spin_is_suspected_and_says_what_settles_it() -> None:
     young = [(-900.0, 38.0), (-26.0, 38.0), (-25.0, 15.0)]
     found = only(spin_deadlock(picture(spinning(power_w=young, engines=(engine(stuck_s=24.0),)))))
     assert found.confidence is Confidence.SUSPECTED
-    assert "45 s" in found.settles
+    assert "120 s" in found.settles
+
+
+@over(
+    "still_s, others, confidence",
+    [
+        (70.0, {}, Confidence.SUSPECTED),
+        (126.0, {}, Confidence.CONFIRMED),
+        (70.0, {"rdma_bytes_per_s": 900.0}, Confidence.CONFIRMED),
+        (70.0, {"util": 0.0, "power_w": 11.0}, Confidence.CONFIRMED),
+        (126.0, {"gpu_processes": (GpuProcess(pid=9, name="python3", used_bytes=gib(9)),)}, Confidence.SUSPECTED),
+    ],
+)
+def test_a_second_sign_confirms_it_sooner_and_another_job_never(
+    still_s: float, others: dict[str, Any], confidence: Confidence
+) -> None:
+    first = spinning(engines=(head(stuck_s=still_s),), **({} if "util" in others else others))
+    fleet = picture(first, spinning("spark2", engines=(worker(),), **others))
+    assert only(spin_deadlock(fleet)).confidence is confidence
 
 
 def test_both_ranks_spinning_are_one_finding_that_names_both() -> None:
@@ -158,7 +176,7 @@ def test_without_figures_it_is_only_ever_suspected() -> None:
 
 
 def test_figures_that_can_t_be_read_any_more_don_t_confirm() -> None:
-    old = engine(stuck_s=76.0)
+    old = engine(stuck_s=126.0)
     assert old.metrics is not None
     old = replace(old, metrics=replace(old.metrics, wall_s=WALL_S - 60))
     assert only(spin_deadlock(picture(spinning(engines=(old,))))).confidence is Confidence.SUSPECTED
@@ -222,6 +240,16 @@ QUIET_SPINS = {
     "SGLang without figures is ready and idle": picture(spinning(engines=(blind(state=EngineState.READY),))),
     "statistics are switched off in the log": picture(
         spinning(engines=(blind(argv=(*ARGV, "--disable-log-stats"), kind=EngineKind.VLLM),))
+    ),
+    "tokens still, the other rank's traffic flowing: a long prefill": picture(
+        spinning(engines=(head(),), rdma_bytes_per_s=1.8e9),
+        spinning("spark2", engines=(worker(),), rdma_bytes_per_s=1.8e9),
+    ),
+    "tokens still for a minute beside another job on that GPU": picture(
+        spinning(
+            engines=(engine(stuck_s=76.0),),
+            gpu_processes=(GpuProcess(pid=9, name="python3", used_bytes=gib(9)),),
+        )
     ),
     "a worker alone, its traffic flowing": picture(spinning(engines=(worker(),), rdma_bytes_per_s=2e9)),
     "a worker alone, its traffic unknown": picture(spinning(engines=(worker(),))),
@@ -311,14 +339,14 @@ def test_vllm_gets_vllm_s_flag() -> None:
 
 
 QUIET_CAPTURES = {
-    "a bar at 0 for two minutes": picture(stuck("spark1", 120.0), stuck("spark2", 118.0)),
+    "a bar at 0 for a minute": picture(stuck("spark1", 58.0), stuck("spark2", 56.0)),
     "the processor compiles": picture(
         stuck("spark1", 400.0, cpu_busy_percent=64.0), stuck("spark2", 400.0, cpu_busy_percent=58.0)
     ),
     "the capture draws power": picture(stuck("spark1", 400.0, power_w=41.0), stuck("spark2", 400.0, power_w=43.0)),
     "the SMs rest": picture(stuck("spark1", 400.0, util=4.0), stuck("spark2", 400.0, util=3.0)),
     "it is through": picture(stuck("spark1", 0.0, engines=(capturing(400.0, done=36),))),
-    "one node alone, six minutes": picture(stuck("spark1", 0.0, engines=(capturing(290.0, over=False),))),
+    "one node alone, two minutes": picture(stuck("spark1", 0.0, engines=(capturing(115.0, over=False),))),
     "an engine that serves": picture(),
 }
 

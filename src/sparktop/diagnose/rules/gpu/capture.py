@@ -18,12 +18,12 @@ from sparktop.model.finding import Confidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, is_current, node_wall_s
 from sparktop.text.units import span
 
-SUSPECTED_S = 150.0
-"""Before this, a bar at 0 can be the first compilation."""
+SUSPECTED_S = 60.0
+"""So long the GPU has polled while the processor did not compile (COMPILING_PERCENT)."""
 CONFIRMED_S = 300.0
 ALONE = 2.0
 """Factor on these times for an engine on one node: it has no other rank to wait for."""
-SPINS_S = 60.0
+SPINS_S = 45.0
 COMPILING_PERCENT = 40.0
 """Of all cores: compilation loads the CPU, polling takes one core for each rank."""
 
@@ -55,8 +55,8 @@ class _StalledCapture:
 def capture_stuck(fleet: FleetState) -> Iterable[Finding]:
     """gpu.capture-stuck: one finding for each engine, over all its nodes.
 
-    The capture's bar hasn't moved, the GPU has been busy at idle power for a minute, and the CPU isn't compiling.
-    Suspected after 150 s over two nodes, 300 s on one; confirmed after twice that.
+    The capture's bar hasn't moved, the GPU has been busy at idle power for most of a minute, and the CPU isn't
+    compiling. Suspected after 60 s over two nodes, 120 s on one; confirmed after five times that.
     """
     for team in teams(fleet):
         stalled = [capture for rank in team if (capture := _stalled_capture(rank, fleet)) is not None]

@@ -20,7 +20,10 @@ from sparktop.model.fleet import FleetState, NodeView, boot_s_now, is_current, n
 from sparktop.text.units import span
 
 SUSPECTED_S = 20.0
-CONFIRMED_S = 45.0
+CONFIRMED_S = 120.0
+"""Prefills and JIT compilations of a minute are reported (docs/facts/engines.md section 2.4: 120 s and more)."""
+SEEN_TWICE_S = 60.0
+"""The same where a second sign says it: both ranks' RDMA counters are flat, or the other rank is idle or gone."""
 SILENT_S = 25.0
 """Without metrics, the log must be silent this long too: SGLang writes every 40 decode steps, vLLM every 10 s."""
 SHARED_S = 90.0
@@ -53,6 +56,19 @@ class _Spin:
     has_counters: bool
     """Its token counters were seen standing still, as opposed to inferring it from a silent log."""
     is_loading: bool = False
+    is_shared: bool = False
+    """A process of no engine computes on each of its busy GPUs, and may be what keeps them so."""
+
+    @property
+    def confirmed_after_s(self) -> float:
+        ranks = self.team if len(self.team) > 1 else ()
+        is_idle = any(rank.node.name not in self.stretches for rank in ranks)
+        is_flat = bool(ranks) and all(rank.node.rdma_bytes_per_s is not None for rank in ranks)
+        return SEEN_TWICE_S if is_idle or is_flat else CONFIRMED_S
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.has_counters and not self.is_shared and self.seconds >= self.confirmed_after_s
 
     @property
     def head(self) -> EngineRank:
@@ -80,7 +96,8 @@ def spin_deadlock(fleet: FleetState) -> Iterable[Finding]:
 
     The engine has requests or loads; its token counters (without metrics: its log) stand still; the GPU is busy at a
     power near this machine's loaded idle, its clock not pinned low. Suspected after 20 s of standing counters (25 s of
-    a silent log, 150 s of a silent load), confirmed after 45 s if the counters can be read.
+    a silent log, 150 s of a silent load), confirmed after 120 s if the counters can be read, after 60 s if another
+    rank is idle or the RDMA counters are flat too. Data that moves between the ranks is work: a long prefill.
     """
     for team in teams(fleet):
         spin = _spin_of(team, fleet)
@@ -99,7 +116,8 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
         for rank in team
         if is_current(rank.node) and (stretch := spinning(rank.node, fleet, longest_s=LONGEST_S)) is not None
     }
-    if not stretches:
+    flows = [rank.node.rdma_bytes_per_s for rank in team if len(team) > 1]
+    if not stretches or any(flow is not None and flow > FLAT_BYTES_PER_S for flow in flows):
         return None
     metrics, rates = engine.metrics, engine.rates
     if metrics is not None and metrics.generation_tokens is not None:
@@ -107,8 +125,11 @@ def _spin_of(team: tuple[EngineRank, ...], fleet: FleetState) -> _Spin | None:
         if not pending or rates is None or rates.progress_age_s is None or not is_current(team[0].node):
             return None
         is_fresh = fleet.wall_s - metrics.wall_s < STALE_FIGURES_S
-        spin = _Spin(team=team, stretches=stretches, still_s=rates.progress_age_s, has_counters=is_fresh)
-        return spin if spin.seconds >= SUSPECTED_S else None
+        is_shared = all(_is_shared(rank.node) for rank in team if rank.node.name in stretches)
+        spin = _Spin(
+            team=team, stretches=stretches, still_s=rates.progress_age_s, has_counters=is_fresh, is_shared=is_shared
+        )
+        return spin if spin.seconds >= (SHARED_S if is_shared else SUSPECTED_S) else None
     return _by_silence(team, stretches, fleet)
 
 
@@ -149,7 +170,7 @@ def _is_shared(node: NodeView) -> bool:
 
 def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     engine, nodes = spin.head.engine, names_in_order(spin.team, fleet)
-    is_confirmed = spin.has_counters and spin.seconds >= CONFIRMED_S
+    is_confirmed = spin.is_confirmed
     idle = [rank for rank in spin.team if rank.node.name not in spin.stretches]
     where = " and ".join(name for name in nodes if name in spin.stretches)
     if len(spin.stretches) > 1:
@@ -250,8 +271,10 @@ def _distinction(spin: _Spin) -> tuple[str, ...]:
 
 
 def _settles(spin: _Spin) -> str:
+    if spin.is_shared:
+        return "Another process computes on the same GPU: stop it, or ask NCCL which operation each rank is in."
     if spin.has_counters:
-        return f"No token for {spin.still_s:.0f} s; confirmed at {CONFIRMED_S:.0f} s."
+        return f"No token for {spin.still_s:.0f} s; confirmed at {spin.confirmed_after_s:.0f} s."
     ras = (
         "ask NCCL in the engine's container or on its node: `echo verbose status | nc -w 5 localhost 28028`, twice; "
         "if operation counts don't move, it is a deadlock"
