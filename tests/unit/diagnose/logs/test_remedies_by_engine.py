@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from sparktop.cmdline.engine_flags import spec_names
+from sparktop.cmdline import engine_flags
+from sparktop.cmdline.engine_flags import is_in, spec_names
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.diagnose.names import for_engine
 from sparktop.model.engine import EngineKind
@@ -46,3 +47,17 @@ def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
     ]
     assert [(one.title, one.steps) for one in for_engine(remedies, "sglang")] == [("Lower `--b`", ())]
     assert for_engine(remedies, "Ollama") == ()
+
+
+@pytest.mark.parametrize("engine", EngineKind)
+def test_each_flag_that_is_advised_is_in_the_newest_version(engine: EngineKind) -> None:
+    newest = engine_flags._parsers()[engine].versions[-1]
+    gone = []
+    for rule in shipped():
+        area = rule.id.partition(".")[0]
+        if rule.engine in (None, engine) and (area not in ("vllm", "sglang") or area == engine):
+            for remedy in for_engine(rule.remedies, engine.value):
+                named = FLAG.findall(" ".join((remedy.title, *remedy.steps)))
+                known = [flag for flag in named if flag in spec_names(engine)]
+                gone += [(rule.id, flag) for flag in known if is_in(f"--{flag}", engine, newest) is False]
+    assert gone == []
