@@ -122,7 +122,8 @@ SYMPTOMS = (
         says="The registry or Hugging Face refuses, a download breaks, or the disk is full.",
         rules=(
             "hub.*", "docker.image-*", "docker.pull-rate-limit", "docker.registry-unreachable",
-            "docker.wrong-architecture", "docker.exec-format", "docker.disk-full", "host.disk-*", "ray.disk-nearly-full",
+            "docker.wrong-architecture", "docker.exec-format", "docker.disk-full", "host.disk-*",
+            "ray.disk-nearly-full",
         ),
     ),
     Symptom(
