@@ -95,7 +95,7 @@ SYMPTOMS = (
         slug="requests-fail",
         title="Requests fail, or answers are wrong",
         says="The engine serves, and clients or the proxy before it get errors, empty answers or nonsense.",
-        rules=("serving.*", "proxy.*", "sglang.input-too-long", "vllm.nvfp4-moe-cutlass-old"),
+        rules=("serving.*", "engine.answers-cut", "proxy.*", "sglang.input-too-long", "vllm.nvfp4-moe-cutlass-old"),
     ),
     Symptom(
         slug="slow",

@@ -16,7 +16,7 @@ from sparktop.diagnose.logs import rule as log_rule
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule
-from sparktop.diagnose.rules.engine import config, down, ended, guard, progress
+from sparktop.diagnose.rules.engine import answers, config, down, ended, guard, progress
 from sparktop.diagnose.rules.gpu import capture, power, spin
 from sparktop.diagnose.rules.host import blind, desktop, kernel_log, system
 from sparktop.diagnose.rules.memory import held, low, starvation
@@ -195,6 +195,7 @@ _LIVE_RULES = (
     progress.kv_cache_full,
     progress.load_stalled,
     progress.not_answering,
+    answers.answers_cut,
     down.engine_down,
     ended.ended,
     ended.restart_loop,

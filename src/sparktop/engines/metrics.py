@@ -41,6 +41,10 @@ def _realtime(*modes: str) -> Source:
     return Source(name="sglang:realtime_tokens_total", where={"mode": frozenset(modes)})
 
 
+def _finished(reason: str) -> Source:
+    return Source(name="vllm:request_success_total", where={"finished_reason": frozenset((reason,))})
+
+
 FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
     EngineKind.VLLM: {
         "running": (Source(name="vllm:num_requests_running"),),
@@ -61,6 +65,9 @@ FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
         ),
         "prefix_hits": (Source(name="vllm:prefix_cache_hits_total"), Source(name="vllm:gpu_prefix_cache_hits_total")),
         "preemptions": (Source(name="vllm:num_preemptions_total"),),
+        "answers": (Source(name="vllm:request_success_total"),),
+        "cut": (_finished("length"),),
+        "repeated": (_finished("repetition"),),
     },
     EngineKind.SGLANG: {
         "running": (Source(name="sglang:num_running_reqs"),),

@@ -111,6 +111,11 @@ class EngineMetrics:
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     preemptions: float | None = None
+    answers: float | None = None
+    """Finished requests, and of them (`cut`) those that ended at their token limit, or that the engine ended because
+    they repeated themselves (`repeated`). Counters."""
+    cut: float | None = None
+    repeated: float | None = None
     ttft_sum_s: float | None = None
     ttft_count: float | None = None
     ttft_buckets: tuple[tuple[float, float], ...] = ()
@@ -134,6 +139,10 @@ class EngineRates:
     of_life: frozenset[str] = frozenset()
     """Which of these two latencies are of the engine's whole life, not of the last window."""
     preemptions_per_min: float | None = None
+    answers: float | None = None
+    """How many of the last answers, ANSWERS or more, the next two are of."""
+    cut: float | None = None
+    repeated: float | None = None
     progress_age_s: float | None = None
     """Seconds since a token counter last advanced, or a request came after an idle time; operator's clock."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineMetrics, EngineRates
 
 RATE_SPAN_S = 4.0
 """The least span of token rates: one scrape's jitter is a tenth of that."""
 LATENCY_SPAN_S = 60.0
+ANSWERS = 20
+"""How answers end is told of so many at least, however long they took."""
 
 _COUNTERS = (
     "prompt_tokens",
@@ -15,6 +19,7 @@ _COUNTERS = (
     "iterations",
     "prefix_queries",
     "preemptions",
+    "answers",
     "ttft_count",
     "itl_count",
 )
@@ -30,6 +35,8 @@ class Scrapes:
     kept: tuple[EngineMetrics, ...] = ()
     moved_wall_s: float | None = None
     """When a token counter last advanced, or a request came after an idle time; before that, the first scrape."""
+    answered: tuple[EngineMetrics, ...] = ()
+    """The scrapes from before the last ANSWERS answers, and from before as many before those."""
 
 
 def advance(scrapes: Scrapes, metrics: EngineMetrics) -> tuple[Scrapes, EngineRates]:
@@ -50,7 +57,23 @@ def advance(scrapes: Scrapes, metrics: EngineMetrics) -> tuple[Scrapes, EngineRa
     rates = between(rate_base, metrics, wide=latency_base, moved_wall_s=moved_wall_s)
     horizon = metrics.wall_s - LATENCY_SPAN_S
     recent = tuple(scrape for index, scrape in enumerate(kept) if _still_needed(kept, index, horizon))
-    return Scrapes(kept=(*recent, metrics), moved_wall_s=moved_wall_s), rates
+    answered = _before_answers(scrapes.answered, metrics)
+    if answered and (base := answered[0]).answers != metrics.answers:
+        count, *ended = (_more(base, metrics, name) for name in ("answers", "cut", "repeated"))
+        if count is not None and count >= ANSWERS:
+            rates = replace(rates, answers=count, cut=ended[0], repeated=ended[1])
+    return Scrapes(kept=(*recent, metrics), moved_wall_s=moved_wall_s, answered=answered), rates
+
+
+def _before_answers(answered: tuple[EngineMetrics, ...], metrics: EngineMetrics) -> tuple[EngineMetrics, ...]:
+    if not answered or (_more(answered[-1], metrics, "answers") or 0.0) >= ANSWERS:
+        return (*answered[-1:], metrics) if metrics.answers is not None else ()
+    return answered
+
+
+def _more(before: EngineMetrics, after: EngineMetrics, name: str) -> float | None:
+    old, new = _value(before, name), _value(after, name)
+    return None if old is None or new is None else new - old
 
 
 def between(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,3 +234,11 @@ def test_more_samples_than_any_engine_has_are_left_unread() -> None:
     found = parse(rows.encode(), EngineKind.VLLM, 0.0)
     assert isinstance(found, NotMetrics)
     assert found.state is EndpointState.NOT_METRICS
+
+
+def test_how_a_real_vllm_s_answers_ended_is_counted() -> None:
+    """Those of its load test, which ask it not to end by itself."""
+    capture = Path(__file__).parents[2] / "real/captures/vllm-0.32.0/metrics-after.txt"
+    found = parse(capture.read_bytes(), EngineKind.VLLM, 0.0)
+    assert isinstance(found, EngineMetrics)
+    assert (found.answers, found.cut, found.repeated) == (15.0, 15.0, 0.0)

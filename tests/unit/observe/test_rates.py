@@ -174,3 +174,24 @@ def test_no_rate_is_ever_negative(rows: list[tuple[float | None, float | None, f
         for value in (rates.prompt_tokens_per_s, rates.generation_tokens_per_s, rates.progress_age_s):
             assert value is None or value >= 0
         assert rates.prefix_hit_ratio is None or 0 <= rates.prefix_hit_ratio <= 1
+
+
+@over(
+    "answers, told",
+    [
+        ([(0, 0), (10, 9)], None),
+        ([(0, 0), (20, 19)], (20, 19)),
+        ([(100, 0), (120, 20), (125, 25)], (25, 25)),
+        ([(0, 0), (20, 20), (40, 20), (60, 20)], (20, 0)),
+        ([(50, 50), (0, 0), (10, 0)], None),
+    ],
+)
+def test_how_the_last_answers_ended_is_told_of_twenty_at_least(
+    answers: list[tuple[int, int]], told: tuple[int, int] | None
+) -> None:
+    scrapes = [
+        replace(BASE, wall_s=1000.0 + 10 * number, answers=float(count), cut=float(cut))
+        for number, (count, cut) in enumerate(answers)
+    ]
+    rates = run(*scrapes)
+    assert (rates.answers, rates.cut) == (told or (None, None))

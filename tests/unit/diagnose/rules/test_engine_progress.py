@@ -10,7 +10,7 @@ from tests.table import over
 
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.rule import parse
-from sparktop.diagnose.rules.engine import progress
+from sparktop.diagnose.rules.engine import answers, progress
 from sparktop.model.engine import (
     Endpoint,
     EndpointState,
@@ -266,3 +266,19 @@ def test_a_rank_that_says_another_ended_hangs_under_that_end() -> None:
     view = node(engines=(engine(log=LogFacts(findings=(reason, follower))),))
     told = {finding.rule: rule.follows for rule in RULES for finding in rule.check(picture(view))}
     assert told == {"sglang.exception": (), "sglang.process-died": ("cluster.rank-died",)}
+
+
+@over(
+    "rates, severity",
+    [
+        (EngineRates(answers=20.0, cut=3.0), None),
+        (EngineRates(cut=20.0), None),
+        (EngineRates(answers=20.0, cut=19.0, repeated=0.0), Severity.INFO),
+        (EngineRates(answers=40.0, cut=2.0, repeated=3.0), Severity.WARNING),
+    ],
+)
+def test_answers_that_never_end_are_a_note_and_those_that_repeat_themselves_a_warning(
+    rates: EngineRates, severity: Severity | None
+) -> None:
+    fleet = picture(node(engines=(replace(engine(), rates=rates),)))
+    assert [one.severity for one in answers.answers_cut.check(fleet)] == ([severity] if severity else [])
