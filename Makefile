@@ -32,7 +32,7 @@ $(VENV)/.made: $(VENV)/.demo
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 
-# Some six minutes on two processors: sshd and Docker are real, few inputs are tried, and of what is slow the most telling.
+# Five minutes on two processors: sshd and Docker are real, few inputs are tried, and of what is slow the most telling.
 test: $(VENV)/.made
 	$(PYTEST) --hypothesis-profile=fast -m "not real and (not slow or fast)" $(ARGS)
 
