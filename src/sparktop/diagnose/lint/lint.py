@@ -38,6 +38,7 @@ class Claim:
         """A finding about these items, or (None) about something missing. With `settles` it is only suspected."""
         spec, card = self.spec, self.card
         item_list = (items,) if isinstance(items, Item) else tuple(items or ())
+        settles = settles or spec.guess or next(filter(None, map(spec.doubt, item_list)), "")
         return Finding(
             rule=card.id,
             severity=severity or card.severity,
@@ -128,16 +129,10 @@ def removal(spec: LaunchSpec, item: Item, *, then: str = "", cost: str = "") -> 
 
 Replacement = tuple[int, int, str]
 """(start, end, text) in the document's text."""
-
-
 _NO_FILE = (SourceKind.RUNNING, SourceKind.INSPECT)
 """Sources without a file to edit: remedies show words instead of lines."""
-
-
 _EMPTY = re.compile(r"-?(?:--?e(?:nv)?)?(?:export)?(?:Environment=)?[\"']{0,2}\\?")
 """A line that says nothing any more, without its spaces."""
-
-
 _COMPOSE_OPTION = {
     "network": "network_mode: {}",
     "ipc": "ipc: {}",
@@ -145,8 +140,6 @@ _COMPOSE_OPTION = {
     "restart": 'restart: "{}"',
     "privileged": "privileged: true",
 }
-
-
 _COMPOSE_LIST = {"device": "devices", "mount": "volumes"}
 
 

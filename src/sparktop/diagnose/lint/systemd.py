@@ -17,8 +17,6 @@ from sparktop.model.finding import Finding, Remedy
 RESTART_S = 60.0
 START_TIMEOUT_S = 90.0
 """systemd's default for TimeoutStartSec, which covers ExecStartPre too."""
-
-
 _UNITS_S = {
     "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "us": 1e-6,
     "m": 60, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400,

@@ -14,7 +14,6 @@ from sparktop.diagnose.lint.lint import (
     change,
     lint,
     removal,
-    removed,
     replaced,
     with_option,
     with_variable,
@@ -27,11 +26,7 @@ from sparktop.model.finding import Finding, Remedy
 
 SETS_NETWORK = (Launcher.EUGR, Launcher.SPARKRUN)
 """Launchers that find the interfaces and set NCCL's variables themselves."""
-
-
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-
-
 ELSEWHERE = "the variables that are set outside this file: see the running engine's environment"
 
 
@@ -181,34 +176,13 @@ def _is_tcp(spec: LaunchSpec) -> bool:
     return item is not None and item.value == "1"
 
 
-@lint(
-    "nccl-ib-disabled",
-    Severity.WARNING,
-    "NCCL_IB_DISABLE=1 sends the traffic between two Sparks over TCP",
-    "engines on two Sparks",
-    "NCCL documentation, NCCL_IB_DISABLE",
-    "field report 002",
-)
-def nccl_ib_disabled(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    item = spec.variable("NCCL_IB_DISABLE")
-    if not has_two(spec) or item is None or not _is_tcp(spec):
-        return
-    yield claim(
-        item,
-        explanation=(
-            "Without RDMA the two nodes communicate over TCP: about 2 GB/s instead of 20 or more, and several times "
-            "the latency in each step. It helps to find a fault, but not to serve."
-        ),
-        remedies=[change("let NCCL use RDMA", removed(spec, item))],
-    )
-
-
 def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
     """What the container may do with RDMA devices; None where that is not this file's to say."""
-    if not has_two(spec) or not spec.has_container or spec.launcher is not Launcher.DOCKER:
+    if not has_two(spec) or not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.has_open_options:
         return None
     return RdmaAccessFacts(
         is_privileged=spec.option("privileged") is not None,
+        may_lock=any((item.value or "").upper().endswith(("IPC_LOCK", "ALL")) for item in spec.options_of("cap-add")),
         devices=tuple(item.value or "" for item in spec.options_of("device")),
         mounts=tuple(item.value or "" for item in spec.options_of("mount")),
         ulimits=tuple(item.value or "" for item in spec.options_of("ulimit")),
