@@ -117,7 +117,7 @@ def _options_in(text: str) -> list[tuple[str, int | None]] | None:
 
 def _stands_for_options(text: str, following: str) -> bool:
     """Whether a word is an ellipsis, or a variable with options, and so not the image's name."""
-    if not text.startswith("$") or re.search(r"[/:]|image|img", text, re.IGNORECASE):
+    if not text.startswith("$") or (":+-" not in text and re.search(r"[/:]|image|img", text, re.IGNORECASE)):
         return text in ("...", "…")
     if following.startswith("--"):
         return following[2:].partition("=")[0] in _SWITCHES | _VALUED

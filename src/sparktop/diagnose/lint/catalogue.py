@@ -29,53 +29,14 @@ _SILENCER = "sparktop: allow"
 _SPARK = re.compile(r"(?i)\bspark|gb10|sm[ _]?12\.?1")
 _OTHER = re.compile(r"(?i)dgx[ _-]?station|gb300|\bb300\b|sm[ _]?10\.?3")
 """A DGX Station, as a file for one says: what is known of Sparks doesn't hold there."""
-_LINTS = (
-    containers.engine_flag_before_image,
-    containers.server_started_twice,
-    containers.comment_cuts_command,
-    containers.restarted_at_once,
-    containers.ports_without_effect,
-    containers.rm_with_restart,
-    containers.restart_on_failure,
-    containers.gpus_not_requested,
-    containers.restart_before_proven,
-    containers.model_cache_mount,
-    containers.ipc_or_shm,
-    containers.image_not_pinned,
-    containers.secret_in_argv,
-    containers.loopback_in_container,
-    containers.api_without_key,
-    systemd.restart_sec,
-    systemd.start_limit_section,
-    systemd.start_limit_absent,
-    systemd.start_timeout,
-    systemd.gpu_reset_target,
-    lifetimes.flag_unknown_to_version,
-    lifetimes.variable_without_effect,
-    lifetimes.variable_unknown,
-    lifetimes.deprecated,
-    two_nodes.host_network,
-    two_nodes.nccl_ib_hca,
-    two_nodes.socket_ifname,
-    two_nodes.nccl_gid_index,
-    two_nodes.rdma_devices,
-    two_nodes.memlock,
-    kernels.vllm_graphs_two_nodes,
-    two_nodes.ray_memory_monitor,
-    two_nodes.ray_missing,
-    memory.gpu_memory_utilization_high,
-    memory.mem_fraction_static_high,
-    memory.shm_size_large,
-    kernels.nvfp4_moe_backend,
-    kernels.fastsafetensors_ngc,
-    kernels.performance_mode_throughput,
-)
+_MODULES = (containers, systemd, lifetimes, two_nodes, kernels, memory)
 
 
 @cache
 def lints() -> tuple[Lint, ...]:
     """The lints that ship with sparktop."""
-    return (*_LINTS, *(rule.lint for rule in user_rules.shipped()))
+    coded = (each for module in _MODULES for each in vars(module).values() if isinstance(each, Lint))
+    return (*coded, *(rule.lint for rule in user_rules.shipped()))
 
 
 def cards() -> tuple[Rule, ...]:

@@ -265,7 +265,7 @@ def _no_value(spec: LaunchSpec, item: Item) -> str:
     "field report 001",
 )
 def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.is_open or spec.has_open_options:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.elsewhere or spec.has_open_options:
         return
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec.model_name) or spec.kind is SourceKind.DOCKERFILE:
         return
@@ -414,7 +414,7 @@ def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if spec.engine is None or not spec.has_command or spec.is_ray_start or spec.flag("headless", "api-key"):
         return
     host = spec.flag("host")
-    if spec.variable("VLLM_API_KEY") or (host is None and (spec.is_open or not spec.knows_environment)):
+    if spec.variable("VLLM_API_KEY") or (host is None and (spec.elsewhere or not spec.knows_environment)):
         return
     listen_address = (host.value if host else None) or ("127.0.0.1" if spec.engine is EngineKind.SGLANG else "0.0.0.0")  # noqa: S104
     if listen_address not in ("0.0.0.0", "::"):  # noqa: S104
@@ -465,7 +465,7 @@ def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     host = spec.flag("host")
     address = host.value if host else "127.0.0.1" if spec.engine is EngineKind.SGLANG else None
     network = spec.option("network")
-    if address not in ("127.0.0.1", "localhost") or not is_inside(spec) or not spec.has_command or spec.is_open:
+    if address not in ("127.0.0.1", "localhost") or not is_inside(spec) or not spec.has_command or spec.elsewhere:
         return
     if not spec.options_of("publish") or (network and not network.is_known):
         return

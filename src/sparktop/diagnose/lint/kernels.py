@@ -9,14 +9,13 @@ from sparktop.checks.image import PackageFacts, judge_fastsafetensors
 from sparktop.checks.judgement import State
 from sparktop.diagnose.lint.lint import Claim, change, lint, removal, replaced, with_flag
 from sparktop.diagnose.lint.spec import (
-    Launcher,
     LaunchSpec,
     at_least,
     is_moe,
     model_name,
     quantisation,
 )
-from sparktop.diagnose.lint.two_nodes import SETS_NETWORK, has_two
+from sparktop.diagnose.lint.two_nodes import SETS_NETWORK
 from sparktop.engines.images import Family, numbers_of
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
@@ -39,7 +38,12 @@ _VERSION = "the version: `python3 -c 'import vllm; print(vllm.__version__)'` in 
 def nvfp4_moe_backend(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if spec.engine is not EngineKind.VLLM or quantisation(spec) != "nvfp4" or not is_moe(spec):
         return
-    if not spec.has_command or at_least(spec, "0.23") or at_least(spec, "0.19") is False or _is_curated(spec):
+    if (
+        not spec.has_command
+        or at_least(spec, "0.23")
+        or at_least(spec, "0.19") is False
+        or spec.launcher in SETS_NETWORK
+    ):
         return
     backend = spec.value("moe-backend").replace("-", "_")
     forced = spec.variable("VLLM_TEST_FORCE_FP8_MARLIN")
@@ -69,11 +73,6 @@ def nvfp4_moe_backend(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             )
         ],
     )
-
-
-def _is_curated(spec: LaunchSpec) -> bool:
-    """Whether a launcher project tuned the whole combination: it is left alone."""
-    return spec.launcher in (Launcher.EUGR, Launcher.SPARKRUN)
 
 
 @lint(
@@ -149,7 +148,7 @@ def performance_mode_throughput(spec: LaunchSpec, claim: Claim) -> Iterable[Find
     "eugr/spark-vllm-docker#35",
 )
 def vllm_graphs_two_nodes(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if spec.engine is not EngineKind.VLLM or not has_two(spec) or not spec.has_command or spec.flag("enforce-eager"):
+    if spec.engine is not EngineKind.VLLM or spec.nodes == 1 or not spec.has_command or spec.flag("enforce-eager"):
         return
     mode = spec.json("compilation-config").get("cudagraph_mode")
     if (mode is not None and not str(mode).lower().startswith("full")) or spec.launcher in SETS_NETWORK:

@@ -192,7 +192,7 @@ def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     names = ", ".join(item.name for item in unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
     release = f"vLLM {version}" if version else "No vLLM from 0.19 to 0.33"
     yield claim(
-        unread,
+        unread[:3],
         title=f"{release} {'does not have' if version else 'has'} {names}",
         severity=None if spec.family in STOCK else Severity.INFO,
         explanation=(

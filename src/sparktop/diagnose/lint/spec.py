@@ -109,11 +109,6 @@ class LaunchSpec:
     """Whether a desktop runs on the node; known only for running engines."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether more arguments come from elsewhere."""
-        return bool(self.elsewhere)
-
-    @property
     def has_open_options(self) -> bool:
         """Whether more options of the container come from elsewhere."""
         return self.option(MORE) is not None
@@ -267,11 +262,6 @@ def model_name(spec: LaunchSpec) -> str:
     return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "~", ".")) else name
 
 
-def is_gpt_oss(spec: LaunchSpec) -> bool:
-    """Whether the model is a gpt-oss, which ship in MXFP4."""
-    return "gpt-oss" in model_name(spec) or "gpt_oss" in model_name(spec)
-
-
 def is_moe(spec: LaunchSpec) -> bool | None:
     """True for known mixture-of-experts models; None if the name doesn't tell."""
     return True if _MOE.search(model_name(spec)) else None
@@ -280,7 +270,7 @@ def is_moe(spec: LaunchSpec) -> bool | None:
 def quantisation(spec: LaunchSpec) -> str | None:
     """nvfp4, mxfp4 or fp8, by flag or model name; None if neither tells."""
     flag, name = spec.value("quantization"), model_name(spec)
-    if "mxfp4" in flag or (not flag and ("mxfp4" in name or is_gpt_oss(spec))):
+    if "mxfp4" in flag or (not flag and re.search(r"mxfp4|gpt[-_]oss", name)):
         return "mxfp4"
     if "fp4" in flag or (not flag and "nvfp4" in name):
         return "nvfp4"

@@ -188,16 +188,16 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for item in spec.unit:
         if item.section != "Unit" or "nvidia-gpu-reset.target" not in (item.value or ""):
             continue
-        is_needed = item.name in ("Requires", "BindsTo", "Requisite", "PartOf")
+        is_needed = item.name in ("Requires", "BindsTo", "Requisite")
         other_units = [word for word in (item.value or "").split() if word != "nvidia-gpu-reset.target"]
         edit = replaced(spec, item, " ".join(other_units)) if other_units else removed(spec, item)
         yield claim(
             item,
-            severity=Severity.CRITICAL if is_needed and item.name != "PartOf" else None,
+            severity=Severity.CRITICAL if is_needed else None,
             title=f"{item.name}=nvidia-gpu-reset.target: a Spark has no such target",
             explanation=(
                 "The unit can't start: it requires a target that doesn't exist."
-                if is_needed and item.name != "PartOf"
+                if is_needed
                 else "systemd ignores it without a warning: it looks like protection, but does nothing."
             ),
             remedies=[change(f"remove nvidia-gpu-reset.target from {item.name}=", edit)],

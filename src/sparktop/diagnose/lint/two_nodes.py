@@ -30,11 +30,6 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 ELSEWHERE = "the variables that are set outside this file: see the running engine's environment"
 
 
-def has_two(spec: LaunchSpec) -> bool:
-    """Whether the engine runs on more than one node."""
-    return spec.nodes > 1
-
-
 @lint(
     "host-network",
     Severity.CRITICAL,
@@ -46,7 +41,7 @@ def has_two(spec: LaunchSpec) -> bool:
 def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.option("network")
     is_elsewhere = spec.launcher in SETS_NETWORK or spec.kind is SourceKind.RUNNING
-    if not has_two(spec) or not spec.has_container or (item is None and is_elsewhere):
+    if spec.nodes == 1 or not spec.has_container or (item is None and is_elsewhere):
         return
     mode = "" if item is None else item.value if item.is_known else None
     if not judge_network(NetworkFacts(mode=mode)).is_problem:
@@ -68,7 +63,7 @@ def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 def _knows_communication(spec: LaunchSpec) -> bool:
-    return has_two(spec) and spec.launcher not in SETS_NETWORK and (spec.engine is not None or spec.is_ray_start)
+    return spec.nodes > 1 and spec.launcher not in SETS_NETWORK and (spec.engine is not None or spec.is_ray_start)
 
 
 @lint(
@@ -154,7 +149,7 @@ def socket_ifname(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 )
 def nccl_gid_index(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.variable("NCCL_IB_GID_INDEX")
-    if not has_two(spec) or item is None or judge_gid(GidFacts(value=item.value)).state is not State.UNKNOWN:
+    if spec.nodes == 1 or item is None or judge_gid(GidFacts(value=item.value)).state is not State.UNKNOWN:
         return
     is_tuned = spec.launcher in SETS_NETWORK
     yield claim(
@@ -178,7 +173,7 @@ def _is_tcp(spec: LaunchSpec) -> bool:
 
 def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
     """What the container may do with RDMA devices; None where that is not this file's to say."""
-    if not has_two(spec) or not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.has_open_options:
+    if spec.nodes == 1 or not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.has_open_options:
         return None
     return RdmaAccessFacts(
         is_privileged=spec.option("privileged") is not None,

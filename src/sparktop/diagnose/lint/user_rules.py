@@ -206,7 +206,7 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.flag(rule.flag) if rule.flag else spec.variable(rule.variable) or spec.option(rule.option)
     if not _matches(rule, spec, item):
         return
-    if item is None and (spec.is_open or not _is_surely_known(rule, spec)):
+    if item is None and (spec.elsewhere or not _is_surely_known(rule, spec)):
         if not rule.flag:
             return
         severity = Severity.INFO

@@ -116,6 +116,8 @@ def test_what_cant_be_read_is_refused_with_its_line(text: str, said: str) -> Non
         "podman run --gpus=all --entrypoint vllm any/image serve Org/M --a-b 1",
         "docker run --gpus all $IMG vllm serve Org/M --a-b 1",
         "docker run $OPTIONS --gpus all vllm/vllm-openai:v0.19.0 Org/M --a-b 1",
+        'docker run ${T:+-e "T=$T"} -e X=1 vllm/vllm-openai:v0.19.0 Org/M --a-b 1',
+        'eval "vllm serve Org/M --a-b 1"',
         "docker run --gpus all --entrypoint /bin/bash x/y -c \"pip install z && vllm serve Org/M --a-b '1'\"",
         "docker exec -it -e Y=1 name vllm serve Org/M --a-b 1",
         "M=Org/M\nF='--a-b 1'\nvllm serve $M $F",

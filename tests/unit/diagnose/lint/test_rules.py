@@ -226,6 +226,7 @@ QUIET = [
     ("variable-without-effect", f"{V33.replace('run', 'run -e VLLM_SOMETHING_ELSE=1', 1)} /m/x {U}"),
     ("variable-without-effect", f"docker run -e VLLM_MXFP4_BACKEND=x --gpus all fork/vllm-mxfp4 vllm serve /m {U}"),
     ("restart-sec", UNIT + "Restart=always\nRestartSec=90\n"),
+    ("server-started-twice", f"docker run --gpus all --ipc host x/vllm:1 serve --model /models/x {U}"),
     ("comment-cuts-command", f"docker run --gpus all \\\n  {IMAGE} /models/x  # the model\n--odd"),
     ("comment-cuts-command", f"# C:\\\ndocker run --gpus all {IMAGE} /models/x"),
     ("comment-cuts-command", 'A=(--gpus all  # every one\n  --ipc host)\ndocker run "${A[@]}" x/vllm vllm serve /m'),

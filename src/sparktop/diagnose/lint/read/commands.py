@@ -230,7 +230,9 @@ def _engine(
     repeated = None
     again = server_at([word.text for word in arguments], 0) if arguments else None
     if again or (arguments and arguments[0].text == "serve"):
-        repeated = _program(arguments)
+        # The entrypoint of another image may be `vllm`, not the server.
+        is_sure = again or begin or (scope.base and scope.base.family is Family.VLLM_OPENAI)
+        repeated = _program(arguments) if is_sure else None
         arguments = arguments[again[1] if again else 1 :]
     spec = _spec([begin, *arguments] if begin else [], scope, own)
     start = spec.span[0] if spec.span else -1
@@ -273,7 +275,7 @@ def _elsewhere(flags: Sequence[Item], loose: Sequence[Word]) -> str:
     texts = [word.text for word in loose[1:]] + [text for item in flags for text in item.rest]
     first = [word.text for word in loose[:1] if word.text in ("$@", "$*", "...", "…") or "[" in word.text]
     words = [text for text in (*first, *texts) if text.startswith("$") or text in ("...", "…")]
-    words.sort(key=lambda text: "+" in text)  # ${NAME:+WORDS} says what it adds
+    words = [text for text in words if not re.fullmatch(r"\$\{\w+:?\+--[\w-]+\}", text)]  # a switch, or nothing
     files = [f"--config {item.value}" for item in flags if item.name == "config"]
     return next(iter((*words, *files)), "")
 
@@ -299,7 +301,7 @@ def _stopped(scope: Scope, start: int, name: str) -> Item | None:
         return None
     for stop in reversed(scope.stops):
         text = stop.value or ""
-        is_its = name in text.split() or "ps -" in text or "vllm" in text or "sglang" in text
+        is_its = (name and f" {name} " in f"{text} ") or "ps -" in text or "vllm" in text or "sglang" in text
         if is_its and stop.span and layout.runs_before(scope.branches, stop.span[0], start):
             return stop
     return None
