@@ -168,13 +168,17 @@ def _vllm_variables() -> tuple[tuple[str, ...], Mapping[str, tuple[str, str]]]:
     "variable-unknown",
     Severity.WARNING,
     "A VLLM_ variable that this vLLM doesn't have",
-    "vLLM 0.19 to 0.33; a community build may have variables of its own",
+    "vLLM 0.19 to 0.33, but for community builds, which may have variables of their own",
     "released wheels of vLLM 0.19.0 to 0.33.0",
 )
 def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     versions, known = _vllm_variables()
-    version = spec.version if spec.family in STOCK else None
-    if spec.engine is not EngineKind.VLLM or (version and not _is_between(version, (versions[0], versions[-1]))):
+    version = spec.version
+    if (
+        spec.engine is not EngineKind.VLLM
+        or spec.family is Family.COMMUNITY
+        or (version and not _is_between(version, (versions[0], versions[-1])))
+    ):
         return
     told = {row.variable for row in lifetimes()}
     items = {

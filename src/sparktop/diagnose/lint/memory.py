@@ -44,7 +44,7 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
     if spec.engine is not EngineKind.VLLM or item is None or value is None or spec.flag("kv-cache-memory-bytes"):
         return
     context = spec.number("max-model-len")
-    is_long = spec.nodes > 1 and context is not None and context >= LONG_CONTEXT
+    is_long = spec.nodes > 1 and context is not None and context >= LONG_CONTEXT and value <= WARN_UTILISATION
     limit = LONG_CONTEXT_UTILISATION if is_long else WARN_UTILISATION
     if value <= limit or value > 1:
         return
@@ -52,7 +52,7 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
         Severity.WARNING,
         f"{_UTILISATION} {item.value} is above {limit:.2f}, the highest that is stable on GB10",
     )
-    if value <= WARN_UTILISATION:
+    if is_long:
         severity = Severity.INFO
         title = f"{_UTILISATION} {item.value} with 128k or more on two Sparks: one report saw Xid 43 above {limit:.2f}"
     elif value > HIGHEST_UTILISATION:
@@ -72,7 +72,7 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
             "On a Spark it is a fraction of all 128 GB that CPU and GPU share: the kernel, sshd and Docker get only "
             f"what vLLM leaves. {reason} A host without memory stops answering SSH while it still answers ping."
         ),
-        settles="one long request, while you watch available memory" if value <= WARN_UTILISATION else "",
+        settles="one long request, while you watch available memory" if is_long else "",
         remedies=[
             change(
                 f"lower it to {limit:.2f}, or to what is available before the start less 12 to 20 GiB",

@@ -72,6 +72,7 @@ def test_the_kind_is_told_by_content(text: str, kind: SourceKind) -> None:
         ("FROM debian\nRUN true\n", "no engine"),
         ("[Service]\nExecStart=/bin/true\n", "no engine"),
         ("#!/bin/sh\necho vllm serve /m\ndocker run --rm nginx\n", "no `docker run`"),
+        ("docker run --rm --entrypoint python3 vllm/vllm-openai:v0.33.0 -c 'import vllm'\n", "no `docker run`"),
         ("A=1\nVLLM_API_KEY=abc\n", "only variables"),
         ("model: Org/M\nruntime: llama-cpp\ncontainer: x\n", "neither"),
     ],

@@ -181,6 +181,7 @@ QUIET = [
     ("nccl-gid-index", f"NCCL_IB_GID_INDEX=3 vllm serve /models/x {U}"),
     ("rdma-devices", f"{V33.replace('run', f'run {RDMA}', 1)} /models/x {U} {TWO}"),
     ("rdma-devices", f"{V33.replace('run', 'run --privileged', 1)} /models/x {U} {TWO}"),
+    ("variable-unknown", "docker run --gpus all -e VLLM_NOT_THERE=1 x/vllm:1 vllm serve /m"),
     ("memlock", f"{V33.replace('run', f'run {RDMA}', 1)} /models/x {U} {TWO}"),
     ("ray-memory-monitor", f"{V33.replace('run', f'run {E2}', 1)} /models/x {U} {TWO}"),
     ("ray-memory-monitor", "export RAY_memory_monitor_refresh_ms=0\nray start --address 10.0.0.1:6379"),

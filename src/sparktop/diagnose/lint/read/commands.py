@@ -167,20 +167,30 @@ def read_container(
         scope.containers.update(inner.containers)
         return
     kind, guess = kind_of_image(base.image.value or "") if base.image else None, ""
-    if kind is None:
-        given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
-        given |= {item.name for item in misplaced}
-        kind = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)
-        guess = "" if misplaced else "what the image starts: its entrypoint, in the Dockerfile that it is built from"
-    if kind is None:
-        return
-    is_server = bool(command) and not (entrypoint and entrypoint.text)
+    given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
+    given |= {item.name for item in misplaced}
+    told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)
+    has_entrypoint = bool(entrypoint and entrypoint.text)
+    if told and not misplaced and (kind is None or has_entrypoint):
+        guess = "what the image starts: its entrypoint, in the Dockerfile that it is built from"
+        guess = f"what {entrypoint.text} starts" if entrypoint and has_entrypoint else guess
+        serve = next((index for index, word in enumerate(command[:3]) if word.text == "serve"), -1)
+        command = command[serve + 1 :]
+    kind = kind or told
     # A community image named after an engine may be a router or an exporter; only an engine has a model.
     names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
-    is_server = is_server and (base.family is Family.VLLM_OPENAI or names_model or bool(guess))
+    is_server = not has_entrypoint and (base.family is Family.VLLM_OPENAI or names_model)
+    is_server = bool(command) and (is_server or bool(guess))
+    if kind is None or not (is_server or misplaced or not words or _stays(base, words)):
+        return
     arguments = command if is_server else ()
     _engine(kind, arguments, inner, (), None, has_command=is_server or bool(misplaced), misplaced=misplaced)
     scope.specs += [replace(spec, guess=guess) for spec in inner.specs]
+
+
+def _stays(base: LaunchSpec, words: Sequence[Word]) -> bool:
+    """Whether a container without a server in its command may get one: in a shell, or by `docker exec`."""
+    return base.option("rm") is None or base.option("detach") is not None or words[-1].text.split("/")[-1] in _SHELLS
 
 
 _ENGINE_ONLY = {
