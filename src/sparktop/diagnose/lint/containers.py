@@ -445,7 +445,7 @@ def is_inside(spec: LaunchSpec) -> bool:
 
 def _is_for_all(published: Item) -> bool:
     """Whether a port is published on every address of the machine, or on one that the whole internet reaches."""
-    value = (published.value or "").rpartition("/")[0] or published.value or ""
+    value = re.sub(r"/\w+\Z|(?<=\$)\{[^}]*\}", "", published.value or "")
     address = re.fullmatch(r"\[?(.*?)\]?(?::[^:\]]*){2}", value)
     try:
         return not address or not address[1] or ip_address(address[1]) in _EVERY or ip_address(address[1]).is_global

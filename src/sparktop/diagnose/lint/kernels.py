@@ -52,7 +52,7 @@ def nvfp4_moe_backend(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if backend and backend not in ("auto", "cutlass", "flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_cutedsl"):
         return
     item = spec.flag("moe-backend")
-    settles = spec.settles_missing
+    settles = spec.settles_missing or spec.settles_image
     if spec.version is None:
         settles = f"{_VERSION}: this applies up to 0.22"
     elif not spec.knows_environment and not item:
@@ -97,7 +97,7 @@ def fastsafetensors_ngc(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     yield claim(
         item,
         severity=None if judgement.is_problem else Severity.WARNING,
-        settles=""
+        settles=spec.settles_image
         if judgement.is_problem
         else "docker run --rm --entrypoint python3 IMAGE -c 'import fastsafetensors'",
         explanation=(

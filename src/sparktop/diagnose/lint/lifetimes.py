@@ -113,7 +113,7 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
             severity=_severity_of(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
             explanation=f"{reason} The engine starts without it, at most with a warning in the log.",
-            settles="" if is_sure else _settles(row),
+            settles=spec.settles_image if is_sure else _settles(row),
             remedies=_remedies(row, spec, item, is_gone=is_gone),
             subject=item.name,
             references=row.sources,
@@ -203,7 +203,9 @@ def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "The name stands nowhere in what was released: it is older, a fork's, or a recipe's mistake. vLLM starts "
             "without it, and at most logs `Unknown vLLM environment variable detected`."
         ),
-        settles="" if version else "that line of the engine's log, which names each variable that it doesn't have",
+        settles=spec.settles_image
+        if version
+        else "that line of the engine's log, which names each variable that it doesn't have",
         remedies=[removal(spec, item) for item in unread[:3]] if version else (),
     )
 
@@ -246,6 +248,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
                 f"{row.works_from} is the first known version with it. The parser exits with `unrecognized "
                 f"arguments: {row.flag}`."
             ),
+            settles=spec.settles_image,
             remedies=[fix],
             subject=row.flag,
             references=row.sources,
@@ -262,6 +265,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
                 item,
                 title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
                 explanation=f"The parser exits with `invalid choice`. It accepts {', '.join(choice.values)}.",
+                settles=spec.settles_image,
                 remedies=[change(f"on a Spark: {choice.instead}", replaced(spec, item, choice.instead))],
                 subject=choice.flag,
                 references=choice.sources,
@@ -288,6 +292,7 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
                 f"The parser exits with `unrecognized arguments: {spelled}` before anything is loaded, and so does "
                 "every start until each such flag is gone."
             ),
+            settles=spec.settles_image,
             remedies=[
                 *([change(f"write {right}", respelled(spec, item, right))] if right else []),
                 change(f"{'or ' if right else ''}remove {spelled}", removed(spec, item)),
@@ -318,6 +323,7 @@ def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             item,
             title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
             explanation=f"It still works. `{row.replacement}` replaces it.",
+            settles=spec.settles_image,
             subject=item.name,
             references=row.sources,
         )

@@ -118,6 +118,11 @@ class LaunchSpec:
         """What would settle whether a flag that isn't given is missing; empty if it surely is."""
         return f"what `{self.elsewhere}` adds: see the running engine's command line" if self.elsewhere else ""
 
+    @property
+    def settles_image(self) -> str:
+        """What would settle whether it is this image, and with it the version."""
+        return self.doubt(self.image) if self.image else ""
+
     def doubt(self, item: Item) -> str:
         """What would settle whether the item has this value; empty if it surely has."""
         command = self.span[0] if self.span else -1

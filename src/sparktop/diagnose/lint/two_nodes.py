@@ -305,6 +305,7 @@ def ray_missing(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "The image no longer has Ray: `--distributed-executor-backend ray` fails with `No module named 'ray'`. "
             "NVIDIA's own two-node guide installs it when the container starts."
         ),
+        settles=spec.settles_image,
         remedies=[
             Remedy(title="install it first: pip install ray, in the container's command"),
             Remedy(

@@ -193,14 +193,14 @@ def _value(row: Mapping[str, Any], operator: str, place: str, *, compiles: bool)
 def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not _applies(rule, spec):
         return
-    settles = rule.settles
+    settles = rule.settles or (spec.settles_image if rule.versions or rule.families else "")
     severity: Severity | None = None
     if rule.versions:
         if spec.version is None:
             if rule.if_unknown is None:
                 return
             severity = rule.if_unknown
-            settles = settles or f"the engine's version: the rule applies to {rule.versions}"
+            settles = rule.settles or f"the engine's version: the rule applies to {rule.versions}"
         elif not _in_range(spec.version, rule.versions):
             return
     item = spec.flag(rule.flag) if rule.flag else spec.variable(rule.variable) or spec.option(rule.option)

@@ -8,6 +8,7 @@ from tests.table import over
 from sparktop.model.finding import Confidence
 
 HIGH, ABSENT, METRICS = "gpu-memory-utilization-high", "gpu-memory-utilization-absent", "sglang-metrics-off"
+IMAGE = "vllm/vllm-openai"
 SERVE = "vllm serve /m --gpu-memory-utilization"
 
 
@@ -41,6 +42,8 @@ SERVE = "vllm serve /m --gpu-memory-utilization"
         (ABSENT, 'A=()\n. "$1"\nvllm serve /m "${A[@]}"', "`${A[@]}` adds"),
         (ABSENT, 'A="${A:-}"\nvllm serve /m $A', "`${A:-}` adds"),
         (ABSENT, 'vllm serve /m "$@"', "`$@` adds"),
+        ("flag-unknown-to-version", f"docker run {IMAGE}:v0.33.0 /m --not-there", ""),
+        ("flag-unknown-to-version", f'I="${{I:-{IMAGE}:v0.33.0}}"\ndocker run "$I" /m --not-there', "whether I is set"),
         (METRICS, "sglang serve --model-path m --config /etc/s.yaml", "`--config /etc/s.yaml` adds"),
     ],
 )  # fmt: skip

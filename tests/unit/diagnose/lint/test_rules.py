@@ -61,6 +61,7 @@ FIRING = [
     ("variable-unknown", f"docker run --gpus all -e VLLM_NVFP4_EMULATION=1 {IMAGE} /models/x"),
     ("variable-unknown", "docker compose run --rm -e VLLM_NOT_THERE=1 engine vllm serve /m"),
     ("api-without-key", f"docker run -p 0.0.0.0:8000:8000 --gpus all {IMAGE} /models/x"),
+    ("api-without-key", f"docker run -p '${{P:?which: port}}:8000' --gpus all {IMAGE} /models/x"),
     ("api-without-key", f"docker run -p 8.8.8.8:8000:8000 --gpus all {IMAGE} /models/x"),
     ("enforce-eager", f"{V33} /models/x {U} --enforce-eager"),
     ("enforce-eager", f"{V33} /models/x {U} --no-enforce-eager --enforce_eager"),

@@ -171,16 +171,17 @@ def read_container(
     given |= {item.name for item in misplaced}
     told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)
     has_entrypoint = bool(entrypoint and entrypoint.text)
-    if told and not misplaced and (kind is None or has_entrypoint):
+    has_wrapper = told is not None and has_entrypoint and not misplaced
+    if told and not misplaced and kind is None:
         guess = "what the image starts: its entrypoint, in the Dockerfile that it is built from"
-        guess = f"what {entrypoint.text} starts" if entrypoint and has_entrypoint else guess
+    if has_wrapper:
         serve = next((index for index, word in enumerate(command[:3]) if word.text == "serve"), -1)
         command = command[serve + 1 :]
     kind = kind or told
     # A community image named after an engine may be a router or an exporter; only an engine has a model.
     names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
     is_server = not has_entrypoint and (base.family is Family.VLLM_OPENAI or names_model)
-    is_server = bool(command) and (is_server or bool(guess))
+    is_server = bool(command) and (is_server or has_wrapper or bool(guess))
     if kind is None or not (is_server or misplaced or not words or _stays(base, words)):
         return
     arguments = command if is_server else ()
