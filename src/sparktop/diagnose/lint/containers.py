@@ -164,7 +164,7 @@ def restarted_at_once(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         settles="whether the engine that it stops still runs: `docker ps`",
         remedies=[
             Remedy(
-                title="wait for free memory before the start",
+                title="Wait for free memory before the start",
                 steps=(
                     "until awk '/MemAvailable/ { exit !($2 > 100 * 1048576) }' /proc/meminfo; do sleep 2; done",
                     "# 100: the GiB that this engine takes",

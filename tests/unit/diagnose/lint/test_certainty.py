@@ -81,3 +81,9 @@ def test_a_wrapper_named_as_a_launcher_is_no_launcher_in_a_container() -> None:
 def test_the_container_is_shown_where_it_starts_and_not_its_program() -> None:
     spec = only('DOCKER="sudo docker"\n\n$DOCKER run --gpus all vllm/vllm-openai:v0.33.0 /models/x\n')
     assert spec.line_of(None) == 3
+
+
+def test_a_variable_is_added_to_the_command_and_not_to_what_stands_above_it() -> None:
+    text = f'E="-e VLLM_CACHE_ROOT=/c"\ndocker run --gpus all $E \\\n  -p 8000:8000 \\\n  {IMAGE}:v0.33.0 /m\n'
+    (finding,) = (finding for finding in linted(text) if finding.rule == "config.api-without-key")
+    assert lines(finding) == ["+   -e VLLM_API_KEY=${VLLM_API_KEY} \\"]
