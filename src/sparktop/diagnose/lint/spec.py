@@ -127,15 +127,9 @@ class LaunchSpec:
         """What would settle whether the item has this value; empty if it surely has."""
         command = self.span[0] if self.span else -1
         places = [span[0] for span in (item.value_span, item.span) if span]
-        return next(
-            (
-                doubt.reason
-                for doubt in sorted(self.doubts, key=lambda each: each.end - each.start)
-                if any(doubt.start <= place < doubt.end for place in places)
-                and not (doubt.is_branch and doubt.start <= command < doubt.end)
-            ),
-            "",
-        )
+        found = (doubt for doubt in self.doubts if any(doubt.start <= place < doubt.end for place in places))
+        decisive = [doubt for doubt in found if not (doubt.is_branch and doubt.start <= command < doubt.end)]
+        return min(decisive, key=lambda doubt: doubt.end - doubt.start).reason if decisive else ""
 
     @property
     def model_name(self) -> str:

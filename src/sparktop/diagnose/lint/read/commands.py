@@ -308,7 +308,7 @@ _LOOKS = re.compile(r"MemAvailable|meminfo|\bfree +-|nvidia-smi|wait\w*_mem|mem\
 
 def _stopped(scope: Scope, start: int, name: str) -> Item | None:
     """The last command that stops the container of this name, or an engine, before a script starts one again."""
-    if scope.kind is not SourceKind.SHELL or _LOOKS.search(scope.document.text[: max(start, 0)]):
+    if not scope.stops or scope.kind is not SourceKind.SHELL or _LOOKS.search(scope.document.text[: max(start, 0)]):
         return None
     for stop in reversed(scope.stops):
         text = stop.value or ""

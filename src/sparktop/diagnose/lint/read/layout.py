@@ -16,8 +16,8 @@ from sparktop.cmdline.variables import reference_at
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import Doubt
 
-MAX_CUTS = 50
-"""A text with more cut commands is read no further."""
+MAX_PASSES = 10
+"""Comment lines in a row that are looked behind, in the middle of a command."""
 
 _DEFAULT = re.compile(r"\$\{(?:[A-Za-z_]\w*|\d):?[-=]")
 _ENDS = {"if": "fi", "case": "esac", "{": "}", "for": "done", "while": "done", "until": "done", "select": "done"}
@@ -123,11 +123,16 @@ def continued(source: Word) -> tuple[Word, tuple[Span, ...]]:
     """The text as its author means it, where comments, or blanks behind a backslash, cut continued commands; and where
     they do. Every offset stays."""
     cuts: list[Span] = []
-    while len(source.at) == len(source.text) and len(cuts) < MAX_CUTS and (cut := next(_cuts(source.text), None)):
-        start, end = cut
-        cuts.append((source.at[start], source.at[end - 1] + 1))
-        source = Word(f"{source.text[:start]}{' ' * (end - start - 1)}\\{source.text[end:]}", source.at)
-    return source, tuple(cuts)
+    for _ in range(MAX_PASSES if len(source.at) == len(source.text) else 0):
+        found = list(_cuts(source.text))
+        text = source.text
+        for start, end in found:
+            cuts.append((source.at[start], source.at[end - 1] + 1))
+            text = f"{text[:start]}{' ' * (end - start - 1)}\\{text[end:]}"
+        if not found:
+            break
+        source = Word(text, source.at)
+    return source, tuple(sorted(cuts))
 
 
 def _cuts(text: str) -> Iterator[Span]:
