@@ -454,6 +454,25 @@ def _is_for_all(published: Item) -> bool:
 
 
 @lint(
+    "recipe-default-literal",
+    Severity.WARNING,
+    "A recipe's variable with a default is passed as it is written",
+    "sparkrun recipes",
+    "sparkrun, and sparktop's own launch of its recipes",
+)
+def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    for item in spec.environment if spec.launcher is Launcher.SPARKRUN and spec.kind is SourceKind.RECIPE else ():
+        if re.search(r"\$\{\w+:?[-+?=]", item.value or ""):
+            yield claim(
+                item,
+                title=f"{item.name} gets the text {item.value}, not a value",
+                explanation="No shell reads a recipe: $NAME is replaced, ${NAME:-DEFAULT} is passed as it is written.",
+                remedies=[change("name the variable alone", replaced(spec, item, f"${item.name}"))],
+                subject=item.name,
+            )
+
+
+@lint(
     "loopback-in-container",
     Severity.WARNING,
     "The API listens on the container's loopback: no published port reaches it",

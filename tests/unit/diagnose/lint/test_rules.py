@@ -27,6 +27,7 @@ UNIT = "[Service]\nExecStart=/usr/bin/docker run --gpus all --name v vllm/vllm-o
 
 IMAGE = "vllm/vllm-openai:v0.33.0"
 RUN = f"docker run --name v --gpus all {IMAGE} /models/x"
+RECIPE = "recipe_version: '2'\nmodel: a/b\ncontainer: x/vllm\ncommand: vllm serve a/b\n"
 TWICE = "services:\n  v:\n    image: vllm/vllm-openai:v0.33.0\n    ipc: host\n    gpus: all\n"
 INSPECTED = [
     {
@@ -62,6 +63,7 @@ FIRING = [
     ("variable-unknown", "docker compose run --rm -e VLLM_NOT_THERE=1 engine vllm serve /m"),
     ("api-without-key", f"docker run -p 0.0.0.0:8000:8000 --gpus all {IMAGE} /models/x"),
     ("api-without-key", f"docker run -p '${{P:?which: port}}:8000' --gpus all {IMAGE} /models/x"),
+    ("recipe-default-literal", f"{RECIPE}env: {{T: '${{T:-}}'}}\n"),
     ("api-without-key", f"docker run -p 8.8.8.8:8000:8000 --gpus all {IMAGE} /models/x"),
     ("enforce-eager", f"{V33} /models/x {U} --enforce-eager"),
     ("enforce-eager", f"{V33} /models/x {U} --no-enforce-eager --enforce_eager"),
@@ -182,6 +184,8 @@ QUIET = [
     ("nccl-gid-index", f"NCCL_IB_GID_INDEX=3 vllm serve /models/x {U}"),
     ("rdma-devices", f"{V33.replace('run', f'run {RDMA}', 1)} /models/x {U} {TWO}"),
     ("rdma-devices", f"{V33.replace('run', 'run --privileged', 1)} /models/x {U} {TWO}"),
+    ("recipe-default-literal", f"{RECIPE}env: {{T: '${{T}}'}}\n"),
+    ("recipe-default-literal", "recipe_version: '1'\nmodel: a/b\ncommand: vllm serve a/b\nenv: {T: '${T:-}'}\n"),
     ("variable-unknown", "docker run --gpus all -e VLLM_NOT_THERE=1 x/vllm:1 vllm serve /m"),
     ("memlock", f"{V33.replace('run', f'run {RDMA}', 1)} /models/x {U} {TWO}"),
     ("ray-memory-monitor", f"{V33.replace('run', f'run {E2}', 1)} /models/x {U} {TWO}"),
