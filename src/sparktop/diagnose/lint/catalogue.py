@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from sparktop import sanitise
 from sparktop.diagnose.findings import ordered
-from sparktop.diagnose.lint import containers, kernels, lifetimes, memory, systemd, two_nodes, user_rules
+from sparktop.diagnose.lint import containers, engine, lifetimes, systemd, two_nodes, user_rules
 from sparktop.diagnose.lint.lint import Lint
 from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.lint.user_rules import LintRule
@@ -29,7 +29,7 @@ _SILENCER = "sparktop: allow"
 _SPARK = re.compile(r"(?i)\bspark|gb10|sm[ _]?12\.?1")
 _OTHER = re.compile(r"(?i)dgx[ _-]?station|gb300|\bb300\b|sm[ _]?10\.?3")
 """A DGX Station, as a file for one says: what is known of Sparks doesn't hold there."""
-_MODULES = (containers, systemd, lifetimes, two_nodes, kernels, memory)
+_MODULES = (containers, systemd, lifetimes, two_nodes, engine)
 
 
 @cache

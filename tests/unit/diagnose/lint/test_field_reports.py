@@ -35,7 +35,7 @@ ROWS = [
     ("report 003: graph capture deadlock", "report-003-sglang.sh", "sglang-graphs-two-nodes", WARNING),
     ("report 003: the variable doesn't work", "report-003-sglang.sh", "variable-without-effect", WARNING),
     ("report 003: --dist-timeout", "report-003-sglang.sh", "dist-timeout-absent", INFO),
-    ("report 003: --mem-fraction-static 0.85 on two", "report-003-sglang.sh", "mem-fraction-static-high", WARNING),
+    ("report 003: --mem-fraction-static 0.85 on two", "report-003-sglang.sh", "mem-fraction-static-pair", WARNING),
     ("report 003: 0.88 beside other services", "report-003-vllm.sh", "gpu-memory-utilization-high", WARNING),
     ("report 004: flags before the image", "report-004.sh", "engine-flag-before-image", CRITICAL),
     ("report 004: --rm with --restart", "report-004.sh", "rm-with-restart", CRITICAL),

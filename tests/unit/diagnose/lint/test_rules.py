@@ -46,7 +46,7 @@ FIRING = [
     ("gpu-memory-utilization-high", f"{V33} /models/x --gpu-memory-util 0.97"),
     ("gpu-memory-utilization-high", "vllm serve /m -tp 2 --max-model-len 131072 --gpu-memory-utilization 0.83"),
     ("mem-fraction-static-high", f"{SGL12} --mem-fraction-static 0.88"),
-    ("mem-fraction-static-high", f"{SGL12} --mem-fraction-static=0.85 --tp-size 2"),
+    ("mem-fraction-static-pair", f"{SGL12} --mem-fraction-static=0.85 --tp-size 2"),
     ("shm-size-large", f"docker run --shm-size=64g --gpus all vllm/vllm-openai:v0.33.0 /models/x {U}"),
     ("shm-size-large", TWICE + "    shm_size: 64gb\n    command: /models/x\n"),
     ("comment-cuts-command", f"docker run --gpus all \\\n  --ipc host  # shared \\\n  {IMAGE} /models/x"),
@@ -344,7 +344,7 @@ def test_a_remark_in_the_file_mutes_a_lint_by_its_name() -> None:
         ),
         ("report-002.sh", "host-network", ["+   --network host \\"]),
         ("report-003-sglang.sh", "dist-timeout-absent", ["+   --dist-timeout 1800 \\"]),
-        ("sparkrun.yaml", "mem-fraction-static-high", ["-   mem: 0.88", "+   mem: 0.75"]),
+        ("sparkrun.yaml", "mem-fraction-static-pair", ["-   mem: 0.88", "+   mem: 0.75"]),
         (
             "report-003-vllm.sh",
             "gpu-memory-utilization-high",

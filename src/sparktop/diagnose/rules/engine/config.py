@@ -33,7 +33,11 @@ LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor",
 
 
 MEMORY_RULES = frozenset(
-    f"config.{name}-{how}" for name in ("gpu-memory-utilization", "mem-fraction-static") for how in ("high", "absent")
+    f"config.{name}"
+    for name in (
+        *("gpu-memory-utilization-high", "gpu-memory-utilization-absent"),
+        *("mem-fraction-static-high", "mem-fraction-static-absent", "mem-fraction-static-pair"),
+    )
 )
 """Rules that are told only where memory is short."""
 
