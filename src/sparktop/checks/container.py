@@ -65,6 +65,8 @@ class RdmaAccessFacts:
     bytes_per_s: float = 0.0
     """Traffic over the node's RDMA ports."""
     serves: bool = False
+    may_lock: bool = False
+    """Whether it has IPC_LOCK, which no limit holds for."""
 
     @property
     def needs_none(self) -> bool:
@@ -98,7 +100,7 @@ def judge_memlock(facts: RdmaAccessFacts) -> Judgement:
     """Whether the container may lock the memory that RDMA registers."""
     limit = next((text.partition("=")[2] for text in facts.ulimits if text.startswith("memlock")), None)
     soft = (limit or "").partition(":")[0]
-    if facts.needs_none or facts.serves:
+    if facts.needs_none or facts.serves or facts.may_lock:
         return passed()
     if limit is not None and not re.fullmatch(r"-?\d+", soft):
         return unknown(f"memlock={limit}")

@@ -37,7 +37,7 @@ _VALUED = frozenset({
     "runtime", "security-opt", "shm-size", "stop-signal", "stop-timeout", "storage-opt", "sysctl", "tmpfs",
     "ulimit", "user", "userns", "uts", "volume", "volume-driver", "volumes-from", "workdir",
 })  # fmt: skip
-_ALIASES = {"net": "network", "volume": "mount"}
+_ALIASES, MORE = {"net": "network", "volume": "mount"}, "more"  # what stands for further options, as "${mounts[@]}"
 
 
 @dataclass(slots=True)
@@ -66,6 +66,7 @@ def docker_run(words: Sequence[Word], *, is_exec: bool = False) -> DockerRun:
         if not word.text.startswith("-") or word.text == "-":
             next_text = words[index].text if index < len(words) else ""
             if not is_exec and _stands_for_options(word.text, next_text):
+                run.options.append(item_of(MORE, word))
                 continue
             run.image, run.command = word, list(words[index:])
             break
@@ -116,10 +117,8 @@ def _options_in(text: str) -> list[tuple[str, int | None]] | None:
 
 def _stands_for_options(text: str, following: str) -> bool:
     """Whether a word is an ellipsis, or a variable with options, and so not the image's name."""
-    if text in ("...", "…"):
-        return True
-    if not text.startswith("$") or re.search(r"[/:]|image|img", text, re.IGNORECASE):
-        return False
+    if not text.startswith("$") or (":+-" not in text and re.search(r"[/:]|image|img", text, re.IGNORECASE)):
+        return text in ("...", "…")
     if following.startswith("--"):
         return following[2:].partition("=")[0] in _SWITCHES | _VALUED
     return following.startswith("-") or bool(re.search(r"[^/.]/|:", following))

@@ -109,7 +109,7 @@ def version_of_image(image: str) -> str | None:
 
 def server_at(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
     """(kind, index of its first argument) where a server's command begins at this word."""
-    program = _base(words[at])
+    program = words[at].rpartition("/")[2]
     if _PYTHON.match(program):
         return _python_server(words, at + 1)
     if program in ("vllm", "sglang") and at + 1 < len(words) and words[at + 1] == "serve":
@@ -142,7 +142,7 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | No
             return EngineKind(module), at + 3
         return None
     script = words[at]
-    if _base(script) in ("vllm", "sglang"):
+    if script.rpartition("/")[2] in ("vllm", "sglang"):
         return server_at(words, at)
     if script.endswith("sglang/launch_server.py"):
         return EngineKind.SGLANG, at + 1
@@ -171,10 +171,6 @@ def _engine_command(kind: EngineKind, arguments: Sequence[str]) -> EngineCommand
         metrics_off=metrics_off,
         flags=flags,
     )
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _port(text: str | None) -> int | None:

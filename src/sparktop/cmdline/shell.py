@@ -254,7 +254,10 @@ def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: b
     for piece in word.pieces:
         values = [Word(piece.text or "", source.at[piece.start : piece.start + len(piece.text or "")])]
         if piece.text is None:
-            values = _expanded(source.part(piece.start, piece.end), variables, is_script=is_script)
+            raw = source.part(piece.start, piece.end)
+            values = _expanded(raw, variables, is_script=is_script)
+            if raw.text.endswith("-}") and not any(value.text for value in values):
+                values = [raw]  # `${ARGS:-}`: nothing by default, and whatever is set
             values = values if piece.is_quoted else _split(values)
         for index, value in enumerate(values):
             if index or not is_begun:

@@ -48,7 +48,8 @@ def _expressions() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for wording in engine_state.wordings():
         yield wording.word, wording.pattern.source, (wording.word,)
     for rule in user_rules.shipped():
-        yield f"{rule.id} model", rule.model, ()
+        for key in ("model", "unless_model", "purpose"):
+            yield f"{rule.id} {key}", getattr(rule, key), ()
         if rule.op == "matches":
             yield f"{rule.id} value", rule.value, ()
     for name, value in _module_values():

@@ -396,7 +396,7 @@ ROWS = (
     Row(
         "003",
         "--mem-fraction-static 0.85 on two nodes",
-        ("config.mem-fraction-static-high",),
+        ("config.mem-fraction-static-pair",),
         launch=sglang("--tp 2 --nnodes 2 --mem-fraction-static 0.85"),
     ),
     Row(

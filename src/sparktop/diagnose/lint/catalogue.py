@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from sparktop import sanitise
 from sparktop.diagnose.findings import ordered
-from sparktop.diagnose.lint import containers, kernels, lifetimes, memory, systemd, two_nodes, user_rules
+from sparktop.diagnose.lint import containers, engine, lifetimes, systemd, two_nodes, user_rules
 from sparktop.diagnose.lint.lint import Lint
 from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.lint.user_rules import LintRule
@@ -18,7 +18,6 @@ from sparktop.model.finding import Finding
 
 Mask = Callable[[str], str]
 """Replaces the secrets in a line (sparktop.masking.mask_text)."""
-
 MASKED = "<masked>"
 SHORTEST_SECRET = 6
 """Shorter secrets are masked only as separate words in shown lines; in sentences they could be part of other words."""
@@ -27,64 +26,17 @@ MAX_SECRETS = 50
 _REFERENCE = re.compile(r"(\"?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})\"?)")
 _SILENCER = "sparktop: allow"
 """The comment `# sparktop: allow config.enforce-eager` with a reason switches that lint off for the file."""
-
-
-_LINTS = (
-    containers.engine_flag_before_image,
-    containers.server_started_twice,
-    containers.rm_with_restart,
-    containers.restart_on_failure,
-    containers.gpus_not_requested,
-    containers.restart_before_proven,
-    containers.model_cache_mount,
-    containers.ipc_or_shm,
-    containers.image_not_pinned,
-    containers.secret_in_argv,
-    containers.loopback_in_container,
-    containers.api_without_key,
-    systemd.restart_sec,
-    systemd.start_limit_section,
-    systemd.start_limit_absent,
-    systemd.start_timeout,
-    systemd.gpu_reset_target,
-    lifetimes.flag_unknown_to_version,
-    lifetimes.variable_without_effect,
-    lifetimes.deprecated,
-    two_nodes.host_network,
-    two_nodes.nccl_ib_hca,
-    two_nodes.socket_ifname,
-    two_nodes.nccl_gid_index,
-    two_nodes.nccl_ib_disabled,
-    two_nodes.rdma_devices,
-    two_nodes.memlock,
-    kernels.sglang_graphs_two_nodes,
-    kernels.vllm_graphs_two_nodes,
-    kernels.dist_timeout_absent,
-    two_nodes.ray_memory_monitor,
-    two_nodes.ray_missing,
-    memory.gpu_memory_utilization_high,
-    memory.gpu_memory_utilization_absent,
-    memory.mem_fraction_static_high,
-    memory.mem_fraction_static_absent,
-    memory.sglang_flashinfer_memory,
-    memory.memory_limit_without_effect,
-    memory.shm_size_large,
-    kernels.enforce_eager,
-    kernels.sglang_graphs_off,
-    kernels.nvfp4_moe_backend,
-    kernels.flashinfer_attention_fp8,
-    kernels.attention_sinks,
-    kernels.mxfp4_checkpoint,
-    kernels.mxfp4_stock_image,
-    kernels.fastsafetensors_ngc,
-    kernels.performance_mode_throughput,
-)
+_SPARK = re.compile(r"(?i)\bspark|gb10|sm[ _]?12\.?1")
+_OTHER = re.compile(r"(?i)dgx[ _-]?station|gb300|\bb300\b|sm[ _]?10\.?3")
+"""A DGX Station, as a file for one says: what is known of Sparks doesn't hold there."""
+_MODULES = (containers, systemd, lifetimes, two_nodes, engine)
 
 
 @cache
 def lints() -> tuple[Lint, ...]:
     """The lints that ship with sparktop."""
-    return (*_LINTS, *(rule.lint for rule in user_rules.shipped()))
+    coded = (each for module in _MODULES for each in vars(module).values() if isinstance(each, Lint))
+    return (*coded, *(rule.lint for rule in user_rules.shipped()))
 
 
 def cards() -> tuple[Rule, ...]:
@@ -95,7 +47,7 @@ def cards() -> tuple[Rule, ...]:
 def check(
     specs: Iterable[LaunchSpec], *, mask: Mask, own: Sequence[LintRule] = (), is_live: bool = False
 ) -> tuple[Finding, ...]:
-    """The findings of the lints in these specifications, without repeats, worst first, secrets masked.
+    """The findings of the lints in these specifications, one for all engines of a file, worst first, secrets masked.
 
     Args:
         mask: replaces the secrets in a line.
@@ -107,13 +59,27 @@ def check(
     for spec in specs:
         secrets = _secrets(spec, mask)
         mask_line = cache(partial(_masked_line, secrets=secrets, mask=mask))  # each of its findings may show a long one
+        is_elsewhere = not is_live and _OTHER.search(spec.document.text) and not _SPARK.search(spec.document.text)
         for lint in all_lints:
+            if is_elsewhere and _SPARK.search(f"{lint.card.title} {lint.card.scope}"):
+                continue
             if (is_live and not lint.is_live) or (not is_live and spec.has_remark(f"{_SILENCER} .*{lint.card.id}")):
                 continue
             for finding in lint.findings(spec):
                 masked = _masked(finding, secrets, mask_line)
-                findings.setdefault((masked.rule, masked.subject, masked.title, masked.evidence), masked)
+                key = (spec.document.name, masked.rule, masked.subject, masked.title, masked.severity, masked.settles)
+                findings[key] = _together(findings[key], masked) if key in findings else masked
     return ordered(list(findings.values()))
+
+
+def _together(finding: Finding, again: Finding) -> Finding:
+    """One finding for two engines of a file."""
+    remedies = tuple(
+        replace(one, steps=tuple(dict.fromkeys((*one.steps, *other.steps))))
+        for one, other in zip(finding.remedies, again.remedies, strict=False)
+    )
+    evidence = tuple(dict.fromkeys((*finding.evidence, *again.evidence)))
+    return replace(finding, evidence=evidence, remedies=remedies or finding.remedies)
 
 
 def _secrets(spec: LaunchSpec, mask: Mask) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address
 
 from sparktop.checks.image import judge_tag
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import (
     Claim,
     change,
+    diff,
     lint,
     removed,
     replaced,
@@ -26,6 +28,7 @@ from sparktop.model.finding import Finding, Remedy
 _POLICIES = ("always", "unless-stopped")
 _ONLY_FAILURES = ("on-failure", "on-abnormal", "on-abort", "on-watchdog")
 """Docker's and systemd's policies that leave down what exits with 0."""
+_EVERY = (ip_address("0.0.0.0"), ip_address("::"))  # noqa: S104
 
 
 def policy(spec: LaunchSpec) -> Item | None:
@@ -109,6 +112,92 @@ def server_started_twice(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 @lint(
+    "comment-cuts-command",
+    Severity.CRITICAL,
+    "A comment, or a blank behind a backslash, ends a continued command: the lines below are no part of it",
+    "shell scripts",
+    "bash(1), COMMENTS and QUOTING",
+)
+def comment_cuts_command(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if not spec.cuts:
+        return
+    line = spec.line_of(spec.cuts[0])
+    is_comment = all("#" in spec.document.line(spec.line_of(cut) or 1) for cut in spec.cuts)
+    rule = "in a comment continues nothing" if is_comment else "continues a line only as its last character"
+    # Before a comment the line needs a backslash of its own, unless there is nothing else on it.
+    edits = [(*cut.span, "" if _is_alone(spec, cut) else "\\") for cut in spec.cuts if cut.span]
+    yield claim(
+        spec.cuts,
+        title=f"The {'comment' if is_comment else 'blank behind the backslash'} in line {line} ends the command there",
+        explanation=(
+            f"A backslash {rule}: the shell runs the command as far as it got, then takes the next line for a command "
+            "of its own. The other findings are for the command as it is meant."
+        ),
+        remedies=[
+            change(
+                f"take {'the comment' if is_comment else 'the blank'} out of the command", *diff(spec.document, edits)
+            )
+        ],
+    )
+
+
+def _is_alone(spec: LaunchSpec, cut: Item) -> bool:
+    return not spec.document.line(spec.line_of(cut) or 1).partition("#")[0].strip()
+
+
+@lint(
+    "restarted-at-once",
+    Severity.WARNING,
+    "A script stops the engine and starts it again before the memory of the last run is free",
+    "scripts that start engines on GB10",
+    "field report 004",
+)
+def restarted_at_once(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    if spec.stopped is None or spec.engine is None:
+        return
+    yield claim(
+        spec.stopped,
+        explanation=(
+            "On unified memory it can take over a minute until the memory of an engine that exited is free. An "
+            "engine started before that runs out of memory (exit 137), or computes a smaller KV cache."
+        ),
+        settles="whether the engine that it stops still runs: `docker ps`",
+        remedies=[
+            Remedy(
+                title="Wait for free memory before the start",
+                steps=(
+                    "until awk '/MemAvailable/ { exit !($2 > 100 * 1048576) }' /proc/meminfo; do sleep 2; done",
+                    "# 100: the GiB that this engine takes",
+                ),
+            )
+        ],
+    )
+
+
+@lint(
+    "ports-without-effect",
+    Severity.INFO,
+    "Published ports do nothing on the host's network",
+    "containers with network_mode: host",
+    "Docker documentation, host network driver",
+)
+def ports_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    published, network = spec.options_of("publish"), spec.option("network")
+    if not published or network is None or network.value != "host" or spec.kind is SourceKind.INSPECT:
+        return
+    is_wrong = any(len(set((item.value or "").split(":"))) > 1 for item in published if item.is_known)
+    yield claim(
+        [network, *published],
+        severity=Severity.WARNING if is_wrong else None,
+        explanation=(
+            "On the host's network the engine listens on the machine itself, on its own port and on every address "
+            "that --host allows. Docker discards the published ports, and with them another port or address."
+        ),
+        remedies=[change("remove the ports, and set --host and --port", removed(spec, *published))],
+    )
+
+
+@lint(
     "restart-on-failure",
     Severity.WARNING,
     "A vLLM that dies stays down: it exits with 0, which on-failure takes for a success",
@@ -176,7 +265,7 @@ def _no_value(spec: LaunchSpec, item: Item) -> str:
     "field report 001",
 )
 def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.is_open:
+    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.elsewhere or spec.has_open_options:
         return
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec.model_name) or spec.kind is SourceKind.DOCKERFILE:
         return
@@ -208,7 +297,7 @@ def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 def gpus_not_requested(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not spec.has_container or spec.launcher is not Launcher.DOCKER or not spec.has_command:
         return
-    if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING) or spec.is_exec:
+    if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING) or spec.is_exec or spec.has_open_options:
         return
     if spec.option("gpus") or spec.option("privileged"):
         return
@@ -241,6 +330,8 @@ def ipc_or_shm(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.engine is None:
         return
     if spec.option("ipc") or spec.option("shm-size") or spec.kind is SourceKind.DOCKERFILE or spec.is_exec:
+        return
+    if spec.has_open_options:
         return
     if any((item.value or "").endswith(":/dev/shm") for item in spec.options_of("mount")):
         return
@@ -320,22 +411,15 @@ def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     "field report 001",
 )
 def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if spec.engine is None or not spec.has_command or spec.is_open or spec.is_ray_start or spec.flag("headless"):
-        return
-    if (
-        spec.flag("api-key", "config")
-        or spec.variable("VLLM_API_KEY")
-        or not (spec.knows_environment or spec.flag("host"))
-    ):
+    if spec.engine is None or not spec.has_command or spec.is_ray_start or spec.flag("headless", "api-key"):
         return
     host = spec.flag("host")
+    if spec.variable("VLLM_API_KEY") or (host is None and (spec.elsewhere or not spec.knows_environment)):
+        return
     listen_address = (host.value if host else None) or ("127.0.0.1" if spec.engine is EngineKind.SGLANG else "0.0.0.0")  # noqa: S104
     if listen_address not in ("0.0.0.0", "::"):  # noqa: S104
         return
-    network = spec.option("network")
-    published = [item.value or "" for item in spec.options_of("publish")]
-    is_inside = spec.has_container and not (network and network.value == "host")
-    if is_inside and all(address.startswith(("127.", "[::1]", "localhost")) for address in published):
+    if is_inside(spec) and not any(map(_is_for_all, spec.options_of("publish"))):
         return
     yield claim(
         host,
@@ -343,13 +427,49 @@ def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "Anyone who reaches this machine's port can use the model and its unauthenticated endpoints. That may be "
             "fine on your own network; a key costs nothing."
         ),
-        settles="" if spec.knows_environment else "whether VLLM_API_KEY is set where the engine runs",
+        settles=spec.settles_missing
+        or ("" if spec.knows_environment else "whether VLLM_API_KEY is set where the engine runs"),
         remedies=[
             change("require a key", with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}"))
             if spec.engine is EngineKind.VLLM
             else Remedy(title="listen on 127.0.0.1 and let a reverse proxy check the key")
         ],
     )
+
+
+def is_inside(spec: LaunchSpec) -> bool:
+    """Whether the container has a network of its own."""
+    network = spec.option("network")
+    return bool(spec.has_container) and not (network and network.value == "host")
+
+
+def _is_for_all(published: Item) -> bool:
+    """Whether a port is published on every address of the machine, or on one that the whole internet reaches."""
+    value = re.sub(r"/\w+\Z|(?<=\$)\{[^}]*\}", "", published.value or "")
+    address = re.fullmatch(r"\[?(.*?)\]?(?::[^:\]]*){2}", value)
+    try:
+        return not address or not address[1] or ip_address(address[1]) in _EVERY or ip_address(address[1]).is_global
+    except ValueError:
+        return False  # a name or a variable: one address
+
+
+@lint(
+    "recipe-default-literal",
+    Severity.WARNING,
+    "A recipe's variable with a default is passed as it is written",
+    "sparkrun recipes",
+    "sparkrun, and sparktop's own launch of its recipes",
+)
+def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    for item in spec.environment if spec.launcher is Launcher.SPARKRUN and spec.kind is SourceKind.RECIPE else ():
+        if re.search(r"\$\{\w+:?[-+?=]", item.value or ""):
+            yield claim(
+                item,
+                title=f"{item.name} gets the text {item.value}, not a value",
+                explanation="No shell reads a recipe: $NAME is replaced, ${NAME:-DEFAULT} is passed as it is written.",
+                remedies=[change("name the variable alone", replaced(spec, item, f"${item.name}"))],
+                subject=item.name,
+            )
 
 
 @lint(
@@ -364,9 +484,9 @@ def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     host = spec.flag("host")
     address = host.value if host else "127.0.0.1" if spec.engine is EngineKind.SGLANG else None
     network = spec.option("network")
-    if address not in ("127.0.0.1", "localhost") or not spec.has_container or not spec.has_command or spec.is_open:
+    if address not in ("127.0.0.1", "localhost") or not is_inside(spec) or not spec.has_command or spec.elsewhere:
         return
-    if not spec.options_of("publish") or (network and (network.value == "host" or not network.is_known)):
+    if not spec.options_of("publish") or (network and not network.is_known):
         return
     yield claim(
         host,

@@ -6,8 +6,9 @@ outlives its image silently loses its protection.
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from sparktop.cmdline.engine_flags import closest, is_in
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.lint import Claim, change, lint, removal, removed, renamed, replaced, respelled
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, at_least, is_at_most
-from sparktop.engines.images import STOCK, Family
+from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind, at_least, is_at_most, likely_version
+from sparktop.engines.images import STOCK, Family, numbers_of
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -102,17 +103,17 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         is_gone = row.never or (bool(row.gone_from) and bool(at_least(spec, row.gone_from)))
         is_idle = bool(row.idle_from) and bool(at_least(spec, row.idle_from)) and bool(is_at_most(spec, row.works_to))
         is_between = bool(row.works_to and row.gone_from) and is_at_most(spec, row.works_to) is False and not is_gone
-        if spec.version is not None and not (is_gone or is_idle or is_between):
+        if likely_version(spec) is not None and not (is_gone or is_idle or is_between):
             continue
         version = f"{name} {spec.version}" if spec.version else f"this version of {name}"
-        is_sure = is_gone or is_idle
+        is_sure = (is_gone or is_idle) and (row.never or spec.version is not None)
         reason = row.idle_why if is_idle else _why(row, name)
         yield claim(
             item,
             title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
             severity=_severity_of(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
             explanation=f"{reason} The engine starts without it, at most with a warning in the log.",
-            settles="" if is_sure else _settles(row),
+            settles=spec.settles_image if is_sure else _settles(row),
             remedies=_remedies(row, spec, item, is_gone=is_gone),
             subject=item.name,
             references=row.sources,
@@ -153,6 +154,75 @@ def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> 
     return [removal(spec, item)] if is_gone or row.idle_from else []
 
 
+@cache
+def _vllm_variables() -> tuple[tuple[str, ...], Mapping[str, tuple[str, str]]]:
+    """The versions of vLLM in variables.toml, and the first and last with each variable."""
+    table = tomllib.loads(Path(__file__).with_name("variables.toml").read_text("utf-8"))["vllm"]
+    versions = tuple(table["versions"])
+    limits = (row.partition("@")[::2] for row in table["names"].split())
+    known = {name: limit.partition("-")[::2] for name, limit in limits}
+    return versions, {f"VLLM_{name}": (one or versions[0], end or versions[-1]) for name, (one, end) in known.items()}
+
+
+@lint(
+    "variable-unknown",
+    Severity.WARNING,
+    "A VLLM_ variable that this vLLM doesn't have",
+    "vLLM 0.19 to 0.33, but for community builds, which may have variables of their own",
+    "released wheels of vLLM 0.19.0 to 0.33.0",
+)
+def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+    versions, known = _vllm_variables()
+    version = spec.version
+    if (
+        spec.engine is not EngineKind.VLLM
+        or spec.family is Family.COMMUNITY
+        or (version and not _is_between(version, (versions[0], versions[-1])))
+    ):
+        return
+    told = {row.variable for row in lifetimes()}
+    items = {
+        item.name: item
+        for item in spec.environment
+        if item.name.startswith("VLLM_") and item.name not in told and not _is_own(spec, item.name)
+    }
+    unread = [
+        item
+        for name, item in items.items()
+        if name not in known or (version and not _is_between(version, known[name], versions))
+    ]
+    if not unread:
+        return
+    names = ", ".join(item.name for item in unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
+    release = f"vLLM {version}" if version else "No vLLM from 0.19 to 0.33"
+    yield claim(
+        unread[:3],
+        title=f"{release} {'does not have' if version else 'has'} {names}",
+        severity=None if spec.family in STOCK else Severity.INFO,
+        explanation=(
+            "The name stands nowhere in what was released: it is older, a fork's, or a recipe's mistake. vLLM starts "
+            "without it, and at most logs `Unknown vLLM environment variable detected`."
+        ),
+        settles=spec.settles_image
+        if version
+        else "that line of the engine's log, which names each variable that it doesn't have",
+        remedies=[removal(spec, item) for item in unread[:3]] if version else (),
+    )
+
+
+def _is_between(version: str, limits: tuple[str, str], versions: Sequence[str] = ()) -> bool:
+    """Whether a version is within these, or between the last of them and the next that was read."""
+    after = next((numbers_of(each) for each in versions if numbers_of(each) > numbers_of(limits[1])), None)
+    numbers = numbers_of(version)
+    return numbers_of(limits[0]) <= numbers and (numbers < after if after else numbers <= numbers_of(limits[1]))
+
+
+def _is_own(spec: LaunchSpec, name: str) -> bool:
+    """Whether the script uses the variable itself."""
+    sign = r"\$" if spec.kind is SourceKind.SHELL else r"\$\$"
+    return re.search(rf"{sign}\{{?{name}\b", spec.document.text) is not None
+
+
 @lint(
     "flag-unknown-to-version",
     Severity.CRITICAL,
@@ -165,7 +235,9 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
     rows, choices = _table()
     for row in rows:
         item = spec.flag(row.flag) if row.flag else None
-        if item is None or row.engine is not spec.engine or not row.absent_to or not is_at_most(spec, row.absent_to):
+        if item is None or row.engine is not spec.engine or not row.absent_to or not spec.version:
+            continue
+        if not is_at_most(spec, row.absent_to):
             continue
         name = f"{_NAMES[row.engine]} {spec.version}"
         fix = change(f"use {row.instead}", renamed(spec, item, row.instead)) if row.instead else removal(spec, item)
@@ -176,6 +248,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
                 f"{row.works_from} is the first known version with it. The parser exits with `unrecognized "
                 f"arguments: {row.flag}`."
             ),
+            settles=spec.settles_image,
             remedies=[fix],
             subject=row.flag,
             references=row.sources,
@@ -192,6 +265,7 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
                 item,
                 title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
                 explanation=f"The parser exits with `invalid choice`. It accepts {', '.join(choice.values)}.",
+                settles=spec.settles_image,
                 remedies=[change(f"on a Spark: {choice.instead}", replaced(spec, item, choice.instead))],
                 subject=choice.flag,
                 references=choice.sources,
@@ -218,6 +292,7 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
                 f"The parser exits with `unrecognized arguments: {spelled}` before anything is loaded, and so does "
                 "every start until each such flag is gone."
             ),
+            settles=spec.settles_image,
             remedies=[
                 *([change(f"write {right}", respelled(spec, item, right))] if right else []),
                 change(f"{'or ' if right else ''}remove {spelled}", removed(spec, item)),
@@ -238,7 +313,7 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else spec.flag(row.flag)
-        if item is None or row.engine is not spec.engine or not row.deprecated_from:
+        if item is None or row.engine is not spec.engine or not row.deprecated_from or not spec.version:
             continue
         is_gone = row.gone_from and at_least(spec, row.gone_from)
         is_idle = row.idle_from and at_least(spec, row.idle_from)
@@ -248,6 +323,7 @@ def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             item,
             title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
             explanation=f"It still works. `{row.replacement}` replaces it.",
+            settles=spec.settles_image,
             subject=item.name,
             references=row.sources,
         )

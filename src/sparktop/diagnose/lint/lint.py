@@ -38,6 +38,7 @@ class Claim:
         """A finding about these items, or (None) about something missing. With `settles` it is only suspected."""
         spec, card = self.spec, self.card
         item_list = (items,) if isinstance(items, Item) else tuple(items or ())
+        settles = settles or spec.guess or next(filter(None, map(spec.doubt, item_list)), "")
         return Finding(
             rule=card.id,
             severity=severity or card.severity,
@@ -128,16 +129,10 @@ def removal(spec: LaunchSpec, item: Item, *, then: str = "", cost: str = "") -> 
 
 Replacement = tuple[int, int, str]
 """(start, end, text) in the document's text."""
-
-
 _NO_FILE = (SourceKind.RUNNING, SourceKind.INSPECT)
 """Sources without a file to edit: remedies show words instead of lines."""
-
-
 _EMPTY = re.compile(r"-?(?:--?e(?:nv)?)?(?:export)?(?:Environment=)?[\"']{0,2}\\?")
 """A line that says nothing any more, without its spaces."""
-
-
 _COMPOSE_OPTION = {
     "network": "network_mode: {}",
     "ipc": "ipc: {}",
@@ -145,8 +140,6 @@ _COMPOSE_OPTION = {
     "restart": 'restart: "{}"',
     "privileged": "privileged: true",
 }
-
-
 _COMPOSE_LIST = {"device": "devices", "mount": "volumes"}
 
 
@@ -211,7 +204,8 @@ def with_flag(spec: LaunchSpec, name: str, value: str = "") -> Edit:
 
 def _flag_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
     words = f"--{name} {value}".strip()
-    anchor = next((item for item in spec.flags if item.span and item not in spec.misplaced), None) or spec.model
+    anchors = (item for item in spec.flags if item not in spec.misplaced and _is_in_command(spec, item))
+    anchor = next(anchors, None) or spec.model
     if anchor is None or anchor.span is None or _has_no_file(spec, anchor):
         return (f"+ {words}",)
     quoted = f"'{value}'" if value.startswith("{") else value
@@ -233,7 +227,9 @@ def with_variable(spec: LaunchSpec, name: str, value: str) -> Edit:
 
 def _variable_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
     assignment = f"{name}={value}"
-    anchor = next((item for item in reversed(spec.environment) if item.span), None)
+    is_near = spec.has_container is False
+    anchors = (item for item in reversed(spec.environment) if item.span and (is_near or _is_in_command(spec, item)))
+    anchor = next(anchors, None)
     if spec.kind in _NO_FILE:
         return (f"+ {assignment}",)
     if anchor is not None and anchor.span is not None:
@@ -386,6 +382,12 @@ def _with_quotes(text: str, span: Span) -> Span:
     if (space := re.compile(r"[ \t]+(?=\S)").match(text, end)) and text[start - 1 : start] in (" ", "\t"):
         return start, space.end()
     return start, end
+
+
+def _is_in_command(spec: LaunchSpec, item: Item) -> bool:
+    """Whether it is given where the command is, and not in a variable further up."""
+    is_above = spec.kind is SourceKind.SHELL and item.span and spec.span and item.span[0] < spec.span[0]
+    return item.span is not None and not is_above
 
 
 def _key_indent(spec: LaunchSpec) -> str:

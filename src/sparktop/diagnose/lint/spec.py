@@ -13,12 +13,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from sparktop.cmdline.docker_run import MORE
 from sparktop.cmdline.engine_argv import opposite
 from sparktop.cmdline.engine_flags import polar
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, numbers_of
 from sparktop.model.engine import EngineKind
+from sparktop.text.expression import expression
 
 
 class SourceKind(StrEnum):
@@ -44,6 +46,18 @@ class Launcher(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A part of a document whose values may not be the ones that count."""
+
+    start: int
+    end: int
+    reason: str
+    """What would settle it: "whether GPU_UTIL is set where this starts"."""
+    is_branch: bool = False
+    """A branch of a script: no doubt for a command in the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
     """How one engine is started, as written down or as it runs."""
 
@@ -62,8 +76,15 @@ class LaunchSpec:
     family: Family | None = None
     model: Item | None = None
     flags: tuple[Item, ...] = ()
-    is_open: bool = False
-    """True if more arguments come from elsewhere ("$@", an unknown variable): nothing is surely missing."""
+    elsewhere: str = ""
+    """Where more arguments come from ("$@", an unknown variable, a --config file): then nothing is surely missing."""
+    doubts: tuple[Doubt, ...] = ()
+    guess: str = ""
+    """What would show that it starts an engine, where only its flags tell."""
+    cuts: tuple[Item, ...] = ()
+    """Comments that end its command before its last line."""
+    stopped: Item | None = None
+    """The command that stops a container or engine right before, with no look at memory between."""
     misplaced: tuple[Item, ...] = ()
     """Engine flags given before the image's name, where Docker takes them."""
     repeated: Item | None = None
@@ -86,6 +107,29 @@ class LaunchSpec:
     """Commands run before it in the same shell: `pip install ...`."""
     desktop: bool | None = None
     """Whether a desktop runs on the node; known only for running engines."""
+
+    @property
+    def has_open_options(self) -> bool:
+        """Whether more options of the container come from elsewhere."""
+        return self.option(MORE) is not None
+
+    @property
+    def settles_missing(self) -> str:
+        """What would settle whether a flag that isn't given is missing; empty if it surely is."""
+        return f"what `{self.elsewhere}` adds: see the running engine's command line" if self.elsewhere else ""
+
+    @property
+    def settles_image(self) -> str:
+        """What would settle whether it is this image, and with it the version."""
+        return self.doubt(self.image) if self.image else ""
+
+    def doubt(self, item: Item) -> str:
+        """What would settle whether the item has this value; empty if it surely has."""
+        command = self.span[0] if self.span else -1
+        places = [span[0] for span in (item.value_span, item.span) if span]
+        found = (doubt for doubt in self.doubts if any(doubt.start <= place < doubt.end for place in places))
+        decisive = [doubt for doubt in found if not (doubt.is_branch and doubt.start <= command < doubt.end)]
+        return min(decisive, key=lambda doubt: doubt.end - doubt.start).reason if decisive else ""
 
     @property
     def model_name(self) -> str:
@@ -165,7 +209,7 @@ _COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
 
 @lru_cache(maxsize=512)  # once for all launches of a document
 def _has_remark(text: str, pattern: str) -> bool:
-    return re.search(pattern, _comments(text), re.IGNORECASE) is not None
+    return expression(f"(?i){pattern}", is_tested=False).search(_comments(text)) is not None
 
 
 @lru_cache(maxsize=4)
@@ -177,23 +221,34 @@ _MOE = re.compile(
     r"-a\d+(?:\.\d+)?b|moe|mixtral|gpt-oss|minimax-m\d|deepseek-(?:v[2-9]|r1)|glm-(?:4\.[5-9]|5)|kimi-k|mistral-small-4"
     r"|nemotron-?3|llama-4|qwen3-(?:next|coder-480)|\d+x\d+b"
 )
-
-
 _FP8 = re.compile(r"(?:^|[-_./])fp8(?:$|[-_./])")
 
 
+def likely_version(spec: LaunchSpec) -> str | None:
+    """The engine's version; where its image doesn't tell it, the only one that the text names, in a remark."""
+    return spec.version or (_named_version(spec.document.text, str(spec.engine)) if spec.engine else None)
+
+
+@lru_cache(maxsize=8)
+def _named_version(text: str, engine: str) -> str | None:
+    named = set(re.findall(rf"(?i){engine}\W{{0,3}}v?(\d+\.\d+\.\d+)", text))
+    return named.pop() if len(named) == 1 else None
+
+
 def at_least(spec: LaunchSpec, version: str) -> bool | None:
-    """Whether the engine's version is this one or later; None if unknown."""
-    return None if spec.version is None else numbers_of(spec.version) >= numbers_of(version)
+    """Whether the engine's likely version is this one or later; None if unknown."""
+    likely = likely_version(spec)
+    return None if likely is None else numbers_of(likely) >= numbers_of(version)
 
 
 def is_at_most(spec: LaunchSpec, version: str) -> bool | None:
-    """Whether the engine's version is this one, a patch of it, or earlier; None if unknown."""
-    if spec.version is None:
+    """Whether the engine's likely version is this one, a patch of it, or earlier; None if unknown."""
+    likely = likely_version(spec)
+    if likely is None:
         return None
     limit = numbers_of(version)
     length = max(2, version.count(".") + 1)
-    return numbers_of(spec.version)[:length] <= limit[:length]
+    return numbers_of(likely)[:length] <= limit[:length]
 
 
 def model_name(spec: LaunchSpec) -> str:
@@ -206,11 +261,6 @@ def model_name(spec: LaunchSpec) -> str:
     return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "~", ".")) else name
 
 
-def is_gpt_oss(spec: LaunchSpec) -> bool:
-    """Whether the model is a gpt-oss, which ship in MXFP4."""
-    return "gpt-oss" in model_name(spec) or "gpt_oss" in model_name(spec)
-
-
 def is_moe(spec: LaunchSpec) -> bool | None:
     """True for known mixture-of-experts models; None if the name doesn't tell."""
     return True if _MOE.search(model_name(spec)) else None
@@ -219,7 +269,7 @@ def is_moe(spec: LaunchSpec) -> bool | None:
 def quantisation(spec: LaunchSpec) -> str | None:
     """nvfp4, mxfp4 or fp8, by flag or model name; None if neither tells."""
     flag, name = spec.value("quantization"), model_name(spec)
-    if "mxfp4" in flag or (not flag and ("mxfp4" in name or is_gpt_oss(spec))):
+    if "mxfp4" in flag or (not flag and re.search(r"mxfp4|gpt[-_]oss", name)):
         return "mxfp4"
     if "fp4" in flag or (not flag and "nvfp4" in name):
         return "nvfp4"

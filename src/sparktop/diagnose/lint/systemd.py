@@ -17,8 +17,6 @@ from sparktop.model.finding import Finding, Remedy
 RESTART_S = 60.0
 START_TIMEOUT_S = 90.0
 """systemd's default for TimeoutStartSec, which covers ExecStartPre too."""
-
-
 _UNITS_S = {
     "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "ms": 0.001, "msec": 0.001, "us": 1e-6,
     "m": 60, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400,
@@ -190,16 +188,16 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for item in spec.unit:
         if item.section != "Unit" or "nvidia-gpu-reset.target" not in (item.value or ""):
             continue
-        is_needed = item.name in ("Requires", "BindsTo", "Requisite", "PartOf")
+        is_needed = item.name in ("Requires", "BindsTo", "Requisite")
         other_units = [word for word in (item.value or "").split() if word != "nvidia-gpu-reset.target"]
         edit = replaced(spec, item, " ".join(other_units)) if other_units else removed(spec, item)
         yield claim(
             item,
-            severity=Severity.CRITICAL if is_needed and item.name != "PartOf" else None,
+            severity=Severity.CRITICAL if is_needed else None,
             title=f"{item.name}=nvidia-gpu-reset.target: a Spark has no such target",
             explanation=(
                 "The unit can't start: it requires a target that doesn't exist."
-                if is_needed and item.name != "PartOf"
+                if is_needed
                 else "systemd ignores it without a warning: it looks like protection, but does nothing."
             ),
             remedies=[change(f"remove nvidia-gpu-reset.target from {item.name}=", edit)],

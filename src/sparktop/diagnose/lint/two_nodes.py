@@ -14,7 +14,6 @@ from sparktop.diagnose.lint.lint import (
     change,
     lint,
     removal,
-    removed,
     replaced,
     with_option,
     with_variable,
@@ -27,17 +26,8 @@ from sparktop.model.finding import Finding, Remedy
 
 SETS_NETWORK = (Launcher.EUGR, Launcher.SPARKRUN)
 """Launchers that find the interfaces and set NCCL's variables themselves."""
-
-
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-
-
 ELSEWHERE = "the variables that are set outside this file: see the running engine's environment"
-
-
-def has_two(spec: LaunchSpec) -> bool:
-    """Whether the engine runs on more than one node."""
-    return spec.nodes > 1
 
 
 @lint(
@@ -51,7 +41,7 @@ def has_two(spec: LaunchSpec) -> bool:
 def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.option("network")
     is_elsewhere = spec.launcher in SETS_NETWORK or spec.kind is SourceKind.RUNNING
-    if not has_two(spec) or not spec.has_container or (item is None and is_elsewhere):
+    if spec.nodes == 1 or not spec.has_container or (item is None and is_elsewhere):
         return
     mode = "" if item is None else item.value if item.is_known else None
     if not judge_network(NetworkFacts(mode=mode)).is_problem:
@@ -73,7 +63,7 @@ def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 def _knows_communication(spec: LaunchSpec) -> bool:
-    return has_two(spec) and spec.launcher not in SETS_NETWORK and (spec.engine is not None or spec.is_ray_start)
+    return spec.nodes > 1 and spec.launcher not in SETS_NETWORK and (spec.engine is not None or spec.is_ray_start)
 
 
 @lint(
@@ -159,7 +149,7 @@ def socket_ifname(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 )
 def nccl_gid_index(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.variable("NCCL_IB_GID_INDEX")
-    if not has_two(spec) or item is None or judge_gid(GidFacts(value=item.value)).state is not State.UNKNOWN:
+    if spec.nodes == 1 or item is None or judge_gid(GidFacts(value=item.value)).state is not State.UNKNOWN:
         return
     is_tuned = spec.launcher in SETS_NETWORK
     yield claim(
@@ -181,34 +171,13 @@ def _is_tcp(spec: LaunchSpec) -> bool:
     return item is not None and item.value == "1"
 
 
-@lint(
-    "nccl-ib-disabled",
-    Severity.WARNING,
-    "NCCL_IB_DISABLE=1 sends the traffic between two Sparks over TCP",
-    "engines on two Sparks",
-    "NCCL documentation, NCCL_IB_DISABLE",
-    "field report 002",
-)
-def nccl_ib_disabled(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    item = spec.variable("NCCL_IB_DISABLE")
-    if not has_two(spec) or item is None or not _is_tcp(spec):
-        return
-    yield claim(
-        item,
-        explanation=(
-            "Without RDMA the two nodes communicate over TCP: about 2 GB/s instead of 20 or more, and several times "
-            "the latency in each step. It helps to find a fault, but not to serve."
-        ),
-        remedies=[change("let NCCL use RDMA", removed(spec, item))],
-    )
-
-
 def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
     """What the container may do with RDMA devices; None where that is not this file's to say."""
-    if not has_two(spec) or not spec.has_container or spec.launcher is not Launcher.DOCKER:
+    if spec.nodes == 1 or not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.has_open_options:
         return None
     return RdmaAccessFacts(
         is_privileged=spec.option("privileged") is not None,
+        may_lock=any((item.value or "").upper().endswith(("IPC_LOCK", "ALL")) for item in spec.options_of("cap-add")),
         devices=tuple(item.value or "" for item in spec.options_of("device")),
         mounts=tuple(item.value or "" for item in spec.options_of("mount")),
         ulimits=tuple(item.value or "" for item in spec.options_of("ulimit")),
@@ -336,6 +305,7 @@ def ray_missing(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             "The image no longer has Ray: `--distributed-executor-backend ray` fails with `No module named 'ray'`. "
             "NVIDIA's own two-node guide installs it when the container starts."
         ),
+        settles=spec.settles_image,
         remedies=[
             Remedy(title="install it first: pip install ray, in the container's command"),
             Remedy(

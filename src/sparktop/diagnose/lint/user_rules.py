@@ -14,7 +14,9 @@ if_unknown = "info"                     # ... but for this: then it is said so, 
 families = ["NGC", "vllm/vllm-openai"]  # whose images: NGC, vllm/vllm-openai, lmsysorg/sglang, community
 nodes = 2                               # 1: one node only; 2: two and more
 model = '(?i)fp8'                       # only for models whose name has this
+unless_model = '(?i)rerank'             # not for these
 unless = ["--moe-backend", "NCCL_NET"]  # not where one of these is given
+purpose = "eager|graphs"                # not where a comment in the file has this: it was set on purpose
 fix = "65536"                           # the value it should have, or "remove": the changed line is shown
 settles = "..."                         # makes it a suspicion, and says what would settle it
 explanation = "..."
@@ -49,10 +51,9 @@ from sparktop.model.finding import Finding, Remedy
 from sparktop.text.expression import expression
 
 OPERATORS = ("present", "absent", "equals", "not-equals", "above", "below", "matches")
-
 _TEXTS = (
     "id", "title", "severity", "scope", "engine", "flag", "variable", "option", "op", "versions", "if_unknown",
-    "model", "fix", "settles", "explanation",
+    "model", "unless_model", "purpose", "fix", "settles", "explanation",
 )  # fmt: skip
 _LISTS = ("families", "unless", "sources", "examples", "quiet")
 _KNOWN = (*_TEXTS, *_LISTS, "value", "nodes", "remedy")
@@ -82,7 +83,9 @@ class LintRule:
     families: tuple[Family, ...] = ()
     nodes: int = 0
     model: str = ""
+    unless_model: str = ""
     unless: tuple[str, ...] = ()
+    purpose: str = ""
     fix: str = ""
     settles: str = ""
     sources: tuple[str, ...] = ()
@@ -106,7 +109,8 @@ class LintRule:
     @property
     def lint(self) -> Lint:
         """The rule as a lint like those written in code."""
-        return Lint(card=self.card, check=partial(_check, self), is_live=self.user or self.severity is Severity.WARNING)
+        is_sure = self.severity is Severity.WARNING and not self.settles
+        return Lint(card=self.card, check=partial(_check, self), is_live=self.user or is_sure)
 
     @property
     def name(self) -> str:
@@ -162,7 +166,8 @@ def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LintRule:
     if unparsed or (values.get("versions") == ""):
         raise ConfigError(f"{place}: `versions` must be a range", hint='for example ">=0.19, <0.23"')
     if compiles:
-        rule_file.check_regex(values.get("model", ""), "model", place)
+        for key in ("model", "unless_model", "purpose"):
+            rule_file.check_regex(values.get(key, ""), key, place)
     if not values["examples"]:
         raise ConfigError(f"{place}: `examples` needs at least one command line that the rule matches")
     return LintRule(user=user, remedies=rule_file.remedies(row, place, keys=_REMEDY), **values)
@@ -188,23 +193,24 @@ def _value(row: Mapping[str, Any], operator: str, place: str, *, compiles: bool)
 def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not _applies(rule, spec):
         return
-    settles = rule.settles
+    settles = rule.settles or (spec.settles_image if rule.versions or rule.families else "")
     severity: Severity | None = None
     if rule.versions:
         if spec.version is None:
             if rule.if_unknown is None:
                 return
             severity = rule.if_unknown
-            settles = settles or f"the engine's version: the rule applies to {rule.versions}"
+            settles = rule.settles or f"the engine's version: the rule applies to {rule.versions}"
         elif not _in_range(spec.version, rule.versions):
             return
     item = spec.flag(rule.flag) if rule.flag else spec.variable(rule.variable) or spec.option(rule.option)
     if not _matches(rule, spec, item):
         return
-    if item is None and (spec.is_open or not _is_surely_known(rule, spec)):
+    if item is None and (spec.elsewhere or not _is_surely_known(rule, spec)):
         if not rule.flag:
             return
-        settles = settles or "the arguments that are set outside this file"
+        severity = Severity.INFO
+        settles = settles or spec.settles_missing or "the arguments that are set outside this file"
     value = (item.value or "") if item else ""
     remedies = rule.remedies
     if (edit := _edit(rule, spec, item)) is not None:
@@ -224,14 +230,17 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 def _applies(rule: LintRule, spec: LaunchSpec) -> bool:
-    if spec.is_ray_start or (rule.engine is not None and rule.engine is not spec.engine):
+    if (spec.is_ray_start and rule.flag) or (rule.engine is not None and rule.engine is not spec.engine):
+        return False
+    if rule.purpose and spec.has_remark(rule.purpose):
         return False
     if rule.families and spec.family not in rule.families:
         return False
     if rule.nodes and min(spec.nodes, 2) != rule.nodes:
         return False
-    if rule.model and not expression(rule.model, is_tested=not rule.user).search(spec.model_name):
-        return False
+    for pattern, is_wanted in ((rule.model, True), (rule.unless_model, False)):
+        if pattern and bool(expression(pattern, is_tested=not rule.user).search(spec.model_name)) is not is_wanted:
+            return False
     return not any(spec.flag(name) if name.startswith("-") else spec.variable(name) for name in rule.unless)
 
 

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
-from sparktop.cmdline.docker_run import DockerRun, docker_run, variable
+from sparktop.cmdline.docker_run import MORE, DockerRun, docker_run, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
-from sparktop.cmdline.source import Document, Item, Word, hull, item_of
+from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, joined
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
+from sparktop.diagnose.lint.read import layout
+from sparktop.diagnose.lint.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
 from sparktop.model.engine import EngineKind
@@ -49,6 +50,11 @@ class Scope:
     specs: list[LaunchSpec] = field(default_factory=list)
     containers: dict[str, LaunchSpec] = field(default_factory=dict)
     """Containers started earlier in the same text, for `docker exec`."""
+    branches: list[layout.Branch] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
+    cuts: list[Item] = field(default_factory=list)
+    stops: list[Item] = field(default_factory=list)
+    """Commands that stop a container or an engine."""
 
 
 def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
@@ -57,12 +63,37 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
     Raises:
         UnclosedQuote: only with `strict`; see `shell.commands`.
     """
+    source, cuts = layout.continued(source)
+    scope.cuts += [Item(name="comment", span=cut) for cut in cuts]
+    found = tuple(layout.branches(source))
+    scope.branches += found
+    scope.doubts += layout.doubts_of(found, scope.document)
     for words in commands(source, scope.variables, strict=strict):
         command = _without_assignments(words, scope)
-        if not command:
-            continue
-        if not read_command(command, scope):
-            scope.prelude.append(" ".join(word.text for word in command)[:2000])
+        if command and not _is_sourcing(command, scope) and not read_command(command, scope):
+            text = " ".join(word.text for word in command)[:2000]
+            scope.prelude.append(text)
+            if _STOP.match(text):
+                scope.stops.append(Item(name="command", value=text, span=_own_place(command)))
+
+
+def _own_place(words: Iterable[Word]) -> Span | None:
+    """Where a command stands: what its variables hold stands further up."""
+    return max((word.span for word in words if word.span), default=None)
+
+
+def _is_sourcing(words: Sequence[Word], scope: Scope) -> bool:
+    """Note what a sourced file, or an unknown text given to `eval`, may set."""
+    file = " ".join(word.text for word in words[1:])
+    is_unknown_text = words[0].text == "eval" and file.startswith(("$", "`"))
+    if not is_unknown_text and (words[0].text not in (".", "source") or file.endswith("bin/activate")):
+        return False
+    for name, values in list(scope.variables.items()):
+        spans = [value.span for value in values if value.span]
+        if not spans:
+            del scope.variables[name]  # nothing until then: what it holds isn't known
+        scope.doubts += [Doubt(start=span[0], end=span[1], reason=f"what `{file[:60]}` sets") for span in spans]
+    return True
 
 
 def read_command(words: Sequence[Word], scope: Scope) -> bool:
@@ -77,15 +108,20 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
     for index, base in enumerate(bases):
         following = texts[index + 1] if index + 1 < len(texts) else ""
         if base in _DOCKERS and (following == "run" or texts[index + 1 : index + 3] == ["container", "run"]):
-            return read_docker_run(words[index + (2 if following == "run" else 3) :], scope, words[index])
+            return read_docker_run(words[index + (2 if following == "run" else 3) :], scope, words[index + 1])
         if base in _DOCKERS and following == "exec":
             return _docker_exec(words[index + 2 :], scope)
         if base == "run_cluster.sh":
             return _run_cluster(words[index + 1 :], scope, words[index])
-        if base == "launch-cluster.sh":
+        if base in ("-e", "--env") and "=" in following:  # of `docker compose run`
+            own.append(variable(words[index + 1], words[index]))
+        if base == "launch-cluster.sh" and scope.base is None:
             return _launch_cluster(words[index + 1 :], scope, words[index])
         if base == "ray" and following == "start":
             scope.specs.append(_spec(words[index:], scope, own, is_ray_start=True, name="ray start"))
+            return True
+        if base == "eval" and index == 0:
+            _read_inner(joined(words[1:], " "), scope, own)
             return True
         if base in _SHELLS or (base == "ssh" and index == 0):
             inner, parameters = _shell_text(words[index + 1 :], is_ssh=base == "ssh")
@@ -122,7 +158,7 @@ def read_container(
 ) -> None:
     """Read what runs in a container: a server in its command, an image that is one, or no known engine."""
     words = [entrypoint, *command] if entrypoint and entrypoint.text else list(command)
-    inner = Scope(document=scope.document, kind=scope.kind, variables=scope.variables, base=base, depth=scope.depth + 1)
+    inner = replace(scope, exported={}, base=base, prelude=[], depth=scope.depth + 1, specs=[], containers={})
     if words and read_command(words, inner) and inner.specs:
         repeated = _program(command) if entrypoint is None and base.family is Family.VLLM_OPENAI else None
         scope.specs += [
@@ -130,22 +166,39 @@ def read_container(
         ]
         scope.containers.update(inner.containers)
         return
-    kind = kind_of_image(base.image.value or "") if base.image else None
-    if kind is None and any(item.name in _ENGINE_ONLY for item in misplaced):
-        kind = EngineKind.SGLANG
-    if kind is None:
-        return
-    is_server = bool(command) and not (entrypoint and entrypoint.text)
+    kind, guess = kind_of_image(base.image.value or "") if base.image else None, ""
+    given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
+    given |= {item.name for item in misplaced}
+    told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)
+    has_entrypoint = bool(entrypoint and entrypoint.text)
+    has_wrapper = told is not None and has_entrypoint and not misplaced
+    if told and not misplaced and kind is None:
+        guess = "what the image starts: its entrypoint, in the Dockerfile that it is built from"
+    if has_wrapper:
+        serve = next((index for index, word in enumerate(command[:3]) if word.text == "serve"), -1)
+        command = command[serve + 1 :]
+    kind = kind or told
     # A community image named after an engine may be a router or an exporter; only an engine has a model.
     names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
-    is_server = is_server and (base.family is Family.VLLM_OPENAI or names_model)
+    is_server = not has_entrypoint and (base.family is Family.VLLM_OPENAI or names_model)
+    is_server = bool(command) and (is_server or has_wrapper or bool(guess))
+    if kind is None or not (is_server or misplaced or not words or _stays(base, words)):
+        return
     arguments = command if is_server else ()
     _engine(kind, arguments, inner, (), None, has_command=is_server or bool(misplaced), misplaced=misplaced)
-    scope.specs += inner.specs
+    scope.specs += [replace(spec, guess=guess) for spec in inner.specs]
 
 
-_ENGINE_ONLY = frozenset({"mem-fraction-static", "moe-runner-backend", "context-length", "speculative-eagle-topk"})
-"""Flags that only SGLang has."""
+def _stays(base: LaunchSpec, words: Sequence[Word]) -> bool:
+    """Whether a container without a server in its command may get one: in a shell, or by `docker exec`."""
+    return base.option("rm") is None or base.option("detach") is not None or words[-1].text.split("/")[-1] in _SHELLS
+
+
+_ENGINE_ONLY = {
+    EngineKind.VLLM: frozenset({"gpu-memory-utilization", "max-model-len", "max-num-seqs"}),
+    EngineKind.SGLANG: frozenset({"mem-fraction-static", "moe-runner-backend", "speculative-eagle-topk"}),
+}
+"""Flags that no other engine has."""
 
 
 def container_spec(run: DockerRun, scope: Scope, begin: Word | None) -> LaunchSpec:
@@ -162,7 +215,7 @@ def container_spec(run: DockerRun, scope: Scope, begin: Word | None) -> LaunchSp
         image=image,
         family=family_of(name),
         environment=tuple(_with_caller_value(item, scope) for item in run.environment),
-        knows_environment=not run.has_env_file,
+        knows_environment=not run.has_env_file and not any(item.name == MORE for item in options),
         has_container=True,
         options=options,
     )
@@ -188,13 +241,16 @@ def _engine(
     repeated = None
     again = server_at([word.text for word in arguments], 0) if arguments else None
     if again or (arguments and arguments[0].text == "serve"):
-        repeated = _program(arguments)
+        # The entrypoint of another image may be `vllm`, not the server.
+        is_sure = again or begin or (scope.base and scope.base.family is Family.VLLM_OPENAI)
+        repeated = _program(arguments) if is_sure else None
         arguments = arguments[again[1] if again else 1 :]
-    spec = _spec([begin] if begin else [], scope, own)
+    spec = _spec([begin, *arguments] if begin else [], scope, own)
+    start = spec.span[0] if spec.span else -1
     image = spec.image.value or "" if spec.image else ""
     flags, loose = flags_of(arguments, kind, version_of(image, kind))
     model = next((flag for flag in flags if flag.name == "model"), None)
-    if model is None and loose and not loose[0].text.startswith('"$'):
+    if model is None and loose and not loose[0].text.startswith('"$') and "[" not in loose[0].text:
         model = item_of("model", loose[0])
     all_flags = (*flags, *misplaced)
     scope.specs.append(
@@ -207,7 +263,10 @@ def _engine(
             misplaced=tuple(misplaced),
             repeated=repeated,
             model=model,
-            is_open=_is_open(flags, loose),
+            elsewhere=_elsewhere(flags, loose),
+            doubts=(*scope.doubts, *layout.defaults(scope.document)),
+            cuts=_cuts_in(scope.cuts, start, [*all_flags, *spec.options, spec.image, model]),
+            stopped=_stopped(scope, start, spec.name),
             nodes=max(spec.nodes, nodes_of(all_flags)),
             prelude="\n".join((spec.prelude, *scope.prelude)).strip(),
         )
@@ -222,11 +281,41 @@ def _program(words: Sequence[Word]) -> Item:
     return Item(name="command", spelled=" ".join(texts[:count]), span=hull(words[0], words[count - 1]))
 
 
-def _is_open(flags: Sequence[Item], loose: Sequence[Word]) -> bool:
-    """Whether more arguments come from elsewhere; a single variable is just the model's name."""
+def _elsewhere(flags: Sequence[Item], loose: Sequence[Word]) -> str:
+    """Where more arguments come from; a single variable is just the model's name."""
     texts = [word.text for word in loose[1:]] + [text for item in flags for text in item.rest]
-    first = [word.text for word in loose[:1] if word.text in ("$@", "$*", "...", "…")]
-    return any(text.startswith("$") or text in ("...", "…") for text in (*first, *texts))
+    first = [word.text for word in loose[:1] if word.text in ("$@", "$*", "...", "…") or "[" in word.text]
+    words = [text for text in (*first, *texts) if text.startswith("$") or text in ("...", "…")]
+    words = [text for text in words if not re.fullmatch(r"\$\{\w+:?\+--[\w-]+\}", text)]  # a switch, or nothing
+    files = [f"--config {item.value}" for item in flags if item.name == "config"]
+    return next(iter((*words, *files)), "")
+
+
+def _cuts_in(cuts: Iterable[Item], start: int, items: Iterable[Item | None]) -> tuple[Item, ...]:
+    """The cuts between a command's start and the last thing that is given after them."""
+    end = max((span[1] for item in items if item for span in (item.span, item.value_span) if span), default=start)
+    return tuple(cut for cut in cuts if cut.span and start < cut.span[0] < end)
+
+
+_STOP = re.compile(
+    r"(?:(?:then|do|else|if|!|\{|\S*sudo|-\S+) )*"
+    r"(?:\S*(?:docker|podman|nerdctl) (?:container )?(?:stop|kill|rm (?:\S+ )*?(?:--force|-\w*f))\b"
+    r"|(?:systemctl.* stop|pkill) .*(?:vllm|sglang))"
+)
+_LOOKS = re.compile(r"MemAvailable|meminfo|\bfree +-|nvidia-smi|wait\w*_mem|mem\w*_wait|sleep +(?:[6-9]\d|\d{3,})\b")
+"""A look at memory, or a wait of a minute."""
+
+
+def _stopped(scope: Scope, start: int, name: str) -> Item | None:
+    """The last command that stops the container of this name, or an engine, before a script starts one again."""
+    if not scope.stops or scope.kind is not SourceKind.SHELL or _LOOKS.search(scope.document.text[: max(start, 0)]):
+        return None
+    for stop in reversed(scope.stops):
+        text = stop.value or ""
+        is_its = (name and f" {name} " in f"{text} ") or "ps -" in text or "vllm" in text or "sglang" in text
+        if is_its and stop.span and layout.runs_before(scope.branches, stop.span[0], start):
+            return stop
+    return None
 
 
 def nodes_of(flags: Sequence[Item]) -> int:
@@ -247,7 +336,7 @@ def _spec(begin: Sequence[Word], scope: Scope, own: Iterable[Item], **fields: ob
     container_variables = {item.name: item for item in base.environment}
     return replace(
         base,
-        span=base.span or (begin[0].span if begin else None),
+        span=base.span or (begin[0].span or _own_place(begin) if begin else None),
         environment=tuple({**container_variables, **exported}.values()),
         **fields,  # type: ignore[arg-type]
     )

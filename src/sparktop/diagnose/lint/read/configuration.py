@@ -21,7 +21,6 @@ MAX_CHARS = 1_000_000
 """A larger file is no launch configuration."""
 MAX_ITEMS = 20_000
 """Flags, variables, options and keys of all its launches together."""
-
 _SECTION = re.compile(r"\[(?:Unit|Service|Install|Container|Timer|X-\w+)\]\s*\Z")
 _YAML_KEY = re.compile(r"(?:[\w.-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s|\Z)|- \w|---(?:\s|\Z)|%YAML")
 _VARIABLE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=")

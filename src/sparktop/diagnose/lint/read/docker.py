@@ -85,8 +85,6 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     "runtime": ("HostConfig", "Runtime"),
     "restart": ("HostConfig", "RestartPolicy", "Name"),
 }
-
-
 _DEFAULTS = {
     "ipc": ("private", "shareable", ""),
     "shm-size": ("67108864", "0"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sparktop.diagnose.rule import LiveRule, live_rule
@@ -28,23 +28,18 @@ TIGHT_BYTES = 12 << 30
 """With less memory available, findings about the engine's memory share become warnings."""
 SETTLED_BY_LOG = {"config.nvfp4-moe-backend": frozenset(("vllm.fp4-marlin-notice",))}
 """What a rank logged about its choice counts more than its flags (docs/facts/engines.md section 1E)."""
-LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor"))
+LEFT_TO_CLUSTER = frozenset(("config.host-network", "config.ray-memory-monitor", "config.nccl-ib-disabled"))
 """Rules that the pair rules cover better if both nodes are watched."""
 
 
-@cache
-def _memory_rules() -> frozenset[str]:
-    from sparktop.diagnose.lint import memory
-
-    return frozenset(
-        lint.card.id
-        for lint in (
-            memory.gpu_memory_utilization_high,
-            memory.gpu_memory_utilization_absent,
-            memory.mem_fraction_static_high,
-            memory.mem_fraction_static_absent,
-        )
+MEMORY_RULES = frozenset(
+    f"config.{name}"
+    for name in (
+        *("gpu-memory-utilization-high", "gpu-memory-utilization-absent"),
+        *("mem-fraction-static-high", "mem-fraction-static-absent", "mem-fraction-static-pair"),
     )
+)
+"""Rules that are told only where memory is short."""
 
 
 def running(own: Sequence[LintRule] = ()) -> LiveRule:
@@ -98,7 +93,7 @@ def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet:
         for finding in findings_by_key.values():
             yield replace(
                 finding,
-                severity=Severity.INFO if finding.rule in _memory_rules() and not is_tight else Severity.WARNING,
+                severity=Severity.INFO if finding.rule in MEMORY_RULES and not is_tight else Severity.WARNING,
                 nodes=names,
                 engine=team[0].engine.name,
                 subject=" ".join(filter(None, (team[0].engine.name, finding.subject))),

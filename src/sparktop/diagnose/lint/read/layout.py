@@ -1,0 +1,161 @@
+"""The layout of a shell text: what runs only sometimes, which defaults count, where a comment cuts a command.
+
+Nothing is run: a value in a branch, or behind a variable's default, may not be the one that counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from sparktop.cmdline.shell import Dialect, Operator, ShellWord, tokens
+from sparktop.cmdline.source import Document, Span, Word
+from sparktop.cmdline.variables import reference_at
+from sparktop.dataclass import dataclass
+from sparktop.diagnose.lint.spec import Doubt
+
+MAX_PASSES = 10
+"""Comment lines in a row that are looked behind, in the middle of a command."""
+
+_DEFAULT = re.compile(r"\$\{(?:[A-Za-z_]\w*|\d):?[-=]")
+_ENDS = {"if": "fi", "case": "esac", "{": "}", "for": "done", "while": "done", "until": "done", "select": "done"}
+_OPTION = re.compile(r"\s*--?[A-Za-z]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A part of a script that runs only sometimes, or when it is called."""
+
+    start: int
+    end: int
+    whole: Span
+    """The statement with all its branches."""
+    head: str
+    """"if", "case", "&&" for what follows && or ||, "{" for a function."""
+
+    def has(self, offset: int) -> bool:
+        """Whether the offset is in it."""
+        return self.start <= offset < self.end
+
+
+def branches(source: Word) -> Iterator[Branch]:
+    """The branches of a script by their offsets in the document; a loop's body counts as run."""
+    if len(source.at) != len(source.text) or not re.search(r"\b(?:if|case)\b|&&|\|\||\(\)", source.text):
+        return
+    for branch in _branches(source.text):
+        start, end, first, last = (
+            source.at[min(at, len(source.at) - 1)] for at in (branch.start, branch.end, *branch.whole)
+        )
+        if -1 not in (start, end):
+            yield Branch(start=start, end=end, whole=(first, last), head=branch.head)
+
+
+def _branches(text: str) -> Iterator[Branch]:
+    frames: list[tuple[str, int, list[int]]] = []  # the statement's head and start, where its branches begin
+    chains: dict[int, int] = {}  # by depth: where && or || begins
+    is_head, before = True, ""
+    for token in tokens(text, Dialect.DRAFT):
+        at, depth = token.start, len(frames)
+        if isinstance(token, Operator):
+            if token.is_redirection:
+                continue
+            if token.text in ("&&", "||"):
+                chains.setdefault(depth, at)
+            elif token.text not in ("|", "|&") and depth in chains:
+                start = chains.pop(depth)
+                yield Branch(start=start, end=at, whole=(start, at), head="&&")
+            if token.text in (";;", ";&", ";;&") and frames and frames[-1][0] == "case":
+                frames[-1][2].append(at)
+            before, is_head = before if token.text == "\n" else token.text, True
+            continue
+        word = token.raw
+        if is_head and frames and word == _ENDS[frames[-1][0]]:
+            head, begin, marks = frames.pop()
+            for start, end in pairwise([*marks, at]):
+                yield Branch(start=start, end=end, whole=(begin, token.end), head=head)
+            is_head = False
+        elif is_head and frames and frames[-1][0] == "if" and word in ("then", "elif", "else"):
+            frames[-1][2].append(at)
+        elif is_head and word in _ENDS:
+            frames.append((word, at, [at] if word == "{" and before == ")" else []))
+            is_head = word not in ("case", "for", "select")
+        else:
+            is_head = is_head and word in ("!", "do", "time")
+        before = ""
+    for start in chains.values():
+        yield Branch(start=start, end=len(text), whole=(start, len(text)), head="&&")
+
+
+def doubts_of(found: Sequence[Branch], document: Document) -> Iterator[Doubt]:
+    """The doubts about values that are set in a branch."""
+    for branch in found:
+        if branch.head != "{":
+            reason = f"whether the branch in line {document.line_of(branch.start)} runs"
+            yield Doubt(start=branch.start, end=branch.end, reason=reason, is_branch=True)
+
+
+@lru_cache(maxsize=4)  # once for all launches of a document
+def defaults(document: Document) -> tuple[Doubt, ...]:
+    """The doubts about `${NAME:-default}`, anywhere in a document."""
+    return tuple(_defaults(document))
+
+
+def _defaults(document: Document) -> Iterator[Doubt]:
+    for match in _DEFAULT.finditer(document.text):
+        reference, end = reference_at(document.text, match.start())
+        if reference is not None and reference.rest:
+            name = f"${reference.name}" if reference.name.isdecimal() else reference.name
+            start = match.start() + reference.rest_start
+            yield Doubt(start=start, end=end - 1, reason=f"whether {name} is set where this starts")
+
+
+def runs_before(found: Sequence[Branch], first: int, then: int) -> bool:
+    """Whether a command at the first offset may have run when one at the other, further down, runs."""
+    apart = [branch for branch in found if branch.has(first) and not branch.has(then)]
+    return first < then and not any(
+        branch.head in ("case", "{") or branch.whole[0] <= then < branch.whole[1] for branch in apart
+    )
+
+
+def continued(source: Word) -> tuple[Word, tuple[Span, ...]]:
+    """The text as its author means it, where comments, or blanks behind a backslash, cut continued commands; and where
+    they do. Every offset stays."""
+    cuts: list[Span] = []
+    for _ in range(MAX_PASSES if len(source.at) == len(source.text) else 0):
+        found = list(_cuts(source.text))
+        text = source.text
+        for start, end in found:
+            cuts.append((source.at[start], source.at[end - 1] + 1))
+            text = f"{text[:start]}{' ' * (end - start - 1)}\\{text[end:]}"
+        if not found:
+            break
+        source = Word(text, source.at)
+    return source, tuple(sorted(cuts))
+
+
+def _cuts(text: str) -> Iterator[Span]:
+    if not re.search(r"#[^\n]*\\\n|\\\n[ \t]*#|\\[ \t]+\n", text):
+        return
+    first = last = None
+    for token in tokens(text, Dialect.DRAFT):
+        if isinstance(token, ShellWord):
+            first, last = first or token, token
+        elif not token.is_redirection:
+            if token.text == "\n" and first and last and _goes_on(text, first.start, token.start + 1):
+                gap = text[last.end : token.start]
+                comment = re.search(r"(?<=\s)#[^\n]*", gap)
+                if comment and (gap.endswith("\\") or "\\\n" in gap[: comment.start()]):
+                    yield last.end + comment.start(), token.start
+                elif re.fullmatch(r"\\[ \t]", last.raw):
+                    yield last.start, token.start
+            first = last = None
+
+
+def _goes_on(text: str, begin: int, at: int) -> bool:
+    """Whether the line at this offset reads as a part of the command that begins further up."""
+    row = text[at:].partition("\n")[0]
+    head = text[text.rfind("\n", 0, begin) + 1 : begin]
+    deeper = len(row) - len(row.lstrip()) > len(head) - len(head.lstrip())
+    return bool(row.strip()) and (deeper or _OPTION.match(row) is not None)
