@@ -297,7 +297,23 @@ async def test_the_guard_ends_the_engine_before_memory_is_gone(tmp_path: Path) -
     assert not any(live.running for live in spark.containers(t) if live.script.name == "vllm-gptoss")
     assert spark.memory(t).available > 100, "and the host was never starved"
     assert stage.first("memory.starved") is None
+    starts = found(stage, "guard.fired").remedies
+    assert starts[0].change is not None, "what took the memory is known, and so is the change against it"
+    assert starts[0].change.for_engine("vllm").flags == {"--enforce-eager": ""}
     await acting.aclose()
+
+
+async def test_after_the_stop_of_a_first_request_a_start_that_can_run_is_offered(tmp_path: Path) -> None:
+    """The kernel's refusals of memory are in its log still, and to stop an engine is no remedy any more."""
+    stage = Stage("memory-spike").run(20)
+    run, _ = await fix(stage, tmp_path / "stop", "memory.first-request-spike", "stop-engine")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    assert stage.firing("kernel.nvrm-no-memory")
+    assert {remedy.action for one in stage.firing() for remedy in one.remedies} == {"relaunch", "safe-restart"}
+    run, plan = await fix(stage, tmp_path / "start", "engine.down")
+    assert [(one.name, one.after) for one in plan.differences] == [("--enforce-eager", "")]
+    assert not plan.doubt
+    assert run.state is RunState.DONE, (run.message, told(run))
 
 
 async def test_caches_are_dropped_on_both(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sparktop.diagnose.ended_by import (
     ended_by_guard,
     exit_code,
     failed,
+    is_guard_reported,
     is_since_reboot,
     since_reboot,
     stopped,
@@ -22,7 +23,6 @@ from sparktop.diagnose.ended_by import (
 )
 from sparktop.diagnose.findings import ENGINE_DOWN, without_repeats
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import is_alive, other_ranks, rank_of
 from sparktop.model.engine import STOPPED_EXITS, Engine
@@ -126,17 +126,17 @@ def _is_told_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ag
 
 def is_reported_elsewhere(missing: Down, fleet: FleetState) -> bool:
     """Whether the guard's own finding tells of this end."""
-    return ended_by_guard(missing.node, missing.engine) and is_reported(missing.node, fleet)
+    return ended_by_guard(missing.node, missing.engine) and is_guard_reported(missing.node, fleet)
 
 
 def remedies(missing: Down, fleet: FleetState, others: Sequence[Remedy] = ()) -> tuple[Remedy, ...]:
     """What mends the grave problem before the end, then `others`, the start as it was, and what mends lesser ones."""
     start = () if any(remedy.action == "safe-restart" for remedy in others) else _start_again(missing)
-    grave, lesser = _original_remedies(missing.node, missing.engine, fleet)
+    grave, lesser = original_remedies(missing.node, missing.engine, fleet)
     return tuple(without_repeats((*grave, *others, *start, *lesser)))
 
 
-def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:
+def original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:
     """The relaunches that problems of this engine offered before it ended, (of grave ones, of others): after a grave
     one the next start would end as this did.
 
