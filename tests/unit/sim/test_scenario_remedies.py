@@ -24,6 +24,7 @@ from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
+from sparktop.ui.screens.fix import all_in_one
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +112,21 @@ async def test_all_that_is_wrong_with_a_pair_can_be_mended_one_after_the_other(t
         stage.run(stage.t + 20)
     left = {one.rule for one in stage.firing() if one.severity is not Severity.INFO}
     assert left <= {"cluster.image-differs", "cluster.engine-version-differs"}, "an image has to be copied by hand"
+
+
+async def test_one_relaunch_fixes_all_that_is_wrong_with_a_pair_and_is_expected_to_succeed(tmp_path: Path) -> None:
+    stage = Stage("two-node-misconfigured").run(50)
+    finding = found(stage, "cluster.bridge-network")
+    together = all_in_one(finding, stage.picture)
+    assert together is not None
+    acting = Acting(stage, tmp_path)
+    plan = await acting.plan(acting.requests(finding, together)[0])
+    assert isinstance(plan, Plan), plan
+    assert not plan.doubt, "the other rank would take its default of 0.92"
+    assert ("--gpu-memory-utilization", "0.80") in [(one.name, one.after) for one in plan.differences]
+    run = await acting.run(plan)
+    await acting.aclose()
+    assert run.state is RunState.DONE, (run.message, told(run))
 
 
 async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> None:

@@ -205,6 +205,28 @@ def test_flags_apart(first: list[str], second: list[str], fires: bool) -> None:
     assert ("environment-differs" in found(with_boxes(*boxes))) is fires
 
 
+@over(
+    "server, first, second, flags",
+    [
+        (["vllm", "serve", "m"], ["--gpu-memory-utilization=0.80"], [], {"spark2": {"--gpu-memory-utilization": "0.80"}}),
+        (["vllm", "serve", "m"], [], ["--gpu-memory-utilization=0.75"], {"spark1": {"--gpu-memory-utilization": "0.75"}}),
+        (["vllm", "serve", "m"], ["--enforce-eager"], [], {"spark2": {"--enforce-eager": ""}}),
+        (["vllm", "serve", "m"], [], ["--kv-cache-dtype=fp8"], {"spark2": {"--kv-cache-dtype": None}}),
+        (["python3", "-m", "sglang.launch_server", "--model-path", "m"], ["--context-length=8192"], [],
+         {"spark2": {"--context-length": "8192"}}),
+    ],
+)  # fmt: skip
+def test_a_relaunch_gives_the_other_rank_what_it_lacks(
+    server: list[str], first: list[str], second: list[str], flags: dict[str, dict[str, str | None]]
+) -> None:
+    boxes = [
+        {"argv": (*server, "--nnodes", "2", "--node-rank", str(i), *words)} for i, words in enumerate((first, second))
+    ]
+    change = found(with_boxes(*boxes))["environment-differs"].remedies[0].change
+    assert change is not None
+    assert {node: dict(own.flags) for node, own in change.by_node.items() if own.flags} == flags
+
+
 # --- memory
 
 
