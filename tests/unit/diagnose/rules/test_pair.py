@@ -205,13 +205,16 @@ def test_flags_apart(first: list[str], second: list[str], fires: bool) -> None:
     assert ("environment-differs" in found(with_boxes(*boxes))) is fires
 
 
+VLLM = ["vllm", "serve", "m"]
+
+
 @over(
     "server, first, second, flags",
     [
-        (["vllm", "serve", "m"], ["--gpu-memory-utilization=0.80"], [], {"spark2": {"--gpu-memory-utilization": "0.80"}}),
-        (["vllm", "serve", "m"], [], ["--gpu-memory-utilization=0.75"], {"spark1": {"--gpu-memory-utilization": "0.75"}}),
-        (["vllm", "serve", "m"], ["--enforce-eager"], [], {"spark2": {"--enforce-eager": ""}}),
-        (["vllm", "serve", "m"], [], ["--kv-cache-dtype=fp8"], {"spark2": {"--kv-cache-dtype": None}}),
+        (VLLM, ["--gpu-memory-utilization=0.80"], [], {"spark2": {"--gpu-memory-utilization": "0.80"}}),
+        (VLLM, [], ["--gpu-memory-utilization=0.75"], {"spark1": {"--gpu-memory-utilization": "0.75"}}),
+        (VLLM, ["--enforce-eager"], [], {"spark2": {"--enforce-eager": ""}}),
+        (VLLM, [], ["--kv-cache-dtype=fp8"], {"spark2": {"--kv-cache-dtype": None}}),
         (["python3", "-m", "sglang.launch_server", "--model-path", "m"], ["--context-length=8192"], [],
          {"spark2": {"--context-length": "8192"}}),
     ],

@@ -111,6 +111,7 @@ LACKS_MEMORY = frozenset(
     )
 )
 """Log rules of a start that found less memory than it needs: another program may hold it."""
+PORT_IN_USE = "start.port-in-use"
 OF_NODES_BEFORE_IT = OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END | LACKS_MEMORY
 """Log rules of the memory that a start found, or of another node's rank: a reboot has ended both."""
 OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
@@ -142,10 +143,13 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     continue
                 log = LogPlace(node.name, engine.name)
                 is_clear = len(node.engines) == 1 or engine.name in finding.title
+                title = finding.title if is_clear else f"{engine.name}: {finding.title}"
+                in_the_way = "" if engine.log.has_served else _in_the_way(finding.rule, engine, node)
                 yield replace(
                     finding,
                     severity=_severity(finding, engine),
-                    title=finding.title if is_clear else f"{engine.name}: {finding.title}",
+                    title=f"{engine.name} can't start: {in_the_way}" if in_the_way else title,
+                    brief=finding.title if in_the_way else finding.brief,
                     nodes=(node.name,),
                     subject=engine.name,
                     since_wall_s=logged_s,
@@ -179,6 +183,21 @@ def _severity(finding: Finding, engine: Engine) -> Severity:
     has_served = engine.served is not None or bool(engine.log and engine.log.has_served)
     is_past = engine.container is not None and engine.container.is_gone and not has_served
     return Severity.WARNING if is_past and finding.severity is Severity.CRITICAL else finding.severity
+
+
+def _in_the_way(rule: str, engine: Engine, node: NodeView) -> str:
+    """Who holds the memory or the port that its start lacks: "python3 (pid 93111) holds 58.0 GiB"; "" if not known."""
+    others = [other for other in node.engines if other is not engine and is_alive(other)]
+    if rule == PORT_IN_USE:
+        port = command_of(engine).port
+        return next((f"{one.name} has port {port}" for one in others if command_of(one).port == port), "")
+    if rule not in LACKS_MEMORY:
+        return ""
+    if (holder := largest_of_no_engine(node, OTHER_HOLDER_BYTES)) is not None:
+        return f"{holder.name.rpartition('/')[2]} (pid {holder.pid}) holds {gib(holder.used_bytes or 0)}"
+    largest = max(others, key=lambda other: other.gpu_bytes or 0, default=None)
+    held_bytes = (largest.gpu_bytes or 0) if largest is not None else 0
+    return f"{largest.name} holds {gib(held_bytes)}" if largest is not None and held_bytes > OTHER_HOLDER_BYTES else ""
 
 
 def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
