@@ -13,7 +13,7 @@ from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
 from sparktop.documents.plan import plan_lines
-from sparktop.model.change import SMALLER_SHARE
+from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -127,6 +127,35 @@ async def test_one_relaunch_fixes_all_that_is_wrong_with_a_pair_and_is_expected_
     run = await acting.run(plan)
     await acting.aclose()
     assert run.state is RunState.DONE, (run.message, told(run))
+
+
+@pytest.mark.parametrize(
+    ("action", "tokens_per_s", "mb_per_s"), [("relaunch", (40, 52), (150, 500)), ("safe-restart", (5, 12), (0, 1))]
+)
+async def test_a_pair_talks_rdma_once_its_containers_have_the_devices(
+    tmp_path: Path, action: str, tokens_per_s: tuple[float, float], mb_per_s: tuple[float, float]
+) -> None:
+    stage = Stage("two-node-tcp").run(50)
+    acting = Acting(stage, tmp_path)
+    remedy = offered(found(stage, "cluster.no-infiniband-device"))
+    change = remedy.change if action == "relaunch" else None
+    plan = await acting.plan(
+        Request(action=action, nodes=("spark1", "spark2"), target="pair-0", change=change or Change())
+    )
+    assert isinstance(plan, Plan), plan
+    run = await acting.run(plan)
+    await acting.aclose()
+    assert run.state is RunState.DONE, (run.message, told(run))
+    stage.run(stage.t + 20)
+    before = stage.picture.nodes[0].rdma_ports[0]
+    stage.run(stage.t + 10)
+    node = stage.picture.nodes[0]
+    (engine,) = [one for one in node.engines if one.state is EngineState.SERVING]
+    assert engine.rates is not None
+    low, high = tokens_per_s
+    assert low < (engine.rates.generation_tokens_per_s or 0.0) < high
+    low, high = mb_per_s
+    assert low <= (node.rdma_ports[0].sent_bytes - before.sent_bytes) / 10e6 <= high
 
 
 async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     finding,
                     severity=_severity(finding, engine),
                     title=f"{engine.name} can't start: {in_the_way}" if in_the_way else title,
-                    brief=finding.title if in_the_way else finding.brief,
+                    explanation=f"{finding.title}. {finding.explanation}" if in_the_way else finding.explanation,
                     nodes=(node.name,),
                     subject=engine.name,
                     since_wall_s=logged_s,
