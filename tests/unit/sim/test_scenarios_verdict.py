@@ -235,3 +235,10 @@ def test_drivers_that_differ_follow_from_the_update_that_waits_for_its_reboot() 
     first, second = stage.firing()[:2]
     assert (first.rule, first.caused_by) == ("host.driver-pending", None)
     assert (second.rule, second.caused_by) == ("cluster.driver-differs", "host.driver-pending")
+
+
+def test_a_rank_whose_other_rank_died_is_not_said_to_be_stopped_from_outside() -> None:
+    stage = Stage("two-node-link").run(124)
+    (down,) = stage.firing("engine.down")
+    assert down.title == "pair-0 is down: pair-1 on spark2 exited first; it had 2 requests"
+    assert down.caused_by == "cluster.rank-died"

@@ -21,10 +21,10 @@ from sparktop.diagnose.ended_by import (
     successor,
     work,
 )
-from sparktop.diagnose.findings import ENGINE_DOWN, without_repeats
+from sparktop.diagnose.findings import ENGINE_DOWN, RANK_DIED, without_repeats
 from sparktop.diagnose.rule import live_rule
 from sparktop.engines.labels import name_set_aside
-from sparktop.engines.ranks import is_alive, other_ranks, rank_of
+from sparktop.engines.ranks import EngineRank, is_alive, other_ranks, rank_of
 from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
@@ -196,7 +196,7 @@ def _start_again(missing: Down) -> tuple[Remedy, ...]:
     scope="any engine",
     sources=_SOURCES,
     clear_s=0.0,
-    follows=("cluster.rank-died",),
+    follows=(RANK_DIED,),
 )
 def engine_down(fleet: FleetState) -> Iterator[Finding]:
     """Engines that were stopped, by a console, by a reboot, or by somebody else; a bad end is told by its exit code."""
@@ -216,7 +216,7 @@ def _is_stopped_early(missing: Down) -> bool:
 
 def _finding(missing: Down, fleet: FleetState) -> Finding:
     node, engine = missing.node, missing.engine
-    severity, cause, explanation = _cause(missing)
+    severity, cause, explanation = _cause(missing, fleet)
     container = engine.container
     policy = f", restart policy {container.restart_policy or 'no'}" if container is not None else ""
     return Finding(
@@ -254,7 +254,19 @@ def _brief(missing: Down) -> str:
     return f"last served {span(max(0.0, missing.ended_s - served.wall_s))} before" if missing.is_since_reboot else ""
 
 
-def _cause(missing: Down) -> tuple[Severity, str, str]:
+def _ended_before(missing: Down, fleet: FleetState) -> EngineRank | None:
+    """The other rank that exited first and left it waiting, while cluster.rank-died reports that; else None."""
+    firing = [one for one in fleet.findings if one.rule == RANK_DIED and one.phase is Phase.FIRING]
+    if not any(missing.node.name in one.nodes for one in firing):
+        return None
+    for other in other_ranks(rank_of(missing.engine, missing.node), fleet):
+        now_s, ended_s = node_wall_s(other.node, fleet), other.engine.exited_wall_s
+        if now_s is not None and ended_s is not None and now_s - ended_s > missing.ago_s:
+            return other
+    return None
+
+
+def _cause(missing: Down, fleet: FleetState) -> tuple[Severity, str, str]:
     """(severity, end of the title, explanation)."""
     by, name, node = missing.by, missing.name, missing.node.name
     if by is not None and by.is_under_way:
@@ -274,6 +286,10 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
     if by is not None:
         text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
         return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
+    if (first := _ended_before(missing, fleet)) is not None:
+        severity = Severity.CRITICAL if missing.requests else Severity.WARNING
+        text = "The other rank exited first, and this one could only wait for it. Start both together."
+        return severity, f": {first.engine.name} on {first.node.name} exited first{missing.lost}", text
     if not missing.has_served:
         text = "It was still loading, and stopped without a sign of a failure. No sparktop console stopped it."
         return Severity.INFO, ": stopped from outside before it served", text
