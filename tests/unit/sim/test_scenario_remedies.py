@@ -18,7 +18,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
-from sparktop.model.request import Request
+from sparktop.model.request import Request, Risk
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
@@ -175,9 +175,10 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
     assert isinstance(plan, Plan), plan
     assert "still holds 76" in plan.doubt
     assert plan.doubt.endswith("kill that process first.")
+    assert plan.risk is Risk.SAFE, "it stops nothing"
     assert plan.effect.startswith("vllm-qwen36 is down now, and serves again once it has loaded.")
     lines = "\n".join(line.plain for line in plan_lines(plan, 90, is_printed=True))
-    assert "starts a stopped engine" in lines
+    assert "✓ safe  interrupts nothing" in lines
     assert "interrupts any running requests" not in lines
     await acting.aclose()
 
