@@ -226,6 +226,20 @@ async def test_a_start_into_memory_that_was_lost_before_our_eyes_is_refused(tmp_
     await acting.aclose()
 
 
+@pytest.mark.fast
+async def test_while_memory_is_lost_what_can_run_now_is_offered_before_a_start_that_waits(tmp_path: Path) -> None:
+    stage = Stage("leak-after-kill").run(34)
+    acting = Acting(stage, tmp_path)
+    first = stage.firing()[0]
+    assert [remedy.action for remedy in first.remedies] == ["collect-evidence", "safe-restart"]
+    plan = await acting.plan(acting.requests(first, first.remedies[1])[0])
+    assert isinstance(plan, Plan), plan
+    assert "67.9 GiB are available, 34.4 GiB belong to no process" in plan.doubt, "f shows doubted remedies last"
+    stage.run(49)
+    assert [remedy.action for remedy in stage.firing()[0].remedies] == ["reboot", None]
+    await acting.aclose()
+
+
 def test_a_deadlock_names_the_link_that_was_lost_before_it_also_once_that_is_up() -> None:
     spin = found(Stage("two-node-link").run(49), "gpu.spin-deadlock")
     assert "lost its link just before" in spin.explanation

@@ -1,7 +1,7 @@
 """The review of a plan before it runs, and the refusal that says why there is no plan.
 
-Run has the focus, and Cancel where something can be lost. A destructive plan can only run once the node's name is typed,
-and the field for it has the focus.
+Run has the focus, and Cancel where something can be lost. A destructive plan can only run once the node's name is
+typed, and the field for it has the focus.
 """
 
 from __future__ import annotations

@@ -438,7 +438,7 @@ def test_a_rank_that_died_stays_the_root_when_the_other_has_ended_too() -> None:
     assert after.key == told.key
     assert after.title == f"{told.subject} is down: one rank exited, and then the other"
     assert "holds" not in after.explanation, "the other rank holds nothing any more"
-    assert [remedy.cost for remedy in after.remedies] == ["the time to load"]
+    assert [remedy.cost for remedy in after.remedies] == ["seconds", "the time to load"]
     assert after.distinction == ()
     assert "rank-died" not in found(replace(both, findings=())), "nothing tells which was first"
     assert "rank-died" not in found(replace(both, nodes=(spark(1), spark(2)))), "it runs again"

@@ -20,6 +20,7 @@ from sparktop.text.units import span
 SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
+_EVIDENCE = Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence")
 _START_BOTH = Remedy(
     title="Start every rank together",
     steps=("why the first rank exited: its log's last lines and its kernel log", "wait until memory is free on both"),
@@ -70,7 +71,7 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
                     "doesn't rejoin: start both together."
                 ),
                 distinction=(),
-                remedies=(_START_BOTH,),
+                remedies=(_EVIDENCE, _START_BOTH),
             )
 
 
