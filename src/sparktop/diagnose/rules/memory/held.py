@@ -53,6 +53,15 @@ def _held(fleet: FleetState, node: str, action: str) -> Finding | None:
     )
 
 
+def _had_holder(fleet: FleetState, node: str) -> bool:
+    """Whether a process held the memory until less than FLAT_S ago: since its end it may not have begun to return."""
+    return surviving_process(fleet, node) is not None or any(
+        one.rule == RULE and node in one.nodes and fleet.wall_s - (one.resolved_wall_s or 0.0) < FLAT_S - CLEAR_S
+        for one in fleet.findings
+    )
+
+
+CLEAR_S = 8.0
 TRAPPED_BYTES = 8 * GIB
 TRAPPED_BADLY_BYTES = 24 * GIB
 UNKNOWN_NORMAL_BYTES = 16 * GIB
@@ -93,7 +102,7 @@ class _AfterExit:
     scope="unified memory; compared with this machine's own figure after its boot",
     sources=_REFERENCES,
     hold_s=2.0,
-    clear_s=8.0,
+    clear_s=CLEAR_S,
 )
 def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
     """memory.held-after-exit: at most one finding a node, the first case that applies.
@@ -112,8 +121,7 @@ def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
             finding = lost
         else:
             after = _after_exit(node, sample, fleet, told)
-            has_just_ended = surviving_process(fleet, node.name) is not None  # what it held is coming back, or will
-            trapped = None if has_just_ended else _trapped(after)
+            trapped = None if _had_holder(fleet, node.name) else _trapped(after)
             finding = trapped or lost or _rising(after) or _cache(after)
         if finding is not None:
             yield finding
