@@ -181,6 +181,9 @@ def test_a_full_kv_cache_is_told_while_requests_wait_for_it() -> None:
     stage = Stage("kv-full").run(100)
     deadline(stage, "engine.kv-cache-full", 40, 20)
     assert not stage.alarms(), "it is a limit, no fault"
+    (full,) = stage.firing("engine.kv-cache-full")
+    assert [remedy.action for remedy in full.remedies] == ["relaunch", None, None], "what shortens the wait comes first"
+    assert "--gpu-memory-utilization by 0.05" in full.remedies[0].title, "its cache is in FP8 already"
     assert stage.first("vllm.kv-cache-full") is None, "the log says it, too"
     stage.run(175)
     assert not stage.firing("engine.kv-cache-full")

@@ -12,6 +12,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
+from sparktop.engines.memory_target import SHARE_FLAGS
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
@@ -19,11 +20,13 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since, live_engines
 from sparktop.model.telemetry import Process
-from sparktop.text.units import gib, percent
+from sparktop.text.units import GIB, gib, percent
 
 FULL_RATIO = 0.98
 EVICTED_PER_MIN = 2.0
 """One preemption may be chance."""
+SPARE_BYTES = 26 * GIB
+"""Available memory from which the host can give 6 GiB and keep its reserve of 20."""
 HELD_S = 20.0
 HARMS_S = 60.0
 """Requests held so long are lost to whoever sent them."""
@@ -376,6 +379,10 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evict
             }
         ),
     )
+    shorter = Remedy(
+        title="Shorten the longest request: lower --max-model-len (SGLang: --context-length)",
+        cost="longer prompts are refused; the time to load",
+    )
     fewer = Remedy(
         title="Run fewer requests at once: lower --max-num-seqs (SGLang: --max-running-requests)",
         cost="longer waits in the queue",
@@ -393,11 +400,34 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evict
         ),
         distinction=("Tokens come: requests without tokens are another finding.",),
         evidence=(of_engine(engine, node, figures, part="metrics", wall_s=metrics.wall_s),),
-        remedies=(fewer,) if command_of(engine).has("--kv-cache-dtype") else (larger, fewer),
+        remedies=(
+            *(() if command_of(engine).has("--kv-cache-dtype") else (larger,)),
+            *_larger_share(node, engine),
+            shorter,
+            fewer,
+        ),
         references=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
         nodes=(node.name,),
         subject=engine.name,
         brief=figures,
+    )
+
+
+def _larger_share(node: NodeView, engine: Engine) -> tuple[Remedy, ...]:
+    """A larger memory share, where the host can spare it and the command has one."""
+    flag = SHARE_FLAGS.get(engine.kind, "")
+    available = node.sample.memory.available_bytes if node.sample is not None else 0
+    if available < SPARE_BYTES or not command_of(engine).has(flag):
+        return ()
+    change = Change(flags={flag: "+0.05"})
+    return (
+        Remedy(
+            title=f"Enlarge the cache: raise {flag} by 0.05",
+            steps=(f"{gib(available)} are available on {node.name}; 0.05 of the share is 6 GiB",),
+            cost="6 GiB of the host's memory; the time to load",
+            action="relaunch",
+            change=change,
+        ),
     )
 
 
