@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 # Tests start Python some hundred times: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all real check fuzz mutate bench faults screenshot readme man snapshots engine-flags clean
+.PHONY: demo test test-all real check fuzz mutate bench faults moving readme man snapshots engine-flags clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "sparktop needs Python 3.11 or later with venv: make PYTHON=/path/to/python3.12"; exit 1; }
@@ -70,8 +70,9 @@ bench: $(VENV)/.made
 faults: $(VENV)/.made
 	$(BIN)/python -m tests.faults $(ARGS)
 
-screenshot: $(VENV)/.made
-	$(BIN)/python -m tests.ui.screenshot .github/screenshot.svg
+# The README's picture: some four minutes, as the demo is played in real time.
+moving: $(VENV)/.made
+	$(BIN)/python -m tests.ui.moving .github/moving.svg
 
 readme: $(VENV)/.made
 	$(BIN)/python -m tests.ui.readme

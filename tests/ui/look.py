@@ -18,6 +18,7 @@ from tests.ui.operating import FakeOperating
 from tests.ui.pictures import PICTURES, FakeWatch
 
 from sparktop.clock import ManualClock
+from sparktop.model.fleet import FleetState
 from sparktop.ui.app import SparktopApp
 
 Size = tuple[int, int]
@@ -29,16 +30,19 @@ def clock_of_pictures() -> ManualClock:
 
 
 def console(
-    picture: str,
+    picture: str | FleetState,
     *,
     theme: str = "sparktop-dark",
     clock: ManualClock | None = None,
     operating: FakeOperating | None = None,
     **more: Any,
 ) -> tuple[SparktopApp, FakeWatch]:
-    """An app that shows one picture, and the Watch behind it; `operating` acts, where it is given."""
+    """An app that shows one picture, by its name or as a fleet state of `clock`, and the Watch behind it.
+
+    `operating` acts, where it is given.
+    """
     clock = clock or clock_of_pictures()
-    state = PICTURES[picture](clock)
+    state = PICTURES[picture](clock) if isinstance(picture, str) else picture
     watch = FakeWatch(state)
 
     async def start(publish: Callable[..., None], prompter: object) -> FakeWatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -36,19 +36,31 @@ def _hex(colour: Color | None, fallback: str) -> str:
     return colour.get_truecolor().hex if colour is not None else fallback
 
 
+def ground_of(app: App[object]) -> str:
+    """The colour behind everything."""
+    return app.theme_variables["background"].lower()
+
+
+def rows(app: App[object]) -> list[str]:
+    """The elements of each row of the screen as it is."""
+    return ["\n".join(_row(row, strip, ground_of(app))) for row, strip in enumerate(strips_of(app))]
+
+
 def picture(app: App[object]) -> str:
     """An SVG of the screen as it is."""
-    strips = strips_of(app)
-    width, height = app.size
-    ground = app.theme_variables["background"].lower()
-    size = f"{width * CELL_W + 16:g}", f"{height * CELL_H + 16:g}"
+    return page(app.size, ground_of(app), [row for row in rows(app) if row])
+
+
+def page(cells: tuple[int, int], ground: str, body: list[str], css: Sequence[str] = ()) -> str:
+    """An SVG of so many cells with these elements on its ground."""
+    size = f"{cells[0] * CELL_W + 16:g}", f"{cells[1] * CELL_H + 16:g}"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" '
         f'width="{size[0]}" height="{size[1]}" '
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" xml:space="preserve">'
     )
-    out = [head, f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>', '<g transform="translate(8 8)">']
-    body = [element for row, strip in enumerate(strips) for element in _row(row, strip, ground)]
+    out = [head, *(["<style>", *css, "</style>"] if css else [])]
+    out += [f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>', '<g transform="translate(8 8)">']
     return "\n".join([*out, *_patterns(body), *body, "</g>", "</svg>", ""])
 
 

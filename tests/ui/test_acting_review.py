@@ -51,6 +51,23 @@ async def test_a_review_shows_the_plan_and_its_cancel_has_the_focus(key: str) ->
     assert [one.action for one in side.asked] == ["safe-restart"]
 
 
+@pytest.mark.parametrize(
+    ("picture", "keys", "focused", "hint"),
+    [("one", ["D"], "run", "Enter run   Esc"), ("deadlock", ["R"], "cancel", "Tab, Enter run   Esc")],
+)
+async def test_cancel_has_the_focus_only_where_something_can_be_lost(
+    picture: str, keys: list[str], focused: str, hint: str
+) -> None:
+    async with acting(picture) as (app, _, pilot):
+        await pilot.press(*keys)
+        await at(pilot, ReviewScreen, hint)
+        assert app.focused is not None
+        assert app.focused.id == focused
+        assert ("Tab, Enter run" in screen(pilot)) is (focused == "cancel")
+        await pilot.press("escape")
+        await at(pilot, ConsoleScreen)
+
+
 @pytest.mark.parametrize("keys", [("tab", "enter"), ("right", "enter")])
 async def test_running_takes_a_step(keys: tuple[str, ...]) -> None:
     async with acting("deadlock") as (_, side, pilot):

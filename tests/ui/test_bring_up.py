@@ -251,11 +251,14 @@ async def test_the_page_comes_back_after_a_run_with_the_next_problem_selected() 
         await pilot.press("escape")
         page = await opened(pilot)
         assert at_row("machine.cuda", "spark1"), "nothing was done there"
+        await pilot.press("p")
+        await until(pilot, lambda: "p show passed" in screen(pilot))
         await run()
         side.executions[-1].end(RunState.DONE)
         await pilot.press("escape")
         page = await opened(pilot)
         assert at_row("machine.cuda", "spark2")
+        assert "p show passed" in screen(pilot), "what is hidden stays hidden"
         assert side.asked[-1].nodes == ("spark1",), "a reboot is one node's"
 
         rows = [(row.check, row.nodes) for row in page.table.rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,36 @@ async def test_what_a_key_opens_is_closed_once(closer: str) -> None:
             while len(app.screen_stack) > 1:
                 await pilot.press("escape")
         assert app.is_running
+
+
+KEYS = (
+    *(chr(code) for code in range(32, 127)),
+    *("enter", "escape", "tab", "shift+tab", "up", "down", "left", "right", "pageup", "pagedown", "home", "end"),
+    *("backspace", "delete", "ctrl+p", "ctrl+s", "ctrl+c", "f1"),
+)
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), few([(0, 150), *((seed, 1000) for seed in range(1, 11))], {(0, 150)}.__contains__)
+)
+async def test_keys_in_random_chunks_end_nothing(
+    seed: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seeds press 10,000 together; `Enter` and `Esc` come more often, as they open and close. Quitting is off."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(SparktopApp, "exit", lambda app, *results, **more: None)
+    chance = random.Random(seed)
+    keys = (*KEYS, *("enter", "escape") * 12)
+    async with acting("memory-spike") as (app, _, pilot):
+        pressed: list[str] = []
+        while len(pressed) < count:
+            chunk = chance.choices(keys, k=chance.randint(1, 8))
+            pressed += chunk
+            type_at_once(pilot, *chunk)
+            await handled(pilot)
+            assert app.is_running, pressed[-60:]
+            assert app._exception is None, pressed[-60:]
 
 
 async def fail_in_a_callback(app: SparktopApp, answer: str) -> None:

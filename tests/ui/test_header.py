@@ -175,8 +175,8 @@ def test_an_armed_guard_outlasts_the_clock_and_one_that_is_off_does_not(clock: M
         (ARMED, "guard armed: kills vllm-qwen36 below 4.0 GiB, or 2 s from empty"),
         (replace(ARMED, stay_s=1800.0), "stays 30 min"),
         (replace(ARMED, until_wall_s=1_795_231_964.0), "until 03:32:44"),
-        (FIRED, "guard ended vllm-qwen36 at 3.9 GiB 03:32:44  3.9 GiB were available"),
-        (replace(FIRED, answered_s=None), "guard ending vllm-qwen36"),
+        (FIRED, "guard killed vllm-qwen36 at 3.9 GiB 03:32:44  3.9 GiB were available"),
+        (replace(FIRED, answered_s=None), "guard killing vllm-qwen36"),
         (replace(FIRED, phase=GuardPhase.FAILED, detail="no Docker"), "guard failed 03:32:44  no Docker"),
     ],
 )

@@ -10,7 +10,7 @@ from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
-from sparktop.model.guard import GuardPhase
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.text.units import duration
 
 CLOCK_SLACK_S = 3.0
@@ -19,6 +19,8 @@ REBOOT_BEFORE_S, REBOOT_AFTER_S = 180.0, 60.0
 """An engine that ended so long before a boot, or this soon after it, ended with the machine."""
 REBOOT_LASTS_S = 1200.0
 """A console waits 15 min for a node to come back; a later boot is another one."""
+GUARD_REPORTED_S = 3600.0
+"""The guard's kill is reported for an hour, or until the container runs again."""
 SAME_END_S = 30.0
 """The guard's kill against Docker's stamp of the end."""
 BREAKS_LOOP = "break-restart-loop"
@@ -147,6 +149,27 @@ def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
         return False
     return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
+
+
+def is_guard_reported(node: NodeView, fleet: FleetState) -> bool:
+    """Whether guard.fired reports the node's guard now."""
+    guard = node.guard
+    return guard is not None and guard.available_bytes is not None and not is_guard_outdated(node, guard, fleet)
+
+
+def is_guard_outdated(node: NodeView, guard: GuardState, fleet: FleetState) -> bool:
+    """Whether the container (by name: a relaunch changes its id) runs again, or the event is too old."""
+    since_s, now_s = guard.since_wall_s, node_wall_s(node, fleet)
+    if since_s is None:
+        return False
+    if now_s is not None and now_s - since_s > GUARD_REPORTED_S:
+        return True
+    return any(
+        container.name == guard.container_name
+        and container.status == "running"
+        and (container.started_wall_s or 0.0) > since_s
+        for container in node.containers.containers
+    )
 
 
 def is_since_reboot(by: Intervention | None, node: NodeView, engine: Engine, fleet: FleetState) -> bool:

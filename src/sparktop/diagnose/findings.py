@@ -10,6 +10,7 @@ from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 
+RANK_DIED = "cluster.rank-died"
 ENGINE_DOWN = "engine.down"
 """The rule that tells of an engine that served and is down, whoever meant it."""
 Key = tuple[str, tuple[str, ...], str]

@@ -136,9 +136,6 @@ def _head(plan: Plan, width: int) -> list[Line]:
     if plan.risk is Risk.DISRUPTIVE:
         chosen = action(plan.request.action)
         meaning = chosen.at_risk if chosen is not None else REQUESTS_AT_RISK
-    is_start_only = not any(step.stops or step.act.stops for step in plan.steps)
-    if plan.request.action in ("safe-restart", "relaunch") and is_start_only:
-        meaning = "starts a stopped engine"
     risk = Line.of((f"{sign} {plan.risk}", tone), (f"  {meaning}", "quiet"))
     nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (f", {time_text(plan.steps)}", "quiet"))
     if risk.width + nodes_and_time.width + 3 <= width:

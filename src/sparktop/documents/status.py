@@ -152,9 +152,9 @@ def guard_line(view: NodeView, width: int) -> list[Line]:
     elif guard.phase is GuardPhase.FIRED:
         available = f" at {bare_gib(guard.available_bytes)} GiB" if guard.available_bytes is not None else ""
         text = (
-            f"ended {guard.container_name}{available}"
+            f"killed {guard.container_name}{available}"
             if guard.answered_s is not None
-            else f"ending {guard.container_name}"
+            else f"killing {guard.container_name}"
         )
         tail = f"{since}  {guard.detail}"
     else:

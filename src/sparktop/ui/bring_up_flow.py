@@ -32,6 +32,7 @@ class BringUpFlow:
     rows: dict[Key, CheckResult] = field(default_factory=dict)
     at: Key | None = None
     """The row whose remedy was chosen last."""
+    hides_passed: bool = False
     has_acted: bool = False
     """A remedy was planned since the page was open: it may change more rows than its own, so all are looked at again
     but those whose basis is the same."""
@@ -53,11 +54,12 @@ class BringUpFlow:
             also_proven=not self.has_acted,
             at=self.at,
             moves_on=moves_on,
+            hides_passed=self.hides_passed,
             clock=self.clock,
             changes=partial(operating.changes, [view.name for view in self.picture().nodes]),
         )
         answer = await self.ask(screen)
-        self.rows = screen.rows
+        self.rows, self.hides_passed = screen.rows, screen.hides_passed
         self.at = screen.table.selected.key if answer is not None and screen.table.selected is not None else None
         self.has_acted = answer is not None
         if answer is None:

@@ -6,6 +6,8 @@ figures are the same on every machine.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +51,16 @@ COURSES = {
 ONE_OF_EACH_ACTION = ("spin-deadlock", "memory-spike", "orphan", "restart-loop", "swap-storm", "leak-after-kill")
 
 
+_PLACEHOLDER = re.compile(r"\{\w[\w.]*(?:[!:][^{}]*)?\}")
+
+
+def _texts(finding: Finding) -> Iterator[str]:
+    """What is said of a finding, its evidence aside, which is others' words."""
+    yield from (finding.title, finding.explanation, finding.settles, finding.brief, *finding.distinction)
+    for remedy in finding.remedies:
+        yield from (remedy.title, remedy.cost, *remedy.steps)
+
+
 class Witness:
     """Reads every picture as the operator does, beside what is true on the Sparks."""
 
@@ -77,6 +89,8 @@ class Witness:
             is_exit = one.rule in {ending.rule for ending in endings().values()} and one.phase is Phase.FIRING
             if is_exit and (one.since_wall_s or 0.0) >= self._stopped.get(one.subject, float("inf")):
                 self._tell(f"{one.title}, though we stopped it")
+            for text in filter(_PLACEHOLDER.search, _texts(one)):
+                self._tell(f"a placeholder: {text}")
 
     def _watch_engines(self, picture: FleetState, *, is_quiet: bool) -> None:
         for view in picture.nodes:

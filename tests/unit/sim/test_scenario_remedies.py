@@ -13,17 +13,18 @@ from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
 from sparktop.documents.plan import plan_lines
-from sparktop.model.change import SMALLER_SHARE
+from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase
-from sparktop.model.request import Request
+from sparktop.model.request import Request, Risk
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
 from sparktop.sim.reaction import acts
 from sparktop.sim.scenario.scenario import available
+from sparktop.ui.screens.fix import all_in_one
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +114,50 @@ async def test_all_that_is_wrong_with_a_pair_can_be_mended_one_after_the_other(t
     assert left <= {"cluster.image-differs", "cluster.engine-version-differs"}, "an image has to be copied by hand"
 
 
+async def test_one_relaunch_fixes_all_that_is_wrong_with_a_pair_and_is_expected_to_succeed(tmp_path: Path) -> None:
+    stage = Stage("two-node-misconfigured").run(50)
+    finding = found(stage, "cluster.bridge-network")
+    together = all_in_one(finding, stage.picture)
+    assert together is not None
+    acting = Acting(stage, tmp_path)
+    plan = await acting.plan(acting.requests(finding, together)[0])
+    assert isinstance(plan, Plan), plan
+    assert not plan.doubt, "the other rank would take its default of 0.92"
+    assert ("--gpu-memory-utilization", "0.80") in [(one.name, one.after) for one in plan.differences]
+    run = await acting.run(plan)
+    await acting.aclose()
+    assert run.state is RunState.DONE, (run.message, told(run))
+
+
+@pytest.mark.parametrize(
+    ("action", "tokens_per_s", "mb_per_s"), [("relaunch", (40, 52), (150, 500)), ("safe-restart", (5, 12), (0, 1))]
+)
+async def test_a_pair_talks_rdma_once_its_containers_have_the_devices(
+    tmp_path: Path, action: str, tokens_per_s: tuple[float, float], mb_per_s: tuple[float, float]
+) -> None:
+    stage = Stage("two-node-tcp").run(50)
+    acting = Acting(stage, tmp_path)
+    remedy = offered(found(stage, "cluster.no-infiniband-device"))
+    change = remedy.change if action == "relaunch" else None
+    plan = await acting.plan(
+        Request(action=action, nodes=("spark1", "spark2"), target="pair-0", change=change or Change())
+    )
+    assert isinstance(plan, Plan), plan
+    run = await acting.run(plan)
+    await acting.aclose()
+    assert run.state is RunState.DONE, (run.message, told(run))
+    stage.run(stage.t + 20)
+    before = stage.picture.nodes[0].rdma_ports[0]
+    stage.run(stage.t + 10)
+    node = stage.picture.nodes[0]
+    (engine,) = [one for one in node.engines if one.state is EngineState.SERVING]
+    assert engine.rates is not None
+    low, high = tokens_per_s
+    assert low < (engine.rates.generation_tokens_per_s or 0.0) < high
+    low, high = mb_per_s
+    assert low <= (node.rdma_ports[0].sent_bytes - before.sent_bytes) / 10e6 <= high
+
+
 async def test_a_user_who_lingers_loses_nothing_at_logout(tmp_path: Path) -> None:
     stage = Stage("two-node-tcp").run(50)
     run, plan = await fix(stage, tmp_path, "cluster.linger")
@@ -130,9 +175,10 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
     assert isinstance(plan, Plan), plan
     assert "still holds 76" in plan.doubt
     assert plan.doubt.endswith("kill that process first.")
+    assert plan.risk is Risk.SAFE, "it stops nothing"
     assert plan.effect.startswith("vllm-qwen36 is down now, and serves again once it has loaded.")
     lines = "\n".join(line.plain for line in plan_lines(plan, 90, is_printed=True))
-    assert "starts a stopped engine" in lines
+    assert "✓ safe  interrupts nothing" in lines
     assert "interrupts any running requests" not in lines
     await acting.aclose()
 
@@ -177,6 +223,20 @@ async def test_a_start_into_memory_that_was_lost_before_our_eyes_is_refused(tmp_
     assert isinstance(answer, Refusal), answer
     assert "only a reboot frees it" in answer.reason
     assert answer.remedies[0] == "sparktop act reboot spark2"
+    await acting.aclose()
+
+
+@pytest.mark.fast
+async def test_while_memory_is_lost_what_can_run_now_is_offered_before_a_start_that_waits(tmp_path: Path) -> None:
+    stage = Stage("leak-after-kill").run(34)
+    acting = Acting(stage, tmp_path)
+    first = stage.firing()[0]
+    assert [remedy.action for remedy in first.remedies] == ["collect-evidence", "safe-restart"]
+    plan = await acting.plan(acting.requests(first, first.remedies[1])[0])
+    assert isinstance(plan, Plan), plan
+    assert "67.9 GiB are available, 34.4 GiB belong to no process" in plan.doubt, "f shows doubted remedies last"
+    stage.run(49)
+    assert [remedy.action for remedy in stage.firing()[0].remedies] == ["reboot", None]
     await acting.aclose()
 
 
@@ -297,7 +357,23 @@ async def test_the_guard_ends_the_engine_before_memory_is_gone(tmp_path: Path) -
     assert not any(live.running for live in spark.containers(t) if live.script.name == "vllm-gptoss")
     assert spark.memory(t).available > 100, "and the host was never starved"
     assert stage.first("memory.starved") is None
+    starts = found(stage, "guard.fired").remedies
+    assert starts[0].change is not None, "what took the memory is known, and so is the change against it"
+    assert starts[0].change.for_engine("vllm").flags == {"--enforce-eager": ""}
     await acting.aclose()
+
+
+async def test_after_the_stop_of_a_first_request_a_start_that_can_run_is_offered(tmp_path: Path) -> None:
+    """The kernel's refusals of memory are in its log still, and to stop an engine is no remedy any more."""
+    stage = Stage("memory-spike").run(20)
+    run, _ = await fix(stage, tmp_path / "stop", "memory.first-request-spike", "stop-engine")
+    assert run.state is RunState.DONE, (run.message, told(run))
+    assert stage.firing("kernel.nvrm-no-memory")
+    assert {remedy.action for one in stage.firing() for remedy in one.remedies} == {"relaunch", "safe-restart"}
+    run, plan = await fix(stage, tmp_path / "start", "engine.down")
+    assert [(one.name, one.after) for one in plan.differences] == [("--enforce-eager", "")]
+    assert not plan.doubt
+    assert run.state is RunState.DONE, (run.message, told(run))
 
 
 async def test_caches_are_dropped_on_both(tmp_path: Path) -> None:

@@ -181,6 +181,9 @@ def test_a_full_kv_cache_is_told_while_requests_wait_for_it() -> None:
     stage = Stage("kv-full").run(100)
     deadline(stage, "engine.kv-cache-full", 40, 20)
     assert not stage.alarms(), "it is a limit, no fault"
+    (full,) = stage.firing("engine.kv-cache-full")
+    assert [remedy.action for remedy in full.remedies] == ["relaunch", None, None], "what shortens the wait comes first"
+    assert "--gpu-memory-utilization by 0.05" in full.remedies[0].title, "its cache is in FP8 already"
     assert stage.first("vllm.kv-cache-full") is None, "the log says it, too"
     stage.run(175)
     assert not stage.firing("engine.kv-cache-full")
@@ -235,3 +238,10 @@ def test_drivers_that_differ_follow_from_the_update_that_waits_for_its_reboot() 
     first, second = stage.firing()[:2]
     assert (first.rule, first.caused_by) == ("host.driver-pending", None)
     assert (second.rule, second.caused_by) == ("cluster.driver-differs", "host.driver-pending")
+
+
+def test_a_rank_whose_other_rank_died_is_not_said_to_be_stopped_from_outside() -> None:
+    stage = Stage("two-node-link").run(124)
+    (down,) = stage.firing("engine.down")
+    assert down.title == "pair-0 is down: pair-1 on spark2 exited first; it had 2 requests"
+    assert down.caused_by == "cluster.rank-died"

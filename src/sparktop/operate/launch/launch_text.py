@@ -121,7 +121,7 @@ def _is_loopback_only(rendered: Rendered) -> bool:
 
 def _host_of(node: str, contact: Contact) -> str:
     """The head as this machine reaches it: what ssh looks up, where its name is only an alias of ssh's."""
-    if contact.host and not contact.via:
+    if contact.host and not contact.via and not is_loopback(contact.host):  # a tunnel's end is not where it listens
         return contact.host
     try:
         return parse_target(node).host

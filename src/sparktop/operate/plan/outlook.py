@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from sparktop.diagnose.rules.memory.held import RULE as HELD_AFTER_EXIT
-from sparktop.diagnose.rules.memory.held import lost_memory, surviving_process
+from sparktop.diagnose.rules.memory.held import is_flat, lost_memory, surviving_process
 from sparktop.engines.memory_target import held_bytes
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
@@ -15,6 +15,9 @@ from sparktop.model.fleet import FleetState, has_rebooted_since
 from sparktop.operate.plan.running_starter import RunningStarter
 from sparktop.operate.refused import Refused
 from sparktop.text.units import gib
+
+STANDS_S = 8.0
+"""Memory that has stood still this long isn't being freed now; that it is lost takes longer to tell."""
 
 
 def doubt(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed: bool = False) -> str:
@@ -51,6 +54,14 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
             yield (
                 f"{survivor.title}. {starter.name} needs {gib(starter.target.target_bytes)}, and {gib(reachable)} is "
                 "available: kill that process first."
+            )
+        unaccounted = (view.ledger.unaccounted_bytes or 0) if view.ledger is not None else 0
+        missing = starter.target.target_bytes - available
+        if lost is None and not starter.rank.runs and 0 < missing <= unaccounted and is_flat(view, STANDS_S):
+            yield (
+                f"{starter.name} needs {gib(starter.target.target_bytes)} on {starter.node}: {gib(available)} are "
+                f"available, {gib(unaccounted)} belong to no process, and nothing is coming back now. The start waits "
+                "for them, and may wait in vain."
             )
         if (broken := _only_rebooting_mends(picture, starter.node)) is not None:
             yield f"{broken.title}. Only a reboot of {starter.node} fixes that; a start before it is likely to fail."

@@ -17,7 +17,7 @@ from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.request import Request, Risk
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container.lifecycle import is_policy
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
@@ -43,7 +43,7 @@ from sparktop.operate.relaunch.rank_change import RankChange, changes_by_rank
 from sparktop.operate.relaunch.rank_change import asks as rank_change_asks
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.secrets.sudo import sudo_notes
-from sparktop.operate.step.plan import Difference, Plan, Step
+from sparktop.operate.step.plan import Difference, Plan, Step, risk_of
 
 _NAMED = {"volume": "mount"}
 """Lint's name for a `docker run` option that has several."""
@@ -180,7 +180,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         request=request,
         title=f"Relaunch {head.name} on {' and '.join(rank.node for rank in ranks)} "
         f"{relaunch_text.summary(differences)}",
-        risk=Risk.DISRUPTIVE,
+        risk=risk_of(steps),
         steps=steps,
         way_back=tuple(way_back(down, up, grace_s)),
         effect=head.effect(request, ranks[1:]),

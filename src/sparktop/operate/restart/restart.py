@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from sparktop.engines.memory_target import gib_option
 from sparktop.model.fleet import FleetState
-from sparktop.model.request import Request, Risk
+from sparktop.model.request import Request
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
@@ -33,7 +33,7 @@ from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root, sudo_notes
-from sparktop.operate.step.plan import Plan, Step
+from sparktop.operate.step.plan import Plan, Step, risk_of
 from sparktop.text.units import gib, span
 
 MEMORY_LONGEST_S = 3600.0
@@ -78,7 +78,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     return Plan(
         request=request,
         title=f"Safe restart of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
-        risk=Risk.DISRUPTIVE,
+        risk=risk_of(steps),
         steps=steps,
         way_back=tuple(way_back((), up, grace_s)),
         effect=_effect(starters, grace_s),

@@ -7,7 +7,7 @@ by the one executor. Bodies and contents may hold secrets: they are excluded fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -119,6 +119,11 @@ class Plan:
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(step.node for step in self.steps))
+
+
+def risk_of(steps: Sequence[Step]) -> Risk:
+    """Disruptive where a step stops something that may be running, else safe."""
+    return Risk.DISRUPTIVE if any(step.stops or step.act.stops for step in steps) else Risk.SAFE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

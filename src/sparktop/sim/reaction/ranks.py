@@ -6,6 +6,7 @@ all of them have started after the last of them ended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,8 @@ _JOINED_GIB = 1.0
 """A rank that holds this much GPU memory has joined the others, and waits for them on the GPU."""
 _WAIT_S = 30.0
 """How long a rank that waits for the others looks as if it loaded."""
+_OVER_TCP = 0.2
+"""Share of its tokens that a pair makes over TCP."""
 _FIRST_TRAFFIC_S = 6.0
 """From the engine's first answer until requests come."""
 
@@ -159,7 +162,7 @@ def start_container(scenario: Scenario, node: str, showing_s: float, name: str, 
     ready_s = max(showing_s + member.container.reaction.load_s for member in ranks)
     fault = next((member for member in ranks if member.container.reaction.fault and not is_satisfied(member)), None)
     for peer in ranks:
-        scenario = with_node(scenario, peer.node, _loading_script(peer, ready_s, fault, is_pair=len(ranks) > 1))
+        scenario = with_node(scenario, peer.node, _loading_script(peer, ready_s, fault, ranks))
     return scenario
 
 
@@ -227,7 +230,7 @@ def _with_run(script: NodeScript, changed_rank: SimRank, **changes: Any) -> Node
 
 
 def _loading_script(
-    loading_rank: SimRank, ready_showing_s: float, fault: SimRank | None, *, is_pair: bool
+    loading_rank: SimRank, ready_showing_s: float, fault: SimRank | None, ranks: Sequence[SimRank]
 ) -> NodeScript:
     """The rank loads from now on and then serves; or its fault returns."""
     t, container = loading_rank.moment.t, loading_rank.container
@@ -245,24 +248,32 @@ def _loading_script(
     if kind == "capture":
         return with_work(script, start.at(CAPTURE), "spinning")
     busy_s = ready_s + _FIRST_TRAFFIC_S
+    has_rdma = all(map(_has_rdma, ranks))
     is_unused = kind == "spike" or container.launched is not None  # no requests come yet
     engine = loading_rank.engine
     if engine is not None:
         serves = (*(row for row in engine.serves if row[0] < t), (ready_s, float("inf")))
-        traffic = {} if is_unused else _traffic(script, engine, container, t, busy_s)
+        traffic = {} if is_unused else _traffic(script, engine, container, t, busy_s, has_rdma=has_rdma)
         script = with_traffic(script.with_engine(engine.name, serves=serves), engine.name, t, traffic)
     if is_unused:
         return script
-    script = with_work(script, busy_s, "decoding", *(["decoding with another"] if is_pair else []))
+    script = with_work(script, busy_s, "decoding", *(["decoding with another"] if len(ranks) > 1 and has_rdma else []))
     if kind == "spin":
         script = with_work(script, busy_s + 20, "spinning")
     return script
 
 
+def _has_rdma(member: SimRank) -> bool:
+    """Whether its container can open the RDMA devices; one engine alone needs none."""
+    container = member.container
+    return container.reaction.group == "" or container.privileged or "/dev/infiniband" in container.devices
+
+
 def _traffic(
-    script: NodeScript, engine: EngineScript, container: ContainerScript, t: float, busy_s: float
+    script: NodeScript, engine: EngineScript, container: ContainerScript, t: float, busy_s: float, *, has_rdma: bool
 ) -> dict[str, list[tuple[float, float]]]:
-    tokens = tokens_per_s(engine, container) * (0.5 if script.reaction("gpu").needs.by_hand else 1.0)
+    slower = (0.5 if script.reaction("gpu").needs.by_hand else 1.0) * (1.0 if has_rdma else _OVER_TCP)
+    tokens = tokens_per_s(engine, container) * slower
     requests = max(1, round(tokens / 24)) if tokens > 30 else 1
     return {
         "running": [(t, 0), (busy_s, 0), (busy_s, requests)],

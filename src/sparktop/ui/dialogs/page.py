@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 from rich.cells import cell_len
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -91,6 +92,11 @@ class CoveringScreen(Screen[Answer], Generic[Answer]):
     ]
     is_opaque: ClassVar[bool] = True
     """Whether nothing shines through: under a translucent dialog Textual blends the whole console at each paint."""
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, (events.Mount, events.Resize)) and self not in self.app.screen_stack:
+            return  # a key of the same read has closed it before it was composed
+        await super().on_event(event)
 
     def copied(self) -> tuple[str, str]:
         """(the text to copy, what it is called); an empty text: there is nothing to copy."""

@@ -97,6 +97,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         also_proven: bool = True,
         at: Key | None = None,
         moves_on: bool = False,
+        hides_passed: bool = False,
         clock: Clock,
         changes: Callable[[], Awaitable[Sequence[Changed]]],
     ) -> None:
@@ -112,7 +113,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         self._also_proven = also_proven
         self._clock = clock
         self._changes = changes
-        self._hides_passed = False
+        self.hides_passed = hides_passed
         self._is_looking = False
         self._first_at = at
         self._has_moved = at is not None and not moves_on
@@ -166,7 +167,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         rows = sorted(
             self.rows.values(), key=lambda row: (self._order.get(row.check, 999), _place(row.nodes, self._hosts))
         )
-        self.table.show([row for row in merged(rows) if not (self._hides_passed and row.state is CheckState.PASSED)])
+        self.table.show([row for row in merged(rows) if not (self.hides_passed and row.state is CheckState.PASSED)])
         self.renew()
 
     def write_frame(self, frame: Widget) -> None:
@@ -175,7 +176,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         row = self.table.selected
         remedy = next((one for one in row.remedies if one.action), None) if row is not None else None
         fix = _enter(row, self._together(row, remedy)) if row is not None and remedy is not None else ""
-        hide = f"p {'show' if self._hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
+        hide = f"p {'show' if self.hides_passed else 'hide'} passed   " if self.app.size.width >= 100 else ""
         frame.border_subtitle = Text(f"{fix}n next problem   {hide}r again   e export   Esc close")
 
     def _detail(self, width: int) -> list[Line]:
@@ -199,7 +200,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
             self.table.select(next((place for place in places if place > at), places[0]))
 
     def action_hide(self) -> None:
-        self._hides_passed = not self._hides_passed
+        self.hides_passed = not self.hides_passed
         self._show_rows()
 
     def action_again(self) -> None:

@@ -1,6 +1,6 @@
 """The review of a plan before it runs, and the refusal that says why there is no plan.
 
-Cancel has the focus; of a plan that can harm nothing, Run. A destructive plan can only run once the node's name is
+Run has the focus, and Cancel where something can be lost. A destructive plan can only run once the node's name is
 typed, and the field for it has the focus.
 """
 
@@ -64,11 +64,12 @@ class ReviewScreen(_AnswerScreen):
     has_glance = True
     """The verdict and the memory are in sight above its lines."""
     AUTO_FOCUS = ""
-    KEYS = "Tab answers   Esc cancel"
+    KEYS = ""
 
     def __init__(self, plan: Plan, *, settings: str = "", glance: Glance = lambda width: []) -> None:
         super().__init__(f"review  {masked(plan.title, plan.secrets)}", settings)
         self.plan = plan
+        self._is_safe = plan.risk is Risk.SAFE
         self._is_exact = False
         self._glance = glance
 
@@ -77,12 +78,12 @@ class ReviewScreen(_AnswerScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        start = "#typed" if self.plan.typed else "#run" if self.plan.risk is Risk.SAFE else "#cancel"
-        self.query_one(start).focus()
+        self.query_one("#typed" if self.plan.typed else "#run" if self._is_safe else "#cancel").focus()
         self.set_interval(1.0, self.renew)
 
     def keys(self) -> str:
-        return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}"
+        answers = "Tab answers" if self.plan.typed else "Enter run" if self._is_safe else "Tab, Enter run"
+        return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}{answers}   Esc cancel"
 
     def content(self, width: int) -> list[Line]:
         lines, decision = plan_lines(self.plan, width, is_exact=self._is_exact), closing_lines(self.plan, width)

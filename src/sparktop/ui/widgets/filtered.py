@@ -63,4 +63,5 @@ class Filtered(Widget):
 
     def on_search_bar_left(self, event: SearchBar.Left) -> None:
         event.stop()
-        self.action_end_filter()
+        if self.filter_bar.is_open:  # a second Esc of the same read finds it closed
+            self.action_end_filter()

@@ -24,7 +24,7 @@ from sparktop.model.engine import (
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.telemetry import LogLine
+from sparktop.model.telemetry import GpuProcess, LogLine
 from sparktop.observe.engine_log import Feed
 
 RULES = rules_on("engine")
@@ -224,6 +224,33 @@ def test_of_two_engines_on_a_node_the_title_names_the_one_whose_log_it_is() -> N
     assert [one.title for one in claims(RULES, picture(node(engines=(first,))))] == ["vLLM's engine died"]
     titles = [one.title for one in claims(RULES, picture(node(engines=(first, second))))]
     assert titles == ["vllm-a: vLLM's engine died", "vllm-b can't start"]
+
+
+NOTEBOOK = GpuProcess(pid=93111, name="/home/spark/venv/bin/python3", used_bytes=58 << 30)
+
+
+@over(
+    "rule, holder, others, title",
+    [
+        ("vllm.free-memory-below-utilisation", (NOTEBOOK,), (),
+         "vllm-a can't start: python3 (pid 93111) holds 58.0 GiB"),
+        ("vllm.kv-no-memory", (), (engine("vllm-b", key="b", gpu_bytes=40 << 30),),
+         "vllm-a can't start: vllm-b holds 40.0 GiB"),
+        ("vllm.kv-no-memory", (), (engine("vllm-b", key="b", gpu_bytes=1 << 30),), "vllm-a: too little"),
+        ("start.port-in-use", (), (engine("vllm-b", key="b"),), "vllm-a can't start: vllm-b has port 8000"),
+        ("start.port-in-use", (), (), "too little"),
+        ("start.import-failed", (NOTEBOOK,), (), "too little"),
+    ],
+)  # fmt: skip
+def test_a_start_that_lacks_something_names_who_has_it(
+    rule: str, holder: tuple[GpuProcess, ...], others: tuple[Engine, ...], title: str
+) -> None:
+    failed = Finding(rule=rule, severity=Severity.CRITICAL, title="too little")
+    log = LogFacts(findings=(failed,))
+    over = engine("vllm-a", key="a", state=EngineState.EXITED, exited_wall_s=WALL_S - 9, log=log, pids=())
+    (found,) = claims(progress.LOGS, picture(node(engines=(over, *others), gpu_processes=holder)))
+    assert found.title == title
+    assert ("too little" in found.explanation) is ("can't start" in title), "what the log says is kept"
 
 
 def lines(*texts: str) -> tuple[LogLine, ...]:

@@ -98,6 +98,11 @@ def test_a_spin_on_one_node_is_confirmed_by_its_counters() -> None:
     assert any("unchanged for 2 min" in each.text for each in found.evidence)
 
 
+def test_requests_held_are_those_of_the_table_beside_it() -> None:
+    found = only(spin_deadlock(picture(spinning(engines=(engine(running=3, waiting=1, stuck_s=76.0),)))))
+    assert found.brief == "96 % SM at 15 W, 0 tok/s, 3 requests held, 1 waiting"
+
+
 def test_a_younger_spin_is_suspected_and_says_what_settles_it() -> None:
     young = [(-900.0, 38.0), (-26.0, 38.0), (-25.0, 15.0)]
     found = only(spin_deadlock(picture(spinning(power_w=young, engines=(engine(stuck_s=24.0),)))))

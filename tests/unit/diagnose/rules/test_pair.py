@@ -205,6 +205,31 @@ def test_flags_apart(first: list[str], second: list[str], fires: bool) -> None:
     assert ("environment-differs" in found(with_boxes(*boxes))) is fires
 
 
+VLLM = ["vllm", "serve", "m"]
+
+
+@over(
+    "server, first, second, flags",
+    [
+        (VLLM, ["--gpu-memory-utilization=0.80"], [], {"spark2": {"--gpu-memory-utilization": "0.80"}}),
+        (VLLM, [], ["--gpu-memory-utilization=0.75"], {"spark1": {"--gpu-memory-utilization": "0.75"}}),
+        (VLLM, ["--enforce-eager"], [], {"spark2": {"--enforce-eager": ""}}),
+        (VLLM, [], ["--kv-cache-dtype=fp8"], {"spark2": {"--kv-cache-dtype": None}}),
+        (["python3", "-m", "sglang.launch_server", "--model-path", "m"], ["--context-length=8192"], [],
+         {"spark2": {"--context-length": "8192"}}),
+    ],
+)  # fmt: skip
+def test_a_relaunch_gives_the_other_rank_what_it_lacks(
+    server: list[str], first: list[str], second: list[str], flags: dict[str, dict[str, str | None]]
+) -> None:
+    boxes = [
+        {"argv": (*server, "--nnodes", "2", "--node-rank", str(i), *words)} for i, words in enumerate((first, second))
+    ]
+    change = found(with_boxes(*boxes))["environment-differs"].remedies[0].change
+    assert change is not None
+    assert {node: dict(own.flags) for node, own in change.by_node.items() if own.flags} == flags
+
+
 # --- memory
 
 
@@ -413,7 +438,7 @@ def test_a_rank_that_died_stays_the_root_when_the_other_has_ended_too() -> None:
     assert after.key == told.key
     assert after.title == f"{told.subject} is down: one rank exited, and then the other"
     assert "holds" not in after.explanation, "the other rank holds nothing any more"
-    assert [remedy.cost for remedy in after.remedies] == ["the time to load"]
+    assert [remedy.cost for remedy in after.remedies] == ["seconds", "the time to load"]
     assert after.distinction == ()
     assert "rank-died" not in found(replace(both, findings=())), "nothing tells which was first"
     assert "rank-died" not in found(replace(both, nodes=(spark(1), spark(2)))), "it runs again"

@@ -54,6 +54,7 @@ def test_an_alias_of_ssh_is_no_name_for_curl() -> None:
     made = rendered(*LISTENING, node="spark1")
     assert outcome(made, Contact(host="10.0.0.5"), has_key=False) == "serves org/model at http://10.0.0.5:8000/v1"
     assert "http://spark1:8000" in outcome(made, Contact(host="10.0.0.5", via="jump"), has_key=False)
+    assert "http://spark1:8000" in outcome(made, Contact(host="127.0.0.1"), has_key=False), "a tunnel, as in the demo"
 
 
 @over(

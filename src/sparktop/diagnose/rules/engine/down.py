@@ -13,6 +13,7 @@ from sparktop.diagnose.ended_by import (
     ended_by_guard,
     exit_code,
     failed,
+    is_guard_reported,
     is_since_reboot,
     since_reboot,
     stopped,
@@ -20,11 +21,10 @@ from sparktop.diagnose.ended_by import (
     successor,
     work,
 )
-from sparktop.diagnose.findings import ENGINE_DOWN, without_repeats
+from sparktop.diagnose.findings import ENGINE_DOWN, RANK_DIED, without_repeats
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.engine.guard import is_reported
 from sparktop.engines.labels import name_set_aside
-from sparktop.engines.ranks import is_alive, other_ranks, rank_of
+from sparktop.engines.ranks import EngineRank, is_alive, other_ranks, rank_of
 from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
@@ -126,17 +126,17 @@ def _is_told_with_its_head(engine: Engine, node: NodeView, fleet: FleetState, ag
 
 def is_reported_elsewhere(missing: Down, fleet: FleetState) -> bool:
     """Whether the guard's own finding tells of this end."""
-    return ended_by_guard(missing.node, missing.engine) and is_reported(missing.node, fleet)
+    return ended_by_guard(missing.node, missing.engine) and is_guard_reported(missing.node, fleet)
 
 
 def remedies(missing: Down, fleet: FleetState, others: Sequence[Remedy] = ()) -> tuple[Remedy, ...]:
     """What mends the grave problem before the end, then `others`, the start as it was, and what mends lesser ones."""
     start = () if any(remedy.action == "safe-restart" for remedy in others) else _start_again(missing)
-    grave, lesser = _original_remedies(missing.node, missing.engine, fleet)
+    grave, lesser = original_remedies(missing.node, missing.engine, fleet)
     return tuple(without_repeats((*grave, *others, *start, *lesser)))
 
 
-def _original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:
+def original_remedies(node: NodeView, engine: Engine, fleet: FleetState) -> tuple[list[Remedy], list[Remedy]]:
     """The relaunches that problems of this engine offered before it ended, (of grave ones, of others): after a grave
     one the next start would end as this did.
 
@@ -196,7 +196,7 @@ def _start_again(missing: Down) -> tuple[Remedy, ...]:
     scope="any engine",
     sources=_SOURCES,
     clear_s=0.0,
-    follows=("cluster.rank-died",),
+    follows=(RANK_DIED,),
 )
 def engine_down(fleet: FleetState) -> Iterator[Finding]:
     """Engines that were stopped, by a console, by a reboot, or by somebody else; a bad end is told by its exit code."""
@@ -216,7 +216,7 @@ def _is_stopped_early(missing: Down) -> bool:
 
 def _finding(missing: Down, fleet: FleetState) -> Finding:
     node, engine = missing.node, missing.engine
-    severity, cause, explanation = _cause(missing)
+    severity, cause, explanation = _cause(missing, fleet)
     container = engine.container
     policy = f", restart policy {container.restart_policy or 'no'}" if container is not None else ""
     return Finding(
@@ -254,7 +254,19 @@ def _brief(missing: Down) -> str:
     return f"last served {span(max(0.0, missing.ended_s - served.wall_s))} before" if missing.is_since_reboot else ""
 
 
-def _cause(missing: Down) -> tuple[Severity, str, str]:
+def _ended_before(missing: Down, fleet: FleetState) -> EngineRank | None:
+    """The other rank that exited first and left it waiting, while cluster.rank-died reports that; else None."""
+    firing = [one for one in fleet.findings if one.rule == RANK_DIED and one.phase is Phase.FIRING]
+    if not any(missing.node.name in one.nodes for one in firing):
+        return None
+    for other in other_ranks(rank_of(missing.engine, missing.node), fleet):
+        now_s, ended_s = node_wall_s(other.node, fleet), other.engine.exited_wall_s
+        if now_s is not None and ended_s is not None and now_s - ended_s > missing.ago_s:
+            return other
+    return None
+
+
+def _cause(missing: Down, fleet: FleetState) -> tuple[Severity, str, str]:
     """(severity, end of the title, explanation)."""
     by, name, node = missing.by, missing.name, missing.node.name
     if by is not None and by.is_under_way:
@@ -274,6 +286,10 @@ def _cause(missing: Down) -> tuple[Severity, str, str]:
     if by is not None:
         text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
         return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
+    if (first := _ended_before(missing, fleet)) is not None:
+        severity = Severity.CRITICAL if missing.requests else Severity.WARNING
+        text = "The other rank exited first, and this one could only wait for it. Start both together."
+        return severity, f": {first.engine.name} on {first.node.name} exited first{missing.lost}", text
     if not missing.has_served:
         text = "It was still loading, and stopped without a sign of a failure. No sparktop console stopped it."
         return Severity.INFO, ": stopped from outside before it served", text

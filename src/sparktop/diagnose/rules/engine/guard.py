@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from sparktop.diagnose.ended_by import is_guard_outdated
+from sparktop.diagnose.findings import without_repeats
 from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.engine.down import original_remedies
 from sparktop.diagnose.rules.window import seen
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
-from sparktop.model.fleet import FleetState, NodeView, node_wall_s
+from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.text.units import gib, span
 
-REPORTED_S = 3600.0
-"""Reported for an hour, or until the container runs again."""
 _SOURCES = ("field report 001",)
-
-
-def is_reported(node: NodeView, fleet: FleetState) -> bool:
-    """Whether guard.fired tells of the node's guard now."""
-    guard = node.guard
-    return guard is not None and guard.available_bytes is not None and not _is_over(node, guard, fleet)
 
 
 @live_rule(
@@ -35,7 +30,7 @@ def is_reported(node: NodeView, fleet: FleetState) -> bool:
 def fired(fleet: FleetState) -> Iterable[Finding]:
     """guard.fired: the guard stopped a container that doesn't run again yet."""
     for node, guard in _guards(fleet, GuardPhase.FIRED):
-        if guard.available_bytes is None or _is_over(node, guard, fleet):
+        if guard.available_bytes is None or is_guard_outdated(node, guard, fleet):
             continue
         name, available = guard.container_name, gib(guard.available_bytes)
         delay = f"; Docker reported the kill {guard.answered_s:.2f} s later" if guard.answered_s is not None else ""
@@ -68,7 +63,23 @@ def fired(fleet: FleetState) -> Iterable[Finding]:
                     else ()
                 ),
             ),
-            remedies=(
+            remedies=_starts(node, name, fleet),
+            references=_SOURCES,
+            nodes=(node.name,),
+            subject=name,
+            brief=_brief(guard),
+            since_wall_s=guard.since_wall_s,
+        )
+
+
+def _starts(node: NodeView, name: str, fleet: FleetState) -> tuple[Remedy, ...]:
+    """The ways to start it: first with the change that what took the memory needs, where that is known."""
+    killed = [engine for engine in node.engines if engine.name == name]
+    known = [remedy for engine in killed for remedy in original_remedies(node, engine, fleet)[0]]
+    return tuple(
+        without_repeats(
+            (
+                *known,
                 Remedy(
                     title="Start it with a lower --gpu-memory-utilization or --mem-fraction-static",
                     steps=(
@@ -90,13 +101,9 @@ def fired(fleet: FleetState) -> Iterable[Finding]:
                     cost="the time to load; the guard may kill it again",
                     action="safe-restart",
                 ),
-            ),
-            references=_SOURCES,
-            nodes=(node.name,),
-            subject=name,
-            brief=_brief(guard),
-            since_wall_s=guard.since_wall_s,
+            )
         )
+    )
 
 
 @live_rule(
@@ -111,7 +118,7 @@ def failed(fleet: FleetState) -> Iterable[Finding]:
     """guard.failed: the guard is armed but can't protect a container, or failed to stop it."""
     for node, guard in _guards(fleet, GuardPhase.FAILED):
         name, acted = guard.container_name or "the container", guard.available_bytes is not None
-        if acted and _is_over(node, guard, fleet):
+        if acted and is_guard_outdated(node, guard, fleet):
             continue
         yield Finding(
             rule="guard.failed",
@@ -154,21 +161,6 @@ def _guards(fleet: FleetState, phase: GuardPhase) -> Iterator[tuple[NodeView, Gu
     for node in fleet.nodes:
         if node.guard is not None and node.guard.phase is phase:
             yield node, node.guard
-
-
-def _is_over(node: NodeView, guard: GuardState, fleet: FleetState) -> bool:
-    """Whether the container (by name: a relaunch changes its id) runs again, or the event is too old."""
-    since_s, now_s = guard.since_wall_s, node_wall_s(node, fleet)
-    if since_s is None:
-        return False
-    if now_s is not None and now_s - since_s > REPORTED_S:
-        return True
-    return any(
-        container.name == guard.container_name
-        and container.status == "running"
-        and (container.started_wall_s or 0.0) > since_s
-        for container in node.containers.containers
-    )
 
 
 def _brief(guard: GuardState) -> str:

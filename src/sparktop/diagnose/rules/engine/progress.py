@@ -12,6 +12,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
+from sparktop.engines.memory_target import SHARE_FLAGS
 from sparktop.engines.ranks import is_alive
 from sparktop.model.change import Change
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
@@ -19,11 +20,13 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since, live_engines
 from sparktop.model.telemetry import Process
-from sparktop.text.units import gib, percent
+from sparktop.text.units import GIB, gib, percent
 
 FULL_RATIO = 0.98
 EVICTED_PER_MIN = 2.0
 """One preemption may be chance."""
+SPARE_BYTES = 26 * GIB
+"""Available memory from which the host can give 6 GiB and keep its reserve of 20."""
 HELD_S = 20.0
 HARMS_S = 60.0
 """Requests held so long are lost to whoever sent them."""
@@ -111,6 +114,7 @@ LACKS_MEMORY = frozenset(
     )
 )
 """Log rules of a start that found less memory than it needs: another program may hold it."""
+PORT_IN_USE = "start.port-in-use"
 OF_NODES_BEFORE_IT = OF_UNEQUAL_MEMORY | OF_ANOTHER_RANKS_END | LACKS_MEMORY
 """Log rules of the memory that a start found, or of another node's rank: a reboot has ended both."""
 OF_A_FULL_CACHE = frozenset(("vllm.kv-cache-full",))
@@ -142,10 +146,13 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     continue
                 log = LogPlace(node.name, engine.name)
                 is_clear = len(node.engines) == 1 or engine.name in finding.title
+                title = finding.title if is_clear else f"{engine.name}: {finding.title}"
+                in_the_way = "" if engine.log.has_served else _in_the_way(finding.rule, engine, node)
                 yield replace(
                     finding,
                     severity=_severity(finding, engine),
-                    title=finding.title if is_clear else f"{engine.name}: {finding.title}",
+                    title=f"{engine.name} can't start: {in_the_way}" if in_the_way else title,
+                    explanation=f"{finding.title}. {finding.explanation}" if in_the_way else finding.explanation,
                     nodes=(node.name,),
                     subject=engine.name,
                     since_wall_s=logged_s,
@@ -179,6 +186,21 @@ def _severity(finding: Finding, engine: Engine) -> Severity:
     has_served = engine.served is not None or bool(engine.log and engine.log.has_served)
     is_past = engine.container is not None and engine.container.is_gone and not has_served
     return Severity.WARNING if is_past and finding.severity is Severity.CRITICAL else finding.severity
+
+
+def _in_the_way(rule: str, engine: Engine, node: NodeView) -> str:
+    """Who holds the memory or the port that its start lacks: "python3 (pid 93111) holds 58.0 GiB"; "" if not known."""
+    others = [other for other in node.engines if other is not engine and is_alive(other)]
+    if rule == PORT_IN_USE:
+        port = command_of(engine).port
+        return next((f"{one.name} has port {port}" for one in others if command_of(one).port == port), "")
+    if rule not in LACKS_MEMORY:
+        return ""
+    if (holder := largest_of_no_engine(node, OTHER_HOLDER_BYTES)) is not None:
+        return f"{holder.name.rpartition('/')[2]} (pid {holder.pid}) holds {gib(holder.used_bytes or 0)}"
+    largest = max(others, key=lambda other: other.gpu_bytes or 0, default=None)
+    held_bytes = (largest.gpu_bytes or 0) if largest is not None else 0
+    return f"{largest.name} holds {gib(held_bytes)}" if largest is not None and held_bytes > OTHER_HOLDER_BYTES else ""
 
 
 def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
@@ -357,6 +379,10 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evict
             }
         ),
     )
+    shorter = Remedy(
+        title="Shorten the longest request: lower --max-model-len (SGLang: --context-length)",
+        cost="longer prompts are refused; the time to load",
+    )
     fewer = Remedy(
         title="Run fewer requests at once: lower --max-num-seqs (SGLang: --max-running-requests)",
         cost="longer waits in the queue",
@@ -374,11 +400,34 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evict
         ),
         distinction=("Tokens come: requests without tokens are another finding.",),
         evidence=(of_engine(engine, node, figures, part="metrics", wall_s=metrics.wall_s),),
-        remedies=(fewer,) if command_of(engine).has("--kv-cache-dtype") else (larger, fewer),
+        remedies=(
+            *(() if command_of(engine).has("--kv-cache-dtype") else (larger,)),
+            *_larger_share(node, engine),
+            shorter,
+            fewer,
+        ),
         references=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
         nodes=(node.name,),
         subject=engine.name,
         brief=figures,
+    )
+
+
+def _larger_share(node: NodeView, engine: Engine) -> tuple[Remedy, ...]:
+    """A larger memory share, where the host can spare it and the command has one."""
+    flag = SHARE_FLAGS.get(engine.kind, "")
+    available = node.sample.memory.available_bytes if node.sample is not None else 0
+    if available < SPARE_BYTES or not command_of(engine).has(flag):
+        return ()
+    change = Change(flags={flag: "+0.05"})
+    return (
+        Remedy(
+            title=f"Enlarge the cache: raise {flag} by 0.05",
+            steps=(f"{gib(available)} are available on {node.name}; 0.05 of the share is 6 GiB",),
+            cost="6 GiB of the host's memory; the time to load",
+            action="relaunch",
+            change=change,
+        ),
     )
 
 

@@ -181,10 +181,11 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
         title = f"Spin deadlock on {where}: its GPU is busy waiting"
     lost_link = _lost_link(spin, fleet)
     metrics = engine.metrics
-    pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
+    running, waiting = (int(metrics.running or 0), int(metrics.waiting or 0)) if metrics else (0, 0)
+    pending = running + waiting
     first = next(iter(spin.stretches.values()))
     work = (
-        f"{pending} request{'s' * (pending != 1)} held"
+        f"{running} request{'s' * (running != 1)} held" + (f", {waiting} waiting" if waiting else "")
         if metrics
         else ("it was loading" if spin.is_loading else "log silent")
     )

@@ -287,10 +287,10 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int, last
     """The finding with its severity by available memory: routine with memory to spare, else the last warning.
 
     Args:
-        last_s: seconds since the last refusal; with memory to spare it is over after OVER_S.
+        last_s: seconds since the last refusal; with memory to spare it is over after OVER_S, or once no engine runs.
     """
     severity, low = finding.severity, available < LOW_BYTES
-    if available >= EASY_BYTES and last_s >= OVER_S:
+    if available >= EASY_BYTES and (last_s >= OVER_S or not any(map(is_alive, node.engines))):
         severity = Severity.INFO
     elif severity is Severity.CRITICAL and available >= EASY_BYTES:
         severity = Severity.WARNING

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import dropwhile
 
 from sparktop.checks.parity import TOLERATED_SHARE
 from sparktop.cmdline.engine_command import command_of
@@ -54,6 +53,15 @@ def _held(fleet: FleetState, node: str, action: str) -> Finding | None:
     )
 
 
+def _had_holder(fleet: FleetState, node: str) -> bool:
+    """Whether a process held the memory until less than FLAT_S ago: since its end it may not have begun to return."""
+    return surviving_process(fleet, node) is not None or any(
+        one.rule == RULE and node in one.nodes and fleet.wall_s - (one.resolved_wall_s or 0.0) < FLAT_S - CLEAR_S
+        for one in fleet.findings
+    )
+
+
+CLEAR_S = 8.0
 TRAPPED_BYTES = 8 * GIB
 TRAPPED_BADLY_BYTES = 24 * GIB
 UNKNOWN_NORMAL_BYTES = 16 * GIB
@@ -94,7 +102,7 @@ class _AfterExit:
     scope="unified memory; compared with this machine's own figure after its boot",
     sources=_REFERENCES,
     hold_s=2.0,
-    clear_s=8.0,
+    clear_s=CLEAR_S,
 )
 def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
     """memory.held-after-exit: at most one finding a node, the first case that applies.
@@ -113,8 +121,7 @@ def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
             finding = lost
         else:
             after = _after_exit(node, sample, fleet, told)
-            has_just_ended = surviving_process(fleet, node.name) is not None  # what it held is coming back, or will
-            trapped = None if has_just_ended else _trapped(after)
+            trapped = None if _had_holder(fleet, node.name) else _trapped(after)
             finding = trapped or lost or _rising(after) or _cache(after)
         if finding is not None:
             yield finding
@@ -199,7 +206,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
     """Memory is missing against this machine's figures of this boot, or after one, and no process holds it."""
     node, ledger = after.node, after.node.ledger
     unaccounted = ledger.unaccounted_bytes if ledger else None
-    if unaccounted is None or not _is_flat(node):
+    if unaccounted is None or not is_flat(node):
         return None
     baseline = node.baseline
     least = baseline.least_unaccounted_bytes if baseline else None
@@ -252,7 +259,7 @@ def _trapped(after: _AfterExit) -> Finding | None:
             seen(node, "memory", f"available {gib(after.available)}, unaccounted {gib(unaccounted)}"),
             *([_ended_evidence(after.engine, node)] if after.engine is not None else []),
         ),
-        remedies=_reboot(after, trapped),
+        remedies=_reboot(after, trapped, is_confirmed=is_confirmed),
         references=_REFERENCES,
         nodes=(after.node.name,),
         brief=_lost_brief(trapped, after.available),
@@ -268,7 +275,7 @@ def _still_lost(lost: Finding | None, node: NodeView, sample: Sample, fleet: Fle
         return None
     remedies = lost.remedies
     if lost.since_wall_s is None or fleet.wall_s - lost.since_wall_s >= WAIT_AT_MOST_S:
-        remedies = tuple(dropwhile(lambda remedy: remedy.action != "reboot", remedies))
+        remedies = tuple(remedy for remedy in remedies if remedy is not _WAIT)
     return replace(
         lost, is_unseen=False, remedies=remedies, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
     )
@@ -326,10 +333,10 @@ def _cache(after: _AfterExit) -> Finding | None:
 # Wording
 
 
-def _is_flat(node: NodeView) -> bool:
-    """Whether available memory changed by less than a GiB for FLAT_S: neither coming back nor just changed."""
-    points = list(newest(node.available_history, FLAT_S))
-    if len(points) < 5 or points[0][0] - points[-1][0] < FLAT_S - 3:
+def is_flat(node: NodeView, for_s: float = FLAT_S) -> bool:
+    """Whether available memory changed by less than a GiB for so long: neither coming back nor just changed."""
+    points = list(newest(node.available_history, for_s))
+    if len(points) < 5 or points[0][0] - points[-1][0] < for_s - 3:
         return False
     values = [value for _, value in points]
     return max(values) - min(values) < GIB
@@ -341,15 +348,13 @@ def _ended_evidence(engine: Engine, node: NodeView) -> Evidence:
     return of_engine(engine, node, detail, wall_s=engine.exited_wall_s)
 
 
-def _reboot(after: _AfterExit, trapped: int) -> tuple[Remedy, ...]:
-    remedies = []
-    if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S:
-        remedies.append(
-            Remedy(
-                title="Wait until five minutes after it stopped, in case memory starts to rise",
-                cost="minutes",
-            )
-        )
+_WAIT = Remedy(title="Wait until five minutes after it stopped, in case memory starts to rise", cost="minutes")
+
+
+def _reboot(after: _AfterExit, trapped: int, *, is_confirmed: bool) -> tuple[Remedy, ...]:
+    """What gives it back, or does without it; to wait comes first only while the loss is suspected."""
+    wait = [_WAIT] if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S else []
+    remedies = [] if is_confirmed else [*wait]
     remedies.append(
         Remedy(
             title=f"Reboot {after.node.name}: the only known way to free it",
@@ -375,7 +380,7 @@ def _reboot(after: _AfterExit, trapped: int) -> tuple[Remedy, ...]:
                 change=SMALLER_SHARE,
             )
         )
-    return tuple(remedies)
+    return (*remedies, *(wait if is_confirmed else ()))
 
 
 def _is_refused_by_sglang(engine: Engine, trapped: int, available: int) -> bool:

@@ -13,11 +13,12 @@ from sparktop.checks.node_facts import engine_user_id
 from sparktop.checks.ray import MONITOR, RayFacts, judge_memory_monitor
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule, remedies_of
+from sparktop.diagnose.rules.pair.link import ON_TCP
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
 from sparktop.engines.pair import Pair, knows_all_variables, said, variables
 from sparktop.engines.ranks import EngineRank
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 
 
@@ -46,26 +47,40 @@ def bridge_network(fleet: FleetState) -> Iterable[Finding]:
 
 @check_rule(judge_rdma_devices, Severity.WARNING, hold_s=10.0)
 def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.no-infiniband-device: a rank's container can't open the node's RDMA devices."""
-    for _, rank, facts, judgement in rank_problems(fleet, judge_rdma_devices, _rdma_access):
-        yield Finding(
-            rule=judge_rdma_devices.id,
-            severity=SEVERITY[judgement.state],
-            title=f"The container of {rank.engine.name} on {rank.node.name} lacks /dev/infiniband",
-            explanation=(
-                "The node has RDMA ports that are up, but the container can't open them. NCCL finds no device "
-                "(`NET/IB : No device found`) and uses TCP, without an error and several times slower."
-            ),
-            evidence=(
-                said(rank, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
-                Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {_names(rank)}"),
-            ),
-            remedies=remedies_of(judgement),
-            references=("field report 002", "NVIDIA developer forum 366325"),
-            nodes=(rank.node.name,),
-            subject=rank.engine.name,
-            brief="no /dev/infiniband",
-        )
+    """cluster.no-infiniband-device: the containers of one or both ranks can't open their node's RDMA devices."""
+    problems = list(rank_problems(fleet, judge_rdma_devices, _rdma_access))
+    if not problems:
+        return
+    pair, rank, _, judgement = problems[0]
+    nodes = [other.node.name for _, other, _, _ in problems]
+    whose = f"The container of {rank.engine.name} on {rank.node.name} lacks"
+    if len(nodes) > 1:
+        whose = f"The containers of {pair.name} on {' and '.join(nodes)} lack"
+    told = next((one for one in fleet.findings if one.rule == ON_TCP and one.phase is Phase.FIRING), None)
+    yield Finding(
+        rule=judge_rdma_devices.id,
+        severity=SEVERITY[judgement.state],
+        title=f"{pair.name} uses TCP, not RDMA: no /dev/infiniband on {' and '.join(nodes)}"
+        if told is not None
+        else f"{whose} /dev/infiniband",
+        explanation=(
+            "The node has RDMA ports that are up, but the container can't open them. NCCL finds no device "
+            "(`NET/IB : No device found`) and uses TCP, without an error and several times slower."
+        ),
+        evidence=tuple(
+            line
+            for _, other, facts, _ in problems
+            for line in (
+                said(other, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
+                Evidence(source=f"{other.node.name} RDMA", text=f"ACTIVE: {_names(other)}"),
+            )
+        ),
+        remedies=remedies_of(judgement),
+        references=("field report 002", "NVIDIA developer forum 366325"),
+        nodes=tuple(name for name in pair.nodes if name in nodes),
+        subject=rank.engine.name,
+        brief=told.brief if told is not None else "no /dev/infiniband",
+    )
 
 
 @check_rule(judge_memlock, Severity.WARNING, hold_s=10.0)

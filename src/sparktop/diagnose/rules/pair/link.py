@@ -277,8 +277,11 @@ def _used_ports(pair: Pair, rank: EngineRank) -> list[RdmaPort]:
     return [cable.ports[0] for cable in cables(rank.node, pair.other(rank).node)]
 
 
+ON_TCP = "cluster.nccl-on-tcp"
+
+
 @live_rule(
-    "cluster.nccl-on-tcp",
+    ON_TCP,
     "The ranks talk over TCP",
     Severity.WARNING,
     scope=SPANNING_ENGINE,
@@ -310,7 +313,7 @@ def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
     if is_flowing or not (is_flat or tcp_findings):
         return
     yield Finding(
-        rule="cluster.nccl-on-tcp",
+        rule=ON_TCP,
         severity=Severity.WARNING,
         confidence=Confidence.CONFIRMED,
         title=f"{pair.name} uses TCP between its nodes, not RDMA",

@@ -63,6 +63,8 @@ _SHARED_FLAGS: tuple[tuple[str, ...], ...] = (
     ("--distributed-executor-backend",),
 )
 _SHARED_SWITCHES = ("--enforce-eager", "--disable-cuda-graph", "--enable-expert-parallel", "--enable-dp-attention")
+_SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
+"""A host may have its own; a rank without one takes its engine's default, which rarely fits beside what else runs."""
 MOST_SHOWN = 8
 
 
@@ -103,7 +105,7 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
                 title="Start both ranks with the same variables and flags",
                 steps=(
                     "write them once, in one file that both start scripts read",
-                    f"restart both ranks; here {pair.other(pair.head).node.name} gets rank 0's settings",
+                    f"restart both ranks; here {pair.worker.node.name} gets rank 0's settings",
                 ),
                 cost="the time to load",
                 action="relaunch",
@@ -138,7 +140,16 @@ def _differing_flags(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
     if not all(any(word in ("serve", "sglang.launch_server") for word in rank.engine.argv) for rank in pair.ranks):
         return {}  # a Ray worker gets its configuration from the head
     first, second = (command_of(rank.engine) for rank in pair.ranks)
-    values_by_flag = {names[0]: (first.value(*names), second.value(*names)) for names in _SHARED_FLAGS}
+    values_by_flag = {
+        next((name for name in names if first.has(name) or second.has(name)), names[0]): (
+            first.value(*names),
+            second.value(*names),
+        )
+        for names in _SHARED_FLAGS
+    }
+    for name in _SHARES:
+        if first.has(name) != second.has(name):
+            values_by_flag[name] = (first.value(name), second.value(name))
     for name in _SHARED_SWITCHES:
         values_by_flag[name] = ("given" if first.has(name) else None, "given" if second.has(name) else None)
     return {
@@ -149,13 +160,20 @@ def _differing_flags(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
 
 
 def _to_head_values(pair: Pair, differing: Mapping[str, tuple[str | None, str | None]]) -> Change:
-    """The change that gives the other rank the head's values."""
-    index = 0 if pair.ranks[0] is pair.head else 1
-    head_values = {name: pair_values[index] for name, pair_values in differing.items()}
+    """The change that gives the other rank the head's values, and the head a memory share that only the other has."""
+    head_values = {name: values[0] for name, values in differing.items()}
     flags = {name: value for name, value in head_values.items() if name.startswith("-")}
-    head_flags = {name: "" if name in _SHARED_SWITCHES and value else value for name, value in flags.items()}
     environment = {name: value for name, value in head_values.items() if name not in flags}
-    return Change(by_node={pair.other(pair.head).node.name: Change(environment=environment, flags=head_flags)})
+    own_share = {name: differing[name][1] for name in _SHARES if name in flags and flags[name] is None}
+    other_flags = {
+        name: "" if name in _SHARED_SWITCHES and value else value
+        for name, value in flags.items()
+        if name not in own_share
+    }
+    by_node = {pair.worker.node.name: Change(environment=environment, flags=other_flags)}
+    if own_share:
+        by_node[pair.head.node.name] = Change(flags=own_share)
+    return Change(by_node=by_node)
 
 
 def _plain(value: str | None) -> object:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sparktop.diagnose.ended_by import stopped_by
+from sparktop.diagnose.findings import RANK_DIED
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
@@ -19,6 +20,7 @@ from sparktop.text.units import span
 SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
+_EVIDENCE = Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence")
 _START_BOTH = Remedy(
     title="Start every rank together",
     steps=("why the first rank exited: its log's last lines and its kernel log", "wait until memory is free on both"),
@@ -28,7 +30,7 @@ _START_BOTH = Remedy(
 
 
 @live_rule(
-    "cluster.rank-died",
+    RANK_DIED,
     "One rank exited and the other waits for it",
     Severity.CRITICAL,
     scope=SPANNING_ENGINE,
@@ -56,7 +58,7 @@ def rank_died(fleet: FleetState) -> Iterable[Finding]:
 def _all_down(fleet: FleetState) -> Iterable[Finding]:
     """The death as it was told while the other rank waited, for as long as no rank of that engine runs again."""
     for told in fleet.findings:
-        if told.rule != "cluster.rank-died" or told.phase is not Phase.FIRING:
+        if told.rule != RANK_DIED or told.phase is not Phase.FIRING:
             continue
         views = [view for name in told.nodes if (view := fleet.node(name)) is not None]
         ranks = [engine for view in views for engine in view.engines if spans_nodes(engine)]
@@ -69,7 +71,7 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
                     "doesn't rejoin: start both together."
                 ),
                 distinction=(),
-                remedies=(_START_BOTH,),
+                remedies=(_EVIDENCE, _START_BOTH),
             )
 
 
@@ -110,7 +112,7 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
         power = f" at {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
         evidence.append(seen(alive.node, "GPU", f"SM {gpu.utilisation_percent:.0f} %{power}"))
     return Finding(
-        rule="cluster.rank-died",
+        rule=RANK_DIED,
         severity=Severity.CRITICAL,
         title=f"{dead.engine.name} on {dead.node.name} exited; {alive.node.name} waits for it",
         explanation=(
