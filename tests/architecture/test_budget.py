@@ -15,34 +15,34 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2110, "cli"),
-    "ui": (11011, "ui"),
+    "ui": (11022, "ui"),
     "headless": (2516, "headless"),
-    "sim": (6845, "sim"),
-    "documents": (3733, "documents"),
+    "sim": (6856, "sim"),
+    "documents": (3730, "documents"),
     "bringup": (3741, "bringup"),
-    "observe": (3618, "observe"),
-    "operate without launches": (20196, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7750, "operate/launch", "operate/relaunch"),
-    "diagnose": (15850, "diagnose"),
-    "recipe": (5910, "recipe"),
-    "checks": (2310, "checks"),
-    "engines": (1320, "engines"),
+    "observe": (3641, "observe"),
+    "operate without launches": (20215, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7700, "operate/launch", "operate/relaunch"),
+    "diagnose": (16455, "diagnose"),
+    "recipe": (5880, "recipe"),
+    "checks": (2302, "checks"),
+    "engines": (1324, "engines"),
     "transport": (4882, "transport"),
     "probe": (7358, "probe"),
-    "cmdline": (3365, "cmdline"),
+    "cmdline": (3368, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3363, "model", "wire", "config.py"),
+    "model, wire and config": (3374, "model", "wire", "config.py"),
     "ground": (
-        930,
+        926,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (107775, "."),
+    "everything": (108500, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 534
+MODULES = 536
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 91633, 15313
+TESTS, CASES = 92743, 15311
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
