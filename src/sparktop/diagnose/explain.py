@@ -17,6 +17,7 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.diagnose.logs.decode import Decoder, Line
 from sparktop.diagnose.logs.matches import findings_of
+from sparktop.diagnose.logs.narration import Narration
 from sparktop.diagnose.logs.reader import Lexicon, LogReader, Mask, without_escapes
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Record, unwrap
@@ -120,34 +121,6 @@ ENDED_LINES = 8
 """A program whose name differs from its unit's said its last words at most so many lines before systemd says it."""
 
 
-GUIDE_HEADINGS = 2
-"""A text with so many headings that also tells solutions is a guide: the errors in it are nobody's."""
-
-
-_HEADING = re.compile(r"#{1,5} \S")
-
-
-_ANSWERS = re.compile(
-    r"(?:#{1,5} |[*|_ -]+)(?:\d+[.)] ?)?(?:Solutions?|Fix|Workaround|Symptoms?|Troubleshooting|Common [Ii]ssues?)\b"
-)
-
-
-_SOURCE = re.compile(
-    r"\s*+(?:def |class |import \w|from \S+ import |return\b|elif |else:|try:|except\b|@\w|self\.|\w++ = |\w++\($"
-    r"|[)\]}]++,?$"
-    r"|(?:if|for|while|with) [^:]*+:$|func |package |#include|static |const |let |fn |pub )"
-)
-
-
-_FRAME = re.compile(r'\s+File "')
-
-
-SOURCE_LINES = 4_000
-"""Whether a text is source code is told by so many first lines."""
-SOURCE_SHARE = 0.3
-"""Of the lines of source code so many are statements that `_SOURCE` knows."""
-
-
 _QUOTED_STAMP = re.compile(r"""["'`](?:<\d+>)?(?:\[ *\d+\.\d+\]|NVRM:)""")
 """A kernel line within quotes: source code, or a test's data."""
 
@@ -171,13 +144,7 @@ class Explanation:
         self._has_kernel_lines = False
         self._findings: tuple[Finding, ...] | None = None
         self._has_documents = False
-        self._headings = 0
-        """Of Markdown."""
-        self._has_answers = False
-        """It tells what to do against what it shows: a guide, not a report."""
-        self._statements = 0
-        """Lines of source code, without those that a traceback shows."""
-        self._is_in_frame = False
+        self._narration = Narration()
         self._spoke: tuple[str, int] = ("", 0)
         """The program that spoke last, by its stream, and at which line."""
         self._started_s: float | None = None
@@ -195,9 +162,7 @@ class Explanation:
             self._read_lines(self._decoder.finish())
             is_one = len(self._readers) == 1 and not self._has_kernel_lines
             claims = [
-                claim
-                for reader in self._readers.values()
-                for claim in reader.claims(is_over=is_one or reader.has_ended or reader.is_known)
+                claim for reader in self._readers.values() for claim in reader.claims(is_over=is_one or reader.is_known)
             ]
             whole_text_findings = [*findings.findings(self._incidents.events, source=self._source)]
             whole_text_findings += self._document_findings()
@@ -205,7 +170,7 @@ class Explanation:
                 *findings_of(claims, self._source, mask=self._mask),
                 *map(self._masked, whole_text_findings),
             ]
-            if self._is_nobody_s:
+            if self._narration.is_of_nobody:
                 findings_in_order = [replace(finding, severity=Severity.INFO) for finding in findings_in_order]
             self._findings = link_causes(findings_in_order, self._rules)
         return self._findings
@@ -217,12 +182,6 @@ class Explanation:
         names = [_NAMES[kind] for kind in EngineKind if kind in kinds]
         names += ["the kernel"] if self._has_kernel_lines else []
         return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
-
-    @property
-    def _is_nobody_s(self) -> bool:
-        """Whether it is a guide, or source code: what it shows has happened to nobody."""
-        is_guide = self._headings >= GUIDE_HEADINGS and self._has_answers
-        return is_guide or self._statements > max(8, SOURCE_SHARE * min(self.lines, SOURCE_LINES))
 
     def _document_findings(self) -> Iterable[Finding]:
         if self._document_lines is None:
@@ -275,13 +234,8 @@ class Explanation:
 
     def _read_record(self, text: str, number: int, record: Record | None) -> None:
         text, hits = self._lexicon.own_text(text)
-        if number <= SOURCE_LINES and text.startswith(("#", "*", "|")):
-            self._headings += _HEADING.match(text) is not None
-            self._has_answers = self._has_answers or _ANSWERS.match(text) is not None
-        if record is None and number <= SOURCE_LINES:
-            if not self._is_in_frame and _SOURCE.match(text, 0, 200):
-                self._statements += 1
-            self._is_in_frame = _FRAME.match(text, 0, 200) is not None or (self._is_in_frame and text[:4] == "    ")
+        if record is None:
+            self._narration.see(text)
         stream = record.stream if record is not None else ""
         reader = self._reader(stream)
         if stream and stream not in _TELLERS:
@@ -292,7 +246,7 @@ class Explanation:
             reader.take(text, hits, line=number)
             return
         if not _ENDED_WORDS.isdisjoint(hits) and (ended := _ENDED.search(text)) is not None:
-            self._end(ended["unit"] or ended["container"], number)
+            self._end(ended["unit"] or ended["container"], number, is_container=ended["container"] is not None)
         wall_s = record.wall_s if record is not None else None
         if _STARTED in hits:
             stamp = text.partition(_STARTED)[2].partition('"')[0]
@@ -309,13 +263,13 @@ class Explanation:
                 self._has_kernel_lines = True
                 self._incidents.add(replace(event, line=number))
 
-    def _end(self, name: str, number: int) -> None:
+    def _end(self, name: str, number: int, *, is_container: bool) -> None:
         """The program of this name has ended: whose last words these are, by its name or by who spoke just before."""
         stem = name.partition("@")[0]
         named = [stream for stream in self._readers if stream and stream.removesuffix(".service") in (name, stem)]
         stream, line = self._spoke
         if named or (stream and number - line <= ENDED_LINES):
-            self._readers[named[0] if named else stream].end(name)
+            self._readers[named[0] if named else stream].end(name, is_container=is_container)
 
     def _reader(self, stream: str) -> LogReader:
         if stream not in self._readers:

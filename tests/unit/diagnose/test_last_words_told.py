@@ -46,6 +46,18 @@ def test_last_words_of_a_program_that_somebody_says_has_failed(lines: list[str],
     assert words in first.title
 
 
+def test_a_unit_that_no_engine_needs_is_a_note() -> None:
+    said = "Mar 03 10:00:00 spark1 fwupdmgr[77]: Failed to download metadata"
+    told = explained(said, *(line.replace("nim-proxy", "fwupd-refresh") for line in FAILED))
+    assert [(one.rule, one.severity) for one in told] == [("engine.last-words", Severity.INFO)]
+
+
+def test_what_a_program_says_after_it_was_started_again_are_not_its_last_words() -> None:
+    again = "Mar 03 10:00:09 spark1 nim-proxy[78]: ready for the next model"
+    found = explained("Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED, again)
+    assert "--colour" in found[0].title
+
+
 def test_a_unit_that_failed_hangs_under_its_program_s_last_words() -> None:
     found = explained("Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED)
     assert {one.rule: one.caused_by for one in found} == {

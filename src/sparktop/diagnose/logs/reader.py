@@ -133,8 +133,8 @@ class LogReader:
         """Forget everything: another log, or a new run of the engine, begins."""
         self._count = 0
         self._run = 0
-        self._ended_as = ""
-        """What systemd or Docker call the program, where they say that it ended with an error."""
+        self._ended_as, self._is_container = "", False
+        """What systemd or Docker call the program, as they say that it ended with an error."""
         self._port = ""
         """On which the newest run listens, by its own word."""
         self._serves = False
@@ -169,13 +169,11 @@ class LogReader:
         self._run += 1
         self._serves = self._stopped = False
 
-    def end(self, name: str) -> None:
-        """Somebody else (systemd, Docker) says that the program of this name ended with an error."""
-        self._ended_as = name
-
-    @property
-    def has_ended(self) -> bool:
-        return bool(self._ended_as)
+    def end(self, name: str, *, is_container: bool) -> None:
+        """systemd or Docker says that the program of this name has ended with an error: what it said last tells why."""
+        self._ended_as, self._is_container = name, is_container
+        self.begin_run()
+        self._ended_as, self._is_container = "", False
 
     def name(self, names: Mapping[str, str]) -> None:
         """Take what the findings' steps call the engine, by slot."""
@@ -331,20 +329,22 @@ class LogReader:
         if words is None:
             return None
         text, line, wall_s = recent[words.index]
-        who = words_of_kinds({self._kind} if self._kind else self._kinds)
-        who = who or ("llama.cpp" if words.is_llama else self._ended_as)
+        who = words_of_kinds({self._kind} if self._kind else self._kinds) or ("llama.cpp" if words.is_llama else "")
         engine = "llama" if words.is_llama else self._engine
         advice = advice_of(words.words, words.file, engine or "")
-        is_ours = bool(rule.near) and any(map(_expression(rule, rule.near).search, (words.words, words.file)))
-        part = (
-            f" It was raised in {advice.part} ({words.file.rpartition('/')[2]})." if advice.part and words.file else ""
+        concerns = rule.near and any(
+            map(_expression(rule, rule.near).search, (words.words, words.file, self._ended_as))
         )
+        is_loud = bool(who) or self._is_container or (words.is_last and bool(concerns))
+        file = words.file.rpartition("/")[2]
         rule = replace(
             rule,
-            explanation=rule.explanation + part,
-            severity=rule.severity if who or (words.is_last and is_ours) else Severity.INFO,
+            explanation=rule.explanation
+            + (f" It was raised in {advice.part} ({file})." if advice.part and file else ""),
+            severity=rule.severity if is_loud else Severity.INFO,
             remedies=(*advice.remedies, *rule.remedies),
         )
+        who = who or self._ended_as
         claim = Claim(rule, stream=self._stream)
         claim.engine = engine
         claim.add(
