@@ -115,7 +115,7 @@ def server_started_twice(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     "comment-cuts-command",
     Severity.CRITICAL,
     "A comment, or a blank behind a backslash, ends a continued command: the lines below are no part of it",
-    "shell scripts",
+    "shell scripts, and a shell's text in a compose file",
     "bash(1), COMMENTS and QUOTING",
 )
 def comment_cuts_command(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
@@ -123,21 +123,22 @@ def comment_cuts_command(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     line = spec.line_of(spec.cuts[0])
     is_comment = all("#" in spec.document.line(spec.line_of(cut) or 1) for cut in spec.cuts)
-    rule = "in a comment continues nothing" if is_comment else "continues a line only as its last character"
+    what, rule = "comment", "A backslash in a comment continues nothing"
+    if not is_comment:
+        what, rule = "blank behind the backslash", "A backslash continues a line only as its last character"
+    elif spec.kind is not SourceKind.SHELL:
+        rule = "YAML folds these lines into one, and a comment ends with its line"
     # Before a comment the line needs a backslash of its own, unless there is nothing else on it.
-    edits = [(*cut.span, "" if _is_alone(spec, cut) else "\\") for cut in spec.cuts if cut.span]
+    is_joined = spec.kind is not SourceKind.SHELL
+    edits = [(*cut.span, "" if is_joined or _is_alone(spec, cut) else "\\") for cut in spec.cuts if cut.span]
     yield claim(
         spec.cuts,
-        title=f"The {'comment' if is_comment else 'blank behind the backslash'} in line {line} ends the command there",
+        title=f"The {what} in line {line} ends the command there",
         explanation=(
-            f"A backslash {rule}: the shell runs the command as far as it got, then takes the next line for a command "
-            "of its own. The other findings are for the command as it is meant."
+            f"{rule}: the shell runs the command as far as it got, and what stands behind is no part of it. The other "
+            "findings are for the command as it is meant."
         ),
-        remedies=[
-            change(
-                f"take {'the comment' if is_comment else 'the blank'} out of the command", *diff(spec.document, edits)
-            )
-        ],
+        remedies=[change(f"take the {what.split()[0]} out of the command", *diff(spec.document, edits))],
     )
 
 

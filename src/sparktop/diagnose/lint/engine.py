@@ -26,8 +26,6 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 
-SAFE_UTILISATION = 0.70
-"""A safe first start for an untested model on one Spark; leaves the host about 26 GB more than the default."""
 HIGHEST_UTILISATION = 0.90
 WARN_UTILISATION = 0.87
 LONG_CONTEXT = 131072
@@ -219,22 +217,17 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
     limit = LONG_CONTEXT_UTILISATION if is_long else WARN_UTILISATION
     if value <= limit or value > 1:
         return
-    severity, title = (
-        Severity.WARNING,
-        f"{_UTILISATION} {item.value} is above {limit:.2f}, the highest that is stable on GB10",
-    )
+    shown, severity = f"{_UTILISATION} {item.value}", Severity.WARNING
+    title = f"{shown} is above {limit:.2f}, the highest that is stable on GB10"
+    reason = "0.90 is the highest that ever worked; 0.85 to 0.87 is stable for most models."
     if is_long:
         severity = Severity.INFO
-        title = f"{_UTILISATION} {item.value} with 128k or more on two Sparks: one report saw Xid 43 above {limit:.2f}"
+        title = f"{shown} with 128k or more on two Sparks: one report saw Xid 43 above {limit:.2f}"
+        reason = "One report of two Sparks with a context of 128k or more saw Xid 43 until 0.82; many run above it."
     elif value > HIGHEST_UTILISATION:
-        severity, title = Severity.CRITICAL, f"{_UTILISATION} {item.value} leaves the host too little memory"
+        severity, title = Severity.CRITICAL, f"{shown} leaves the host too little memory"
     elif value == HIGHEST_UTILISATION and _NVIDIA_AT_090.search(model_name(spec)):
         severity = Severity.INFO
-    reason = (
-        "One report of two Sparks with a context of 128k or more saw Xid 43 errors until 0.82; many run above it."
-        if is_long
-        else "0.90 is the highest that ever worked; 0.85 to 0.87 is stable for most models."
-    )
     yield claim(
         [item, *([long] if is_long and (long := spec.flag("max-model-len")) else [])],
         title=title,
@@ -251,7 +244,7 @@ def gpu_memory_utilization_high(spec: LaunchSpec, claim: Claim) -> Iterable[Find
                 cost="a smaller KV cache: fewer tokens at once",
             ),
             Remedy(
-                title=f"start with {SAFE_UTILISATION:.2f} for a model that hasn't run here yet",
+                title="Start with 0.70 for a model that hasn't run here yet",
                 cost="a smaller KV cache; raise it step by step and watch available memory",
             ),
         ],

@@ -28,6 +28,10 @@ UNIT = "[Service]\nExecStart=/usr/bin/docker run --gpus all --name v vllm/vllm-o
 IMAGE = "vllm/vllm-openai:v0.33.0"
 RUN = f"docker run --name v --gpus all {IMAGE} /models/x"
 RECIPE = "recipe_version: '2'\nmodel: a/b\ncontainer: x/vllm\ncommand: vllm serve a/b\n"
+FOLDED = (
+    "services:\n  v:\n    image: x/y\n    entrypoint: [bash, -c]\n    command:\n      - >\n"
+    "        vllm serve /m\n        {}\n"
+)
 TWICE = "services:\n  v:\n    image: vllm/vllm-openai:v0.33.0\n    ipc: host\n    gpus: all\n"
 INSPECTED = [
     {
@@ -53,6 +57,7 @@ FIRING = [
     ("comment-cuts-command", f"docker run --gpus all \\\n  # --ipc host\n  {IMAGE} /models/x"),
     ("comment-cuts-command", f"docker run --gpus all \\  \n  --ipc host {IMAGE} /models/x"),
     ("comment-cuts-command", "f() {\n  vllm serve /m \\\n    # one \\\n    # two\n    --port 8000\n}"),
+    ("comment-cuts-command", FOLDED.format("# why\n        # not\n        --port 9")),
     ("restarted-at-once", f"docker rm -f v 2>/dev/null || true\ndocker run --name v --gpus all {IMAGE} /models/x"),
     ("restarted-at-once", f'N=v\nif docker ps | grep -q v; then sudo docker stop "$N"; fi\n{RUN}'),
     ("restarted-at-once", "pkill -f 'vllm serve'; sleep 5\nvllm serve /models/x"),
@@ -234,6 +239,8 @@ QUIET = [
     ("restart-sec", UNIT + "Restart=always\nRestartSec=90\n"),
     ("server-started-twice", f"docker run --gpus all --ipc host x/vllm:1 serve --model /models/x {U}"),
     ("comment-cuts-command", f"docker run --gpus all \\\n  {IMAGE} /models/x  # the model\n--odd"),
+    ("comment-cuts-command", FOLDED.format("--port 9\n        # the end")),
+    ("comment-cuts-command", FOLDED.format("--port 9").replace(">", "|")),
     ("comment-cuts-command", f"# C:\\\ndocker run --gpus all {IMAGE} /models/x"),
     ("comment-cuts-command", 'A=(--gpus all  # every one\n  --ipc host)\ndocker run "${A[@]}" x/vllm vllm serve /m'),
     ("comment-cuts-command", f"docker run --gpus all {IMAGE} \\\n  /models/x \\\n  # the end\n\necho started"),

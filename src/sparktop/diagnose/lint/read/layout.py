@@ -16,8 +16,10 @@ from sparktop.cmdline.variables import reference_at
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import Doubt
 
-MAX_PASSES = 10
+MAX_PASSES = 20
 """Comment lines in a row that are looked behind, in the middle of a command."""
+FOLDED = 2
+"""More characters between two of a text's are a line's end and an indent, which YAML folded."""
 
 _DEFAULT = re.compile(r"\$\{(?:[A-Za-z_]\w*|\d):?[-=]")
 _ENDS = {"if": "fi", "case": "esac", "{": "}", "for": "done", "while": "done", "until": "done", "select": "done"}
@@ -120,37 +122,51 @@ def runs_before(found: Sequence[Branch], first: int, then: int) -> bool:
 
 
 def continued(source: Word) -> tuple[Word, tuple[Span, ...]]:
-    """The text as its author means it, where comments, or blanks behind a backslash, cut continued commands; and where
-    they do. Every offset stays."""
+    """The text as its author means it, where comments, or blanks behind a backslash, cut continued commands or lines
+    that YAML folds into one; and where they do. Every offset stays."""
     cuts: list[Span] = []
     for _ in range(MAX_PASSES if len(source.at) == len(source.text) else 0):
-        found = list(_cuts(source.text))
+        found = list(_cuts(source))
         text = source.text
         for start, end in found:
             cuts.append((source.at[start], source.at[end - 1] + 1))
-            text = f"{text[:start]}{' ' * (end - start - 1)}\\{text[end:]}"
+            joint = "\\" if text.startswith("\n", end) else " "
+            text = f"{text[:start]}{' ' * (end - start - 1)}{joint}{text[end:]}"
         if not found:
             break
         source = Word(text, source.at)
     return source, tuple(sorted(cuts))
 
 
-def _cuts(text: str) -> Iterator[Span]:
-    if not re.search(r"#[^\n]*\\\n|\\\n[ \t]*#|\\[ \t]+\n", text):
+def _cuts(source: Word) -> Iterator[Span]:
+    text = source.text
+    if not re.search(r"\s#|\\[ \t]+\n", text):
         return
     first = last = None
-    for token in tokens(text, Dialect.DRAFT):
+    for token in (*tokens(text, Dialect.DRAFT), Operator(start=len(text), text="\n")):
         if isinstance(token, ShellWord):
             first, last = first or token, token
         elif not token.is_redirection:
-            if token.text == "\n" and first and last and _goes_on(text, first.start, token.start + 1):
-                gap = text[last.end : token.start]
-                comment = re.search(r"(?<=\s)#[^\n]*", gap)
-                if comment and (gap.endswith("\\") or "\\\n" in gap[: comment.start()]):
-                    yield last.end + comment.start(), token.start
-                elif re.fullmatch(r"\\[ \t]", last.raw):
-                    yield last.start, token.start
+            if token.text == "\n" and first and last:
+                yield from _cut(source, first.start, last, token.start)
             first = last = None
+
+
+def _cut(source: Word, begin: int, last: ShellWord, end: int) -> Iterator[Span]:
+    """Where a command is cut that begins, has this last word and ends at these places."""
+    gap = source.text[last.end : end]
+    comment = re.search(r"(?<=\s)#[^\n]*", gap)
+    start = last.end + comment.start() if comment else end
+    folds = (at for at in range(start + 1, end) if source.at[at] - source.at[at - 1] > FOLDED)
+    fold = next(folds, end)
+    if source.text[fold:end].strip():
+        yield start, fold
+    elif not _goes_on(source.text, begin, end + 1):
+        return
+    elif comment and (gap.endswith("\\") or "\\\n" in gap[: comment.start()]):
+        yield start, end
+    elif re.fullmatch(r"\\[ \t]", last.raw):
+        yield last.start, end
 
 
 def _goes_on(text: str, begin: int, at: int) -> bool:
