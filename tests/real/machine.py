@@ -143,7 +143,7 @@ class Machine:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
         if self.runs is not None:
-            self.runs.join(PATIENCE_S)
+            self.runs.join(PATIENCE_S / 10)
 
     def reboot(self) -> None:
         """As somebody at its keyboard does; returns once it is up with another boot ID."""
