@@ -53,6 +53,30 @@ async def test_calls_in_a_row_with_what_was_saved(tmp_path: Path) -> None:
     assert b"$(x)" not in stage.journal()  # bodies are in no journal
 
 
+@pytest.mark.parametrize("code", [0, 1])
+async def test_a_run_that_containerd_still_holds_is_forgotten_and_the_container_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A dockerd that was killed as it stopped the container never told it."""
+    program, told = tmp_path / "bin/ctr", tmp_path / "told"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{told}\nexit {code}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/sbin:/usr/bin:/sbin:/bin")
+
+    def answer(method: str, path: str, body: Any) -> Reply:
+        refusal = f"failed to create task for container: task {ID}: already exists"
+        return (204, None) if told.exists() and code == 0 else (500, {"message": refusal})
+
+    with fake_docker(tmp_path / "d.sock", answer) as engine:
+        async with bench(tmp_path / "state", docker=engine.path) as stage:
+            start = DockerCall(method="POST", path="/containers/vllm/start")
+            outcome = await stage.perform(await stage.line(), start)
+    assert outcome.state is (OutcomeState.DONE if code == 0 else OutcomeState.FAILED)
+    assert set(told.read_text().splitlines()) == {f"--namespace moby tasks delete --force {ID}"}
+    assert len(engine.requests) == (2 if code == 0 else 1)
+
+
 async def test_docker_s_own_words_become_the_problem_and_what_was_done_is_undone(tmp_path: Path) -> None:
     def answer(method: str, path: str, body: Any) -> Reply:
         return (409, {"message": 'name "/x\x1b[2J" is in use, token=abcdefgh'}) if "create" in path else (204, None)

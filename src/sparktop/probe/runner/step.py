@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import time
@@ -42,6 +43,8 @@ class Failed(Exception):
         self.output = output
 
 
+_TASK_LEFT = re.compile(rb"task ([0-9a-f]{64}): already exists")
+"""Docker's refusal to start a container whose last run containerd still holds."""
 _AFTERMATH = ("Broken pipe", "connection unexpectedly closed", "Connection reset")
 """Messages of one end of rsync after the other has ended."""
 
@@ -309,6 +312,16 @@ class StepWork:
 
     # -- Docker
 
+    async def _forget_task(self, container_id: str) -> bool:
+        """Have containerd forget a container's last run: a dockerd that was killed as it stopped the container never
+        did, and each start fails. False where that needs a password, or containerd refuses."""
+        order = ["ctr", "--namespace", "moby", "tasks", "delete", "--force", container_id]
+        try:
+            root = AsRoot(order, 10.0, lambda _: None)
+            return root.run() == 0
+        except (OSError, Unable):
+            return False
+
     def _filled(self, path: str) -> str | None:
         """A path with saved ids in place of their names; None where one was never saved."""
         for name in _names_in(path):
@@ -330,12 +343,17 @@ class StepWork:
             return
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
         done_when = call.get("done_when")
-        repeats = 1
+        repeats, has_forgotten = 1, False
         again_until = self.now() + float(call.get("again") or 0.0)
         while True:
             try:
                 seconds = self._seconds(call)
                 status, answer = await self.ask(method, path, query, body, seconds=seconds)
+                left = _TASK_LEFT.search(answer) if status == 500 and path.endswith("/start") else None
+                if left is not None and not has_forgotten:
+                    has_forgotten = await self._forget_task(left[1].decode())
+                    if has_forgotten:
+                        continue
                 if status == 500 and self.now() < min(again_until, self.deadline):
                     await self.rest(POLL_S)
                     continue
