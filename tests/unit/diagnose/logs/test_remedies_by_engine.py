@@ -61,3 +61,10 @@ def test_each_flag_that_is_advised_is_in_the_newest_version(engine: EngineKind) 
                 known = [flag for flag in named if flag in spec_names(engine)]
                 gone += [(rule.id, flag) for flag in known if is_in(f"--{flag}", engine, newest) is False]
     assert gone == []
+
+
+def test_no_command_holds_a_package_s_name_that_a_log_gave() -> None:
+    """Whoever writes the log would choose what is installed."""
+    install = re.compile(r"(?:pip|apt|apt-get|conda|uv)\s[^`\n]*install[^`\n]*\{\w+\}")
+    texts = [(rule.id, text) for rule in shipped() for one in rule.remedies for text in (one.title, *one.steps)]
+    assert [rule for rule, text in texts if install.search(text)] == []
