@@ -34,6 +34,8 @@
     steps = ["..."]                         # groups fill it, quoted for a shell; {container}, {image}, {model} and
                                             # {log} (what prints it) are the engine's, where it is known
     cost = "..."
+    engine = "vllm"                         # only for that engine's log; within a text `[vllm: --a][sglang: --b]` says
+                                            # it to each in its own words, and to another program nothing
     action = "relaunch"
     change = { flags = { "--max-model-len" = "{fits}" } }   # what the relaunch changes; also environment, options (of
                                             # Docker's HostConfig), remove = ["--flag", "VARIABLE"], and a table each
