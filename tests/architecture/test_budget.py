@@ -23,12 +23,12 @@ LINES = {
     "observe": (3641, "observe"),
     "operate without launches": (20215, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7700, "operate/launch", "operate/relaunch"),
-    "diagnose": (16455, "diagnose"),
+    "diagnose": (16476, "diagnose"),
     "recipe": (5880, "recipe"),
     "checks": (2302, "checks"),
     "engines": (1324, "engines"),
     "transport": (4882, "transport"),
-    "probe": (7358, "probe"),
+    "probe": (7376, "probe"),
     "cmdline": (3368, "cmdline"),
     "text": (1100, "text"),
     "model, wire and config": (3374, "model", "wire", "config.py"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (108500, "."),
+    "everything": (108539, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 536
+MODULES = 537
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 92743, 15311
+TESTS, CASES = 92793, 15311
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
