@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sparktop.diagnose.findings import Key, families
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.diagnose.since_served import with_changes
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState
@@ -104,7 +105,7 @@ class Diagnosis:
         failures = [finding for _, finding in self._failures.values()]
         shown = families([*_with_causes(list(self._visible(fleet))), *failures], before=self._roots)
         self._roots = tuple(family[0].key for family in shown if family[0].phase is Phase.FIRING)
-        return tuple(chain.from_iterable(shown))
+        return tuple(with_changes(finding, fleet) for finding in chain.from_iterable(shown))
 
     def _claims(self, rule: LiveRule, fleet: FleetState) -> tuple[Finding, ...]:
         """What the rule claims; where it raises, of the nodes it can judge alone."""

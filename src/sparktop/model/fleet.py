@@ -174,6 +174,20 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedOn:
+    """What an engine ran on when tokens last flowed; empty where it isn't known."""
+
+    wall_s: float = 0.0
+    """When, node time."""
+    kernel: str = ""
+    driver: str = ""
+    image_id: str = ""
+    version: str = ""
+    command: str = ""
+    """Its words with spaces between, secrets masked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """Normal figures of this machine, learned by watching it and kept per machine (and boot, where that matters)."""
 
@@ -188,6 +202,8 @@ class Baseline:
     """GPU power with a model loaded and no requests (10-14 W on most units)."""
     decode_power_w: float | None = None
     """GPU power while tokens are generated (31-45 W on most units); a median."""
+    served_on: Mapping[str, ServedOn] = field(default_factory=dict, hash=False)
+    """By the engine's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.files import read_json, write_private
 from sparktop.model.engine import Engine, EngineState
-from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView
+from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView, ServedOn
 from sparktop.text.units import GIB
 
 VERSION = 1
@@ -33,6 +33,10 @@ IDLE_PERCENT, BUSY_PERCENT = 8.0, 80.0
 RESIDENT_BYTES = 1 * GIB
 READINGS_KEPT = 240
 READINGS_NEEDED = 10
+ENGINES_KEPT = 16
+SERVED_EVERY_S = 3600.0
+"""How old the time may be at which an engine last served on what it runs on now."""
+TEXT_CHARS = 4000
 PINNED_MHZ = (500, 850)
 """Clock range of a wedged power controller: power readings at these clocks are not normal."""
 
@@ -53,6 +57,8 @@ class Machine:
     idle_w: float | None = None
     decode_w: float | None = None
     seen_wall_s: float = 0.0
+    served_on: Mapping[str, ServedOn] = field(default_factory=dict)
+    """By the engine's name, ENGINES_KEPT at most."""
 
 
 class BaselineFile:
@@ -98,16 +104,33 @@ def _read_file(path: Path) -> dict[str, Machine]:
 
 def _machine(row: Any) -> Machine | None:
     """Parse one entry; None where it is malformed: a wrong baseline would be worse than none."""
-    names = {field.name for field in fields(Machine)}
+    names = {each.name for each in fields(Machine)}
     if not isinstance(row, Mapping) or not isinstance(row.get("boot_id", ""), str):
         return None
-    numbers = {key: value for key, value in row.items() if key in names and key != "boot_id"}
+    served_on = {
+        str(name): served
+        for name, kept in sanitise.mapping(row.get("served_on")).items()
+        if (served := _served_on(kept)) is not None
+    }
+    numbers = {key: value for key, value in row.items() if key in names and key not in ("boot_id", "served_on")}
     for value in numbers.values():
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15
         ):
             return None
-    return Machine(boot_id=row.get("boot_id", ""), **{k: v for k, v in numbers.items() if v is not None})
+    known = {key: value for key, value in numbers.items() if value is not None}
+    return Machine(boot_id=row.get("boot_id", ""), served_on=served_on, **known)
+
+
+def _served_on(row: Any) -> ServedOn | None:
+    row = sanitise.mapping(row)
+    wall_s, texts = row.get("wall_s"), {key: value for key, value in row.items() if key != "wall_s"}
+    known = {each.name for each in fields(ServedOn)}
+    if not isinstance(wall_s, int | float) or isinstance(wall_s, bool) or not 0 <= wall_s < 1e15:
+        return None
+    if not texts.keys() <= known or not all(isinstance(value, str) for value in texts.values()):
+        return None
+    return ServedOn(wall_s=wall_s, **texts)
 
 
 class BaselineLearner:
@@ -141,7 +164,7 @@ class BaselineLearner:
         if len(self._keys) > MACHINES_OF_ONE_NODE:
             return Baseline()
         machine = self._with_memory(view, self._machine)
-        machine = self._with_power(view, machine)
+        machine = _with_served(view, self._with_power(view, machine))
         if machine != self._machine:
             self._machine = replace(machine, seen_wall_s=view.sample.wall_s)
             self._file.put(self._key, self._machine, view.sample_at_s)
@@ -229,6 +252,29 @@ class BaselineLearner:
         self._pending_power.clear()
 
 
+def _with_served(view: NodeView, machine: Machine) -> Machine:
+    """The machine with what its engines run on whose tokens flow."""
+    served_on = dict(machine.served_on)
+    for engine in view.engines:
+        if engine.rates is None or (engine.rates.generation_tokens_per_s or 0.0) <= 1.0:
+            continue
+        now = ServedOn(
+            wall_s=view.sample.wall_s if view.sample else 0.0,
+            kernel=view.facts.kernel if view.facts else "",
+            driver=view.driver_version,
+            image_id=engine.container.image_id if engine.container else "",
+            version=engine.version or "",
+            command=sanitise.line(" ".join(engine.argv), limit=TEXT_CHARS),
+        )
+        old = served_on.get(engine.name)
+        if old is None or replace(old, wall_s=now.wall_s) != now or now.wall_s - old.wall_s > SERVED_EVERY_S:
+            served_on[engine.name] = now
+    if served_on == machine.served_on:
+        return machine
+    newest = sorted(served_on.items(), key=lambda row: -row[1].wall_s)[:ENGINES_KEPT]
+    return replace(machine, served_on=dict(newest))
+
+
 def _with_unaccounted(ledger: Ledger, machine: Machine) -> Machine:
     unaccounted, least = ledger.unaccounted_bytes, machine.least_unaccounted_bytes
     # Claims that had to be shrunk are of different moments: what they leave over is too little.
@@ -263,4 +309,5 @@ def _baseline_of(machine: Machine) -> Baseline:
         least_unaccounted_bytes=machine.least_unaccounted_bytes,
         loaded_idle_power_w=machine.idle_w,
         decode_power_w=machine.decode_w,
+        served_on=machine.served_on,
     )

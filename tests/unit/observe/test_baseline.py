@@ -243,3 +243,32 @@ def test_a_place_that_can_t_be_written_costs_nothing_else(tmp_path: Path) -> Non
     kept = BaselineFile(blocked / "baselines.json")
     kept.put("a", Machine(idle_w=11.0), NOW_S)
     assert kept.of("a").idle_w == 11.0
+
+
+def test_what_an_engine_serves_on_is_kept_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    learner = BaselineLearner(BaselineFile(path))
+    busy = node(engines=(engine(),))
+    (name,) = (one.name for one in busy.engines)
+    assert busy.facts is not None
+    learned = watched(learner, busy).served_on[name]
+    assert (learned.kernel, learned.command) == (busy.facts.kernel, " ".join(engine().argv))
+    watched(learner, later(node(engines=(engine(running=0, stuck_s=900.0),)), 60.0))
+    again = BaselineLearner(BaselineFile(path))
+    assert again.saw(later(node(engines=()), 120.0)).served_on[name] == learned
+
+
+def test_a_machine_whose_engines_are_malformed_keeps_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    watched(BaselineLearner(BaselineFile(path)), node(engines=(engine(),)))
+    kept = json.loads(path.read_text())
+    for row in kept["machines"].values():
+        row["served_on"] |= {
+            "a": 7,
+            "b": {"wall_s": "x"},
+            "c": {"wall_s": 1.0, "colour": "red"},
+            "d": {"wall_s": 1.0, "kernel": 6},
+        }
+    path.write_text(json.dumps(kept))
+    (machine,) = BaselineFile(path)._machines.values()
+    assert list(machine.served_on) == ["vllm-qwen36"]
