@@ -60,6 +60,8 @@ class ChangeScreen(Dialog[Change | None]):
     def on_mount(self) -> None:
         super().on_mount()
         self._check_input()
+        area = self.query_one(TextArea)
+        area.move_cursor(area.document.end)  # what is typed is added to what the remedy gives
         if not self._change.is_empty:  # what a remedy gives need not be typed: Enter goes on
             self.query_one("#review", Button).focus()
 
