@@ -22,7 +22,7 @@ FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
     ("NAME=value", "sets a variable; NAME alone takes its value from your environment (never shown)"),
     ("unset NAME", "removes a flag or a variable"),
-    ("option Name=value", "a container option, as option IpcMode=host"),
+    ("option Name=value", "a container option: IpcMode=host, --device=/dev/infiniband"),
     ("image NAME", "another image"),
     ("@NODE …", "any of these for one node alone"),
 )
