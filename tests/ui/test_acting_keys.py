@@ -165,6 +165,7 @@ async def test_a_relaunch_is_edited_before_it_is_planned() -> None:
         await at(pilot, ChangeScreen, "unset OLD")
         area = app.screen.query_one(TextArea)
         assert area.text == "--enforce-eager\nunset OLD"
+        assert area.cursor_location == (1, len("unset OLD")), "what is typed stands on no other line's value"
         area.text += "\nwhat is this"
         await until(pilot, lambda: "▲ line 3" in screen(pilot))
         assert app.screen.query_one("#review", Button).disabled

@@ -58,9 +58,9 @@ async def test_a_review_shows_the_plan_and_its_cancel_has_the_focus(key: str) ->
 async def test_cancel_has_the_focus_only_where_something_can_be_lost(
     picture: str, keys: list[str], focused: str, hint: str
 ) -> None:
-    async with acting(picture) as (app, _, pilot):
+    async with acting(picture, NARROW) as (app, _, pilot):
         await pilot.press(*keys)
-        await at(pilot, ReviewScreen, hint)
+        await at(pilot, ReviewScreen, f"{hint} cancel")
         assert app.focused is not None
         assert app.focused.id == focused
         assert ("Tab, Enter run" in screen(pilot)) is (focused == "cancel")

@@ -142,7 +142,7 @@ async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> N
         await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
         await pilot.press("e", "y")
         await until(pilot, lambda: "Saved to" in notified(app), what="the file")
-        text = next(tmp_path.rglob("*bring-up*")).read_text()
+        text = next(tmp_path.rglob("*bring-up*.md")).read_text()
         assert text.startswith("# Bring-up of spark1 and spark2")
         assert "cuInit(0) = 100" in text
         assert "| spark1 | Reboot spark1 | done |" in text

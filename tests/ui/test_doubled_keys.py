@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.table import few
-from tests.ui import svg
+from tests.ui import operating, svg
 from tests.ui.acting import acting, at
 from tests.ui.look import console
 from tests.ui.test_app import ready
@@ -18,10 +18,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from sparktop import faults
+from sparktop.model.change import Change
+from sparktop.model.request import Request
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.dialogs.prompts import HostKeyScreen, SecretScreen
 from sparktop.ui.prompter import ConsolePrompter
+from sparktop.ui.screens.change import ChangeScreen
+from sparktop.ui.screens.review import ReviewScreen
 
 SECRET = "sk-canary-4f2a9c77"
 
@@ -83,6 +87,26 @@ async def test_what_a_key_opens_is_closed_once(closer: str) -> None:
             while len(app.screen_stack) > 1:
                 await pilot.press("escape")
         assert app.is_running
+
+
+async def test_a_dialog_may_be_closed_before_it_is_composed() -> None:
+    """It has no buttons then that could have the focus."""
+    plan = operating.restart(Request(action="safe-restart", nodes=("spark1",), target="vllm"))
+    async with acting("idle") as (app, _, pilot):
+        for screen in (ReviewScreen(plan), ChangeScreen("change", Change(flags={"--enforce-eager": ""}))):
+            app.push_screen(screen)
+            app.pop_screen()
+            await handled(pilot)
+        assert app._exception is None
+
+
+async def test_a_filter_is_left_once() -> None:
+    async with acting("decode") as (app, _, pilot):
+        await pilot.press("A", "slash", "x")
+        await svg.settle(pilot, lambda: isinstance(app.focused, Input))
+        type_at_once(pilot, "escape", "escape", "escape")
+        await handled(pilot)
+        assert app._exception is None
 
 
 KEYS = (

@@ -6,6 +6,7 @@ NCCL_IB_GID_INDEX=3                 an environment variable
 HF_TOKEN                            a variable with its value from this machine's environment
 unset --enforce-eager               removes a flag; the same with a variable's name
 option IpcMode=host                 a container option, by its name in Docker's HostConfig
+option --device=/dev/infiniband     a device; --ulimit=memlock=-1 a limit
 image vllm/vllm-openai:v0.14.1      another image
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,13 +42,37 @@ def lines_of(change: Change) -> tuple[str, ...]:
     lines = [f"unset {name}" if value is None else f"{name}={value}" if value else name
              for name, value in change.flags.items()]  # fmt: skip
     lines += [f"unset {name}" if value is None else f"{name}={value}" for name, value in change.environment.items()]
-    lines += [
-        f"option {name}={value if isinstance(value, str) and _value(value) == value else json.dumps(value)}"
-        for name, value in change.options.items()
-    ]
+    lines += [line for name, value in change.options.items() for line in _option_lines(name, value)]
     lines += [f"image {change.image}"] if change.image else []
     node_lines = [f"@{node} {line}" for node, node_change in change.by_node.items() for line in lines_of(node_change)]
     return (*lines, *node_lines)
+
+
+def _option_lines(name: str, value: Any) -> tuple[str, ...]:
+    """An option as `docker run` has it, where that says all of it, else by its name in Docker's HostConfig."""
+    items = value if isinstance(value, list) else []
+    words = [_RUN_WORDS[name](item) for item in items] if name in _RUN_WORDS else []
+    if words and all(_RUN_OPTION.fullmatch(word) and _run_option(word) == (name, item)
+                     for word, item in zip(words, items, strict=True)):  # fmt: skip
+        return tuple(f"option {word}" for word in words)
+    return (f"option {name}={value if isinstance(value, str) and _value(value) == value else json.dumps(value)}",)
+
+
+_RUN_OPTION = re.compile(r"--device=(?P<path>/[\w./-]+)|--ulimit=(?P<limit>\w+)=(?P<number>-?\d{1,18})")
+_RUN_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "Devices": lambda item: f"--device={item.get('PathOnHost')}" if isinstance(item, dict) else "",
+    "Ulimits": lambda item: f"--ulimit={item.get('Name')}={item.get('Soft')}" if isinstance(item, dict) else "",
+}
+
+
+def _run_option(word: str) -> tuple[str, dict[str, Any]] | None:
+    """(the option's name, the item it adds) of `--device=PATH` and `--ulimit=NAME=NUMBER`; None of anything else."""
+    found = _RUN_OPTION.fullmatch(word)
+    if found is None:
+        return None
+    if path := found["path"]:
+        return "Devices", {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
+    return "Ulimits", {"Name": found["limit"], "Soft": int(found["number"]), "Hard": int(found["number"])}
 
 
 def read(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[Change, tuple[Problem, ...]]:
@@ -95,8 +120,11 @@ def _read(lines: Sequence[tuple[int, str]], environment: Mapping[str, str]) -> t
                 image = argument
         elif word == "option":
             name, equals, value = argument.partition("=")
-            if not equals or not _OPTION.fullmatch(name):
-                problems.append(Problem(number, "option wants Name=value, as IpcMode=host"))
+            if (item := _run_option(argument)) is not None:
+                held = options.get(item[0])
+                options[item[0]] = [*(held if isinstance(held, list) else []), item[1]]
+            elif not equals or not _OPTION.fullmatch(name):
+                problems.append(Problem(number, "option wants Name=value, as IpcMode=host, or --device=PATH"))
             else:
                 options[name] = _value(value)
         elif word == "unset":

@@ -67,7 +67,8 @@ def story(view: NodeView, width: int, limit: int) -> list[Line]:
     for change in view.link_history[-limit:] if limit else ():
         glyph, tone = SIGNS[change.state]
         head = Line.of((f"{clock_time(change.wall_s)} ", "quiet"), (f"{glyph} {change.state} ", tone))
-        lines.append((head + Line.of((change.text, "quiet"))).cut(width))
+        text = "" if change.text == change.state else change.text
+        lines.append((head + Line.of((text, "quiet"))).cut(width))
     return lines
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.cmdline.change_lines import lines_of, read
-from sparktop.model.change import Change
+from sparktop.model.change import INFINIBAND, Change
 
 
 @over(
@@ -29,6 +29,8 @@ from sparktop.model.change import Change
         ("option IpcMode=host", Change(options={"IpcMode": "host"})),
         ("option ShmSize=17179869184", Change(options={"ShmSize": 17179869184})),
         ('option Ulimits=[{"Name": "memlock"}]', Change(options={"Ulimits": [{"Name": "memlock"}]})),
+        ("option --device=/dev/infiniband", Change(options={"Devices": INFINIBAND.options["Devices"]})),
+        ("option --ulimit=memlock=-1", Change(options={"Ulimits": INFINIBAND.options["Ulimits"]})),
         ("image vllm/vllm-openai:v0.14.1", Change(image="vllm/vllm-openai:v0.14.1")),
         ("@a@spark2:22 HCA=a,b", Change(by_node={"a@spark2:22": Change(environment={"HCA": "a,b"})})),
         ("  # a remark", Change()),
@@ -98,3 +100,9 @@ def test_a_change_is_read_back_as_it_was(
 def test_every_line_is_understood_or_named_as_a_problem(lines: list[str]) -> None:
     change, problems = read(lines, {})
     assert not change.is_empty or len(problems) == len([one for one in lines if one.strip() and one.strip()[0] != "#"])
+
+
+def test_what_rdma_needs_is_shown_as_docker_run_has_it() -> None:
+    lines = lines_of(INFINIBAND)
+    assert lines == ("option --ulimit=memlock=-1", "option --device=/dev/infiniband")
+    assert read(lines, {}) == (INFINIBAND, ())

@@ -12,6 +12,7 @@ import pytest
 from tests.table import few, over
 
 from sparktop.cli.watch import INCIDENTS
+from sparktop.cmdline.engine_argv import value_of
 from sparktop.errors import ConfigError
 from sparktop.sim.scenario.scenario import available, load, load_file
 from sparktop.sim.scenario.script import Repeat
@@ -83,6 +84,16 @@ def test_the_memory_of_each_adds_up_as_a_machines_does(name: str) -> None:
             assert math.isclose(parts + 1.0, memory.total, abs_tol=0.01), (script.name, t)
             private = sum(max(0.0, p.resident_gib - p.shared_gib) for p in spark.processes(t))
             assert private <= memory.anonymous < 13, (script.name, t)
+
+
+@over("name", NAMES)
+def test_an_engine_begins_with_no_more_memory_than_its_share(name: str) -> None:
+    for node in load(name).nodes:
+        for container in node.containers:
+            share = value_of(container.argv, "gpu-memory-utilization")
+            owned = [process for process in node.processes if process.container == container.name]
+            held = sum(process.gpu_gib.at(0.0) for process in owned if process.gpu_gib is not None)
+            assert share is None or held <= float(share) * 121.7 + 3.0, container.name
 
 
 def test_the_spike_is_the_field_reports_trace() -> None:

@@ -176,6 +176,7 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
     assert "still holds 76" in plan.doubt
     assert plan.doubt.endswith("kill that process first.")
     assert plan.risk is Risk.SAFE, "it stops nothing"
+    assert not any(step.id.startswith("back-memory") for step in plan.way_back), "what was down is left down"
     assert plan.effect.startswith("vllm-qwen36 is down now, and serves again once it has loaded.")
     lines = "\n".join(line.plain for line in plan_lines(plan, 90, is_printed=True))
     assert "✓ safe  interrupts nothing" in lines

@@ -181,7 +181,7 @@ class Existing(RunningStarter):
             yield lifecycle.policy_back(self.rank.container, self.mark, OnFailure.FAIL_AT_END)
 
     def await_old_memory(self) -> Iterator[Step]:
-        if self.rank.container is not None:
+        if self.rank.container is not None and self.rank.ran:  # what was down before is left down
             yield self._old_memory(self.rank.container.container_id)
 
     def start_old(self) -> Iterator[Step]:

@@ -251,9 +251,8 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         now_wall_s = self._clock.wall()
         text = as_markdown(rows, hosts=self._hosts, now_wall_s=now_wall_s, changes=await self._changes())
         try:
-            path = save(
-                ((line, None, None, None, False) for line in text.splitlines()), title="bring-up", wall_s=now_wall_s
-            )
+            lines = ((line, None, None, None, False) for line in text.splitlines())
+            path = save(lines, title="bring-up", wall_s=now_wall_s, suffix="md")
         except OSError as error:
             self.say(f"nothing was exported: {error.strerror or error}")
             return

@@ -22,7 +22,7 @@ FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
     ("NAME=value", "sets a variable; NAME alone takes its value from your environment (never shown)"),
     ("unset NAME", "removes a flag or a variable"),
-    ("option Name=value", "a container option, as option IpcMode=host"),
+    ("option Name=value", "a container option: IpcMode=host, --device=/dev/infiniband"),
     ("image NAME", "another image"),
     ("@NODE …", "any of these for one node alone"),
 )
@@ -60,6 +60,8 @@ class ChangeScreen(Dialog[Change | None]):
     def on_mount(self) -> None:
         super().on_mount()
         self._check_input()
+        area = self.query_one(TextArea)
+        area.move_cursor(area.document.end)  # what is typed is added to what the remedy gives
         if not self._change.is_empty:  # what a remedy gives need not be typed: Enter goes on
             self.query_one("#review", Button).focus()
 

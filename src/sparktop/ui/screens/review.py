@@ -83,7 +83,8 @@ class ReviewScreen(_AnswerScreen):
 
     def keys(self) -> str:
         answers = "Tab answers" if self.plan.typed else "Enter run" if self._is_safe else "Tab, Enter run"
-        return f"r {'commands' if self._is_exact else 'exact calls'}   {super().keys()}{answers}   Esc cancel"
+        calls = "commands" if self._is_exact else "exact calls" if self.app.size.width > 80 else "exact"
+        return f"r {calls}   {super().keys()}{answers}   Esc cancel"
 
     def content(self, width: int) -> list[Line]:
         lines, decision = plan_lines(self.plan, width, is_exact=self._is_exact), closing_lines(self.plan, width)

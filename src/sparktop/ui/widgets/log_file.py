@@ -22,7 +22,9 @@ def mask(text: str) -> str:
     return mask_text(text)
 
 
-def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None) -> Path:
+def save(
+    entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None, suffix: str = "log"
+) -> Path:
     """Write the lines to a new file of mode 0600 in a directory of mode 0700; returns its path.
 
     Raises:
@@ -32,7 +34,7 @@ def save(entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path
     name = _UNSAFE.sub("-", title).strip("-.")[:80] or "log"
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(wall_s))
     for attempt in range(100):
-        path = directory / f"{name}-{stamp}{f'-{attempt}' if attempt else ''}.log"
+        path = directory / f"{name}-{stamp}{f'-{attempt}' if attempt else ''}.{suffix}"
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:

@@ -25,7 +25,7 @@ from tests.unit.diagnose.rules.pair_support import (
     spark,
 )
 
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import EngineKind, Served
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, Trend
@@ -237,6 +237,13 @@ def unequal(first: Any, second: Any, **more: Any) -> FleetState:
     return picture(bare(1, available_gib=first, **more), bare(2, available_gib=second, **more))
 
 
+def booted(fleet: FleetState, ago_s: float) -> FleetState:
+    """The same, the first node's boot so long ago: what its services take is not taken yet."""
+    first, second = fleet.nodes
+    assert first.sample is not None
+    return replace(fleet, nodes=(replace(first, sample=replace(first.sample, boot_s=ago_s)), second))
+
+
 @over(
     "fleet, poorer",
     [
@@ -244,6 +251,8 @@ def unequal(first: Any, second: Any, **more: Any) -> FleetState:
         (unequal(90.0, 107.0), "spark1"),
         (unequal(107.0, 102.5), None),
         (unequal(107.0, 100.0, network=None), None),
+        (booted(unequal(107.0, 100.0), 120.0), None),
+        (booted(unequal(107.0, 100.0), 400.0), "spark2"),
         (unequal(107.0, 100.0, trend=Trend(bytes_per_s=2e9)), None),
         (picture(spark(1, available_gib=30.0), spark(2, available_gib=15.0)), None),
         (picture(bare(1, available_gib=115.0), spark(2, available_gib=15.0)), None),
@@ -442,6 +451,14 @@ def test_a_rank_that_died_stays_the_root_when_the_other_has_ended_too() -> None:
     assert after.distinction == ()
     assert "rank-died" not in found(replace(both, findings=())), "nothing tells which was first"
     assert "rank-died" not in found(replace(both, nodes=(spark(1), spark(2)))), "it runs again"
+
+
+@over("requests, severity", [(0, Severity.WARNING), (2, Severity.CRITICAL)])
+def test_a_pair_that_is_down_is_as_grave_as_one_engine_that_is(requests: int, severity: Severity) -> None:
+    told = found(picture(spark(1), spark(2, engines=(dead(1),))))["rank-died"]
+    head = replace(dead(0), served=Served(wall_s=0.0, requests=requests))
+    both = picture(spark(1, engines=(head,)), spark(2, engines=(dead(1),)))
+    assert found(replace(both, findings=(told,)))["rank-died"].severity is severity
 
 
 def test_a_rank_that_a_console_stopped_did_not_die() -> None:

@@ -26,6 +26,8 @@ from sparktop.text.units import GIB, gib
 
 RETURNING_BYTES_PER_S = 100e6
 """While memory still comes back after an engine's end, a comparison means nothing."""
+BOOT_SETTLES_S = 300.0
+"""So long after a boot its services still take their memory: the other node seems to have less."""
 CACHE_BYTES = 10 * GIB
 WORTH_NAMING_BYTES = 1 * GIB
 JOB_BYTES = 16 * GIB
@@ -81,6 +83,8 @@ def _before_a_launch(two: NodePair) -> _Gap | None:
     """The gap before a launch, only if no engine runs on either node: a serving one explains any difference."""
     if any(is_alive(engine) for node in two.nodes for engine in node.engines):
         return None
+    if any(node.sample is not None and node.sample.boot_s < BOOT_SETTLES_S for node in two.nodes):
+        return None  # services that take memory still start there
     if any(_job_bytes(node) > JOB_BYTES for node in two.nodes):
         return None  # a training run, say: nobody is about to launch
     if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in two.nodes):

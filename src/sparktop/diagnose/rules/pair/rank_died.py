@@ -63,8 +63,10 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
         views = [view for name in told.nodes if (view := fleet.node(name)) is not None]
         ranks = [engine for view in views for engine in view.engines if spans_nodes(engine)]
         if len(views) == len(told.nodes) and ranks and not any(map(is_alive, ranks)):
+            has_requests = any(engine.served is not None and engine.served.requests for engine in ranks)
             yield replace(
                 told,
+                severity=Severity.CRITICAL if has_requests else Severity.WARNING,  # as of one engine that is down
                 title=f"{told.subject} is down: one rank exited, and then the other",
                 explanation=(
                     "One rank ended first, and the other waited for it until it ended too. A rank that restarts alone "
