@@ -15,34 +15,34 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2110, "cli"),
-    "ui": (11022, "ui"),
+    "ui": (11026, "ui"),
     "headless": (2516, "headless"),
     "sim": (6856, "sim"),
-    "documents": (3730, "documents"),
+    "documents": (3731, "documents"),
     "bringup": (3741, "bringup"),
-    "observe": (3641, "observe"),
+    "observe": (3688, "observe"),
     "operate without launches": (20215, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7700, "operate/launch", "operate/relaunch"),
-    "diagnose": (16476, "diagnose"),
+    "diagnose": (16538, "diagnose"),
     "recipe": (5880, "recipe"),
     "checks": (2302, "checks"),
     "engines": (1324, "engines"),
     "transport": (4882, "transport"),
     "probe": (7376, "probe"),
-    "cmdline": (3368, "cmdline"),
+    "cmdline": (3396, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3374, "model", "wire", "config.py"),
+    "model, wire and config": (3390, "model", "wire", "config.py"),
     "ground": (
         926,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (108539, "."),
+    "everything": (108697, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 537
+MODULES = 538
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 92793, 15311
+TESTS, CASES = 92969, 15311
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
