@@ -114,7 +114,7 @@ def server_started_twice(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint(
     "comment-cuts-command",
     Severity.CRITICAL,
-    "A comment, or a blank behind a backslash, ends a continued command: the lines below are no part of it",
+    "A comment, or a blank behind a backslash, ends a continued command: the lines below don't belong to it",
     "shell scripts, and a shell's text in a compose file",
     "bash(1), COMMENTS and QUOTING",
 )
@@ -135,8 +135,8 @@ def comment_cuts_command(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         spec.cuts,
         title=f"The {what} in line {line} ends the command there",
         explanation=(
-            f"{rule}: the shell runs the command as far as it got, and what stands behind is no part of it. The other "
-            "findings are for the command as it is meant."
+            f"{rule}: the shell runs what stands before it, and ignores the rest. The other findings are for the "
+            "whole command."
         ),
         remedies=[change(f"take the {what.split()[0]} out of the command", *diff(spec.document, edits))],
     )
