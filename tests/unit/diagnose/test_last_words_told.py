@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.table import over
 
 from sparktop.diagnose.explain import Explanation
+from sparktop.diagnose.logs.last_words import TRACEBACK
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
@@ -173,3 +176,20 @@ def test_an_error_that_a_guide_shows_is_nobody_s(text: list[str], told: list[str
 )
 def test_a_kernel_line_in_quotes_is_source_code(line: str, told: list[str]) -> None:
     assert loud(line) == told
+
+
+CAPTURES = Path(__file__).parents[2] / "real/captures"
+
+
+@over("stopped", ["sglang-0.5.23/stopped.log", "vllm-0.32.0/served-and-stopped.log"])
+def test_a_run_that_fails_before_it_says_that_it_begins_is_read_after_one_that_was_stopped(stopped: str) -> None:
+    before = (CAPTURES / stopped).read_text().splitlines()
+    frame = '  File "/usr/local/bin/serve", line 5, in <module>'
+    found = explained(*before, TRACEBACK, frame, "    import codecs9", "ModuleNotFoundError: No module named 'codecs9'")
+    assert ["codecs9" in one.title for one in found if one.severity is Severity.CRITICAL] == [True]
+    assert not [one for one in explained(*before) if one.severity is Severity.CRITICAL]
+
+
+def test_a_chat_template_s_file_that_is_not_there_is_named() -> None:
+    said = "ValueError: The supplied chat template string (/models/x.jinja) appears path-like, but doesn't exist!"
+    assert explained(said)[0].title.endswith(": /models/x.jinja")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from tests.pictures_support import memory
 
 from sparktop.clock import ManualClock
-from sparktop.model.engine import Containers, Endpoint, EndpointState, Engine, EngineKind, EngineMetrics, EngineState
-from sparktop.model.telemetry import Sample
+from sparktop.model.engine import (
+    Containers,
+    Endpoint,
+    EndpointState,
+    Engine,
+    EngineKind,
+    EngineMetrics,
+    EngineRates,
+    EngineState,
+)
+from sparktop.model.telemetry import Gpu, GpuReading, Sample
 from sparktop.observe import followers as module
 from sparktop.observe.followers import Followers
 from sparktop.observe.node_state import NodeState
@@ -86,3 +96,41 @@ def test_containers_listed_as_before_make_no_picture_of_their_own() -> None:
     assert book.view().containers_at_s == clock.monotonic()
     book.containers(Containers(detail="gone"))
     assert len(changes) == 2
+
+
+@pytest.mark.parametrize(
+    ("metrics", "age_s", "gpu_percent", "seconds"),
+    [
+        (EngineMetrics(wall_s=1.0, running=0.0, waiting=0.0), 60.0, 0.0, 60),
+        (EngineMetrics(wall_s=1.0, running=1.0), 60.0, 0.0, 8),
+        (EngineMetrics(wall_s=1.0, running=0.0, waiting=0.0), 1.0, 0.0, 8),
+        (EngineMetrics(wall_s=1.0, running=0.0, waiting=0.0), 60.0, 96.0, 8),
+    ],
+    ids=["it rests", "it works", "it has just worked", "its GPU works"],
+)
+async def test_an_engine_at_rest_is_asked_every_quarter_of_a_minute(
+    monkeypatch: pytest.MonkeyPatch, metrics: EngineMetrics, age_s: float, gpu_percent: float, seconds: int
+) -> None:
+    """Each question is a line in its log."""
+    clock, asked = ManualClock(), list[float]()
+    book = NodeState("spark1", clock=clock, changed=lambda _: None)
+    book.gpu_reading = GpuReading(boot_s=1.0, gpus=(Gpu(name="GB10", utilisation_percent=gpu_percent),))
+    followers = Followers(book)
+    endpoint = Endpoint(host="127.0.0.1", port=8000)
+    engine = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
+    scraped = followers._scraped["aaa"] = module._Scraped()
+    scraped.metrics, scraped.rates = metrics, EngineRates(progress_age_s=age_s)
+
+    async def scrape(*_: object) -> bool:
+        asked.append(clock.monotonic())
+        return True
+
+    async def rest(seconds: float) -> None:
+        clock.advance(seconds)
+
+    monkeypatch.setattr(followers, "_engine", lambda _: engine if len(asked) < 5 else None)
+    monkeypatch.setattr(followers, "_scrape", scrape)
+    monkeypatch.setattr(followers, "_rest", rest)
+    await followers._follow_endpoint(cast("Any", None), ("127.0.0.1", 8000), "aaa")
+    assert len(asked) == 5
+    assert seconds <= asked[-1] - asked[0] <= 1.1 * seconds

@@ -55,6 +55,8 @@ _FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80
 _FETCHED_WORD = ": 100%|"
 RETRY_LINES = 2
 """A retry is told at most so many lines after what failed."""
+_FINISHED = frozenset(("Application shutdown complete", "Finished server process"))
+"""What a server says last as it stops: a traceback after it is of another run."""
 _QUOTED = re.compile(r"\s*\S.*[<`|] ?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
 """An exception in brackets or a cell, with words before it: a row or a sentence that tells of somebody else's."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
@@ -138,7 +140,7 @@ class LogReader:
         self._port = ""
         """On which the newest run listens, by its own word."""
         self._serves = False
-        self._stopped = False
+        self._stopped = self._has_finished = False
         self._served: dict[int, int | None] = {}
         """By run that reached serving: the line that said so."""
         self._kinds: set[EngineKind] = set()
@@ -167,7 +169,7 @@ class LogReader:
             self._claims[unknown.rule.id] = unknown
         self._recent.clear()
         self._run += 1
-        self._serves = self._stopped = False
+        self._serves = self._stopped = self._has_finished = False
 
     def end(self, name: str, *, is_container: bool) -> None:
         """systemd or Docker says that the program of this name has ended with an error: what it said last tells why."""
@@ -226,7 +228,10 @@ class LogReader:
         if course_hits and not (self._serves and not self._stopped and course_hits <= lexicon.serving_words):
             self._update_run(text[:SHOWN_CHARS], hits, line.line)
         if TRACEBACK in hits:
+            if self._has_finished:  # a run that fails before it says that it begins
+                self.begin_run()
             self._traced_run = self._run
+        self._has_finished = self._has_finished or not _FINISHED.isdisjoint(hits)
         if _FETCHED_WORD in hits and _FETCHED.search(text, 0, SHOWN_CHARS):
             self._withdraw(lambda claim: claim.rule.id.startswith("hub."))
         if not _RETRY_WORDS.isdisjoint(hits) and _RETRIES.search(text, 0, SHOWN_CHARS):
