@@ -125,6 +125,10 @@ _QUOTED_STAMP = re.compile(r"""["'`](?:<\d+>)?(?:\[ *\d+\.\d+\]|NVRM:)""")
 """A kernel line within quotes: source code, or a test's data."""
 
 
+CLIENT_LINES = 150
+"""In a log of so many lines one refused request is a client's slip; a shorter text was copied for its sake."""
+
+
 class Explanation:
     """Reads one text piece by piece and finds what is wrong in it."""
 
@@ -170,6 +174,11 @@ class Explanation:
                 *findings_of(claims, self._source, mask=self._mask),
                 *map(self._masked, whole_text_findings),
             ]
+            if self.lines >= CLIENT_LINES:
+                alone = {claim.rule.id for claim in claims if claim.rule.of_clients and claim.count == 1}
+                findings_in_order = [
+                    replace(one, severity=Severity.INFO) if one.rule in alone else one for one in findings_in_order
+                ]
             if self._narration.is_of_nobody:
                 findings_in_order = [replace(finding, severity=Severity.INFO) for finding in findings_in_order]
             self._findings = link_causes(findings_in_order, self._rules)

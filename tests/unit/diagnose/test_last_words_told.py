@@ -193,3 +193,12 @@ def test_a_run_that_fails_before_it_says_that_it_begins_is_read_after_one_that_w
 def test_a_chat_template_s_file_that_is_not_there_is_named() -> None:
     said = "ValueError: The supplied chat template string (/models/x.jinja) appears path-like, but doesn't exist!"
     assert explained(said)[0].title.endswith(": /models/x.jinja")
+
+
+def test_one_request_that_a_healthy_server_refuses_is_a_note() -> None:
+    lines = (CAPTURES / "vllm-0.32.0/healthy.log").read_text().splitlines()
+    assert loud(*lines) == []
+    twice = [
+        again for line in lines for again in ([line, line] if "404" in line or "does not exist" in line else [line])
+    ]
+    assert loud(*twice) != []

@@ -17,6 +17,7 @@
                                             # those by which an unknown program's error concerns this machine
     at_least = 3                            # so many such lines before it is said
     ends_start = true                       # taken back where the same run comes to serve all the same
+    of_clients = true                       # of a request that the server refuses: one alone is nobody's problem
     when = "starting"                       # or "serving": only before, or only after, the engine said that it serves
     rank = 50                               # nearer to the root: larger. Of two findings the larger is the cause
     consequence = true                      # only tells that something broke; hangs under whatever says what
@@ -87,6 +88,7 @@ class LogRule:
     fallback: bool = False
     after_stop: bool = False
     ends_start: bool = False
+    of_clients: bool = False
     follows: tuple[str, ...] = ()
     confidence: Confidence = Confidence.CONFIRMED
     settles: str = ""
@@ -114,7 +116,7 @@ class LogRule:
 
 _TEXTS = ("id", "title", "scope", "engine", "regex", "unless", "near", "when", "settles", "explanation")
 _NUMBERS = ("near_lines", "lines", "at_least", "rank")
-_SWITCHES = ("last_words", "consequence", "fallback", "after_stop", "ends_start")
+_SWITCHES = ("last_words", "consequence", "fallback", "after_stop", "ends_start", "of_clients")
 _LISTS = ("any", "follows", "distinction", "sources")
 _LINES = ("examples", "quiet")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_SWITCHES, *_LISTS, *_LINES, "severity", "confidence", "remedy")
@@ -128,6 +130,12 @@ def shipped() -> tuple[LogRule, ...]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     texts = ((folder.joinpath(name).read_text("utf-8"), name) for name in names)
     return tuple(rule for text, name in texts for rule in parse(text, name, compiles=False))
+
+
+@cache
+def of_clients() -> frozenset[str]:
+    """The rules of requests that the server refuses: told once several came."""
+    return frozenset(rule.id for rule in shipped() if rule.of_clients)
 
 
 def parse(text: str, source: str, *, user: bool = False, compiles: bool = True) -> tuple[LogRule, ...]:

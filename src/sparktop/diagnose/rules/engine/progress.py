@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
+from sparktop.diagnose.logs.rule import of_clients
 from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
@@ -83,26 +84,6 @@ OF_ANOTHER_RANKS_END = frozenset(
     )
 )
 """Log rules whose lines a rank writes because another rank exited, where its own log names no other cause."""
-OF_CLIENTS = frozenset(
-    (
-        "serving.content-null-in-words",
-        "serving.context-exceeded",
-        "serving.endpoint-not-for-model",
-        "serving.grammar-refused",
-        "serving.lora-not-enabled",
-        "serving.media-refused",
-        "serving.model-name-unknown",
-        "serving.not-a-multimodal-model",
-        "serving.parameter-refused",
-        "serving.request-404",
-        "serving.template-refused",
-        "serving.too-many-images",
-        "serving.tool-choice-not-enabled",
-        "serving.unauthorised",
-        "sglang.input-too-long",
-    )
-)
-"""Log rules of requests that the server refuses: told as a note, once several came, and no longer than they come."""
 LACKS_MEMORY = frozenset(
     (
         "vllm.free-memory-below-utilisation",
@@ -141,7 +122,7 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                     continue
                 stamps = [line.wall_s for line in finding.evidence if line.wall_s is not None]
                 logged_s = finding.since_wall_s or min(stamps, default=None)
-                is_of_clients = finding.rule in OF_CLIENTS
+                is_of_clients = finding.rule in of_clients()
                 if is_of_clients and (len(finding.evidence) == 1 or now_s - max(stamps, default=now_s) > CLIENTS_S):
                     continue
                 log = LogPlace(node.name, engine.name)
@@ -181,7 +162,7 @@ def _folded(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 def _severity(finding: Finding, engine: Engine) -> Severity:
     """Of clients a note; of a container that somebody removed before it ever served no more than a warning."""
-    if finding.rule in OF_CLIENTS:
+    if finding.rule in of_clients():
         return Severity.INFO
     has_served = engine.served is not None or bool(engine.log and engine.log.has_served)
     is_past = engine.container is not None and engine.container.is_gone and not has_served
