@@ -73,7 +73,7 @@ def test_the_console_at_a_terminal_shows_it_until_it_is_read(launch: Stage) -> N
         screen.types("o")
         screen.reads("plans the rollback")
         screen.types("b")
-        screen.reads("exact calls")  # the review: a dialog that waits for the plan has its title too
+        screen.reads("r exact")  # the review: a dialog that waits for the plan has its title too
         screen.reads("Cancel")  # in sight, however small the terminal; a key before that may be lost
         screen.types("\t\r")
         poll(launch.is_as_before, what="all as it was")
