@@ -7,8 +7,10 @@ from pathlib import Path
 from tests.table import over
 
 from sparktop.diagnose.explain import Explanation
+from sparktop.diagnose.logs.advice import advice_of
 from sparktop.diagnose.logs.last_words import TRACEBACK
 from sparktop.diagnose.logs.rule import shipped
+from sparktop.diagnose.names import fill
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
 
@@ -105,6 +107,14 @@ def test_its_own_advice_and_its_part_s_lever_come_first(file: str, error: str, a
     found = explained("Traceback (most recent call last):", VLLM.format(file), "    f()", error)
     assert found[0].rule == "engine.last-words"
     assert any(advised in remedy.title for remedy in found[0].remedies[:2]), found[0].remedies
+
+
+def test_two_paths_in_one_error_are_advised_apart() -> None:
+    advice = advice_of("Permission denied: '/a/key'; No such file or directory: '/b/key'", "", "")
+    titles = [fill(remedy.title, advice.values) for remedy in advice.remedies]
+    assert ["/a/key" in title for title in titles] == [True, False]
+    assert ["/b/key" in title for title in titles] == [False, True]
+    assert not any("{" in title for title in titles)
 
 
 def test_another_program_gets_no_engine_s_flags() -> None:

@@ -41,7 +41,7 @@ def advice_of(words: str, file: str, engine: str) -> Advice:
     Args:
         words: what the error said, whole.
         file: of the innermost frame, where there is a traceback.
-        engine: "vllm", "sglang", "llama"; empty for another program, which gets no engine's flags.
+        engine: "vllm", "sglang", "llama.cpp"; empty for another program, which gets no engine's flags.
     """
     said, layers = _tables()
     remedies: list[Remedy] = []
@@ -49,7 +49,7 @@ def advice_of(words: str, file: str, engine: str) -> Advice:
     for row in said:
         if match := row.regex.search(words):
             remedies.append(row.remedy)
-            values |= {name: value for name, value in match.groupdict().items() if value}
+            values |= match.groupdict(default="")
     layer = _layer(layers, file, words) if engine else None
     if layer is not None and engine in layer.by_engine:
         remedies.append(Remedy(title=layer.by_engine[engine], cost="one more start"))
@@ -76,7 +76,7 @@ def _tables() -> tuple[tuple[_Said, ...], tuple[_Layer, ...]]:
         _Layer(
             name=row["name"],
             regex=re.compile(row["regex"], re.IGNORECASE),
-            by_engine={name: row[name] for name in ("vllm", "sglang", "llama") if name in row},
+            by_engine={name: row[name] for name in ("vllm", "sglang", "llama.cpp") if name in row},
         )
         for row in raw["layer"]
     )

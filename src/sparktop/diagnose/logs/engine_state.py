@@ -335,7 +335,10 @@ def kinds_of(text: str) -> set[EngineKind]:
 
 
 _OTHERS = (
-    ("llama.cpp", expression(r"\bllama_(?:model|context|init|server|kv|new)|\bggml_|\bllama-server\b|gguf_init_from")),
+    (
+        "llama.cpp",
+        expression(r"\bllama_(?:model|context|init|server|kv|new)|\bggml_|\bllama-server\b|gguf_init_from|LLAMA_ARG_"),
+    ),
     ("Ollama", expression(r"\bollama\b|source=\S+\.go:\d+")),
     ("TensorRT-LLM", expression(r"\[TensorRT-LLM\]|\[TRT-LLM\]|\btrtllm-")),
     ("ComfyUI", expression(r"\bComfyUI\b|got prompt$")),

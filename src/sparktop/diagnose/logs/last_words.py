@@ -31,7 +31,6 @@ _CHAINED = ("During handling of the above", "The above exception was")
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
 _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?[\w:~]{3,60}: (?:\w+(?:\(\))?: )?")
 """How llama.cpp begins a message: tag and function."""
-_LLAMA = re.compile(r"\bllama_(?:server|model)|gguf_init_from|LLAMA_ARG_")
 _DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
 _MIDDLE = re.compile(r"EngineCore|Scheduler")
 
@@ -44,8 +43,6 @@ class LastWords:
     """ "OSError: [Errno 99] Cannot assign requested address"."""
     index: int
     """Of its line, among those given."""
-    is_llama: bool
-    """llama.cpp's server said it."""
     is_last: bool
     """Hardly anything was logged after it."""
     words: str
@@ -146,12 +143,10 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
         words = None if is_up else _first_of_last(errors, lines)
     if words is None:
         return None
-    is_llama = any(map(_LLAMA.search, lines[max(0, words.index - AFTER_LINES) :]))
     all_words = " ".join(words.said.split()).rstrip(": ")[:ALL_CHARS]
     return LastWords(
         said=_shortened(all_words),
         index=words.index,
-        is_llama=is_llama,
         is_last=_written_between(lines, words.index, len(lines)) <= END_LINES,
         words=all_words,
         file=words.file,
@@ -163,7 +158,7 @@ def last_line(lines: Sequence[str]) -> LastWords | None:
     for index in range(len(lines) - 1, -1, -1):
         said = " ".join(lines[index][head_of(lines[index]).stop :].split())
         if any(map(str.isalnum, said)):
-            return LastWords(said=_shortened(said), index=index, is_llama=False, is_last=True, words=said[:ALL_CHARS])
+            return LastWords(said=_shortened(said), index=index, is_last=True, words=said[:ALL_CHARS])
     return None
 
 

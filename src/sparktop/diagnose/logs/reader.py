@@ -334,9 +334,8 @@ class LogReader:
         if words is None:
             return None
         text, line, wall_s = recent[words.index]
-        who = words_of_kinds({self._kind} if self._kind else self._kinds) or ("llama.cpp" if words.is_llama else "")
-        engine = "llama" if words.is_llama else self._engine
-        advice = advice_of(words.words, words.file, engine or "")
+        who = words_of_kinds({self._kind} if self._kind else self._kinds) or self._other or ""
+        advice = advice_of(words.words, words.file, self._engine or "")
         concerns = rule.near and any(
             map(_expression(rule, rule.near).search, (words.words, words.file, self._ended_as))
         )
@@ -351,7 +350,7 @@ class LogReader:
         )
         who = who or self._ended_as
         claim = Claim(rule, stream=self._stream)
-        claim.engine = engine
+        claim.engine = self._engine
         claim.add(
             Match(0, len(text), {"who": who or "The program", "said": words.said, **advice.values}),
             MatchedLine(text=text, line=line, wall_s=wall_s, index=self._count - len(recent) + words.index + 1),

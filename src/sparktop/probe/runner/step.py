@@ -314,8 +314,8 @@ class StepWork:
 
     async def _forget_task(self, container_id: str) -> bool:
         """Have containerd forget a container's last run: a dockerd that was killed as it stopped the container never
-        did, and each start fails. False where that needs a password, or containerd refuses."""
-        order = ["ctr", "--namespace", "moby", "tasks", "delete", "--force", container_id]
+        did, and each start fails. False where that needs a password, or containerd refuses, as of one that runs."""
+        order = ["ctr", "--namespace", "moby", "tasks", "delete", container_id]
         try:
             root = AsRoot(order, 10.0, lambda _: None)
             return root.run() == 0
@@ -343,16 +343,16 @@ class StepWork:
             return
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
         done_when = call.get("done_when")
-        repeats, has_forgotten = 1, False
+        repeats, is_asked = 1, False
         again_until = self.now() + float(call.get("again") or 0.0)
         while True:
             try:
                 seconds = self._seconds(call)
                 status, answer = await self.ask(method, path, query, body, seconds=seconds)
                 left = _TASK_LEFT.search(answer) if status == 500 and path.endswith("/start") else None
-                if left is not None and not has_forgotten:
-                    has_forgotten = await self._forget_task(left[1].decode())
-                    if has_forgotten:
+                if left is not None and not is_asked:  # once: each time is a program as root
+                    is_asked = True
+                    if await self._forget_task(left[1].decode()):
                         continue
                 if status == 500 and self.now() < min(again_until, self.deadline):
                     await self.rest(POLL_S)
