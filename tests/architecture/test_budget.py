@@ -23,7 +23,7 @@ LINES = {
     "observe": (3688, "observe"),
     "operate without launches": (20215, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7700, "operate/launch", "operate/relaunch"),
-    "diagnose": (16538, "diagnose"),
+    "diagnose": (16527, "diagnose"),
     "recipe": (5880, "recipe"),
     "checks": (2302, "checks"),
     "engines": (1324, "engines"),
@@ -37,12 +37,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (108697, "."),
+    "everything": (108686, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 538
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 93055, 15311
+TESTS, CASES = 93057, 15311
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -80,16 +80,18 @@ def for_engine(remedies: Sequence[Remedy], engine: str | None) -> tuple[Remedy, 
         engine: "vllm", "sglang", or another program, which gets no engine's flags; None where it isn't known: then
             each engine's words are told with its name.
     """
+
+    def is_said(text: str) -> bool:
+        return engine is None or _BY_ENGINE.search(text) is None or f"[{engine}: " in text
+
     found = []
     for remedy in remedies:
-        if engine and remedy.engine not in ("", engine):
+        if (engine and remedy.engine not in ("", engine)) or not is_said(remedy.title):
             continue
-        texts = (remedy.title, *remedy.steps)
-        if engine and any(_BY_ENGINE.search(text) and f"[{engine}: " not in text for text in texts[:1]):
-            continue
+        texts = (remedy.title, *filter(is_said, remedy.steps))
         title, *steps = (_BY_ENGINE.sub(lambda group: _chosen(group[0], engine), text) for text in texts)
         label = f" ({_LABELS[remedy.engine]})" if remedy.engine and not engine else ""
-        found.append(replace(remedy, title=title + label, steps=tuple(step for step in steps if step.strip())))
+        found.append(replace(remedy, title=title + label, steps=tuple(steps)))
     return tuple(found)
 
 

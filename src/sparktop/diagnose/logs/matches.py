@@ -64,21 +64,8 @@ class Claim:
     """Everything a rule matched in one log."""
 
     __slots__ = (
-        *(
-            "count",
-            "engine",
-            "index",
-            "newest",
-            "others",
-            "place",
-            "port",
-            "retried",
-            "rule",
-            "run",
-            "served_again",
-            "stream",
-        ),
-        "subjects",
+        *("count", "engine", "index", "newest", "others", "place", "port"),
+        *("retried", "rule", "run", "served_again", "stream", "subjects"),
     )
 
     def __init__(self, rule: LogRule, *, stream: str = "") -> None:

@@ -47,6 +47,8 @@ def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
     ]
     assert [(one.title, one.steps) for one in for_engine(remedies, "sglang")] == [("Lower `--b`", ())]
     assert for_engine(remedies, "Ollama") == ()
+    (plain,) = for_engine((Remedy(title="Free memory", steps=("lower [vllm: --a][sglang: --b]", "wait")),), "Ollama")
+    assert plain.steps == ("wait",)
 
 
 @pytest.mark.parametrize("engine", EngineKind)
