@@ -78,6 +78,7 @@ readme: $(VENV)/.made
 	$(BIN)/python -m tests.ui.readme
 	$(BIN)/python -m tests.rules_page
 	$(BIN)/python -m tests.bringup_page
+	$(BIN)/python -m tests.prometheus_page
 
 man: $(VENV)/.made
 	$(BIN)/python -m tests.man_page

@@ -10,7 +10,8 @@ from tests.unit.bringup.test_cards import CASES
 
 from sparktop.bringup.card import Card
 from sparktop.bringup.catalogue import CARDS
-from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult, CheckState
+from sparktop.model.bringup import CHAPTER_TITLES, Chapter, CheckResult
+from sparktop.model.state import State
 from sparktop.sanitise import line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bringup.md"
@@ -59,8 +60,8 @@ def _says(card: Card, passing: CheckResult | None) -> Iterator[str]:
     if passing is not None:
         yield f"passed: {passing.found}"
     seen = {passing.found} if passing is not None else set()
-    states = () if passing is not None else (CheckState.PASSED,)
-    for state in (*states, CheckState.WARNING, CheckState.FAILED, CheckState.SKIPPED, CheckState.UNKNOWN):
+    states = () if passing is not None else (State.PASSED,)
+    for state in (*states, State.WARNING, State.FAILED, State.SKIPPED, State.UNKNOWN):
         for check, expected, _, given in CASES:
             if check == card.id and expected is state:
                 row = next(row for row in given.made().rows(check) if "spark1" in row.nodes)

@@ -97,6 +97,10 @@ LAUNCHES = (
 """What downloads, and looks at every command line meanwhile; first contacts, for the same reason; and as above."""
 
 
+ON_THE_KERNEL = ("test_machine", "test_kernel", "test_remedies", "test_vllm", "test_vm", "test_interruptions")
+"""Of those on machines with systemd, what fills memory, drops caches or writes to this machine's kernel log."""
+
+
 def row_of(nodeid: str) -> str:
     """The row that a test on real parts stands in, one after another; empty for all other tests. Most of its time such
     a test waits, so the rows run beside one another; whatever takes memory, drops caches, writes kernel messages,
@@ -104,7 +108,7 @@ def row_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     name = Path(file).stem
     if "/real/" in file:
-        return "the machine"
+        return "the machine" if name.startswith(ON_THE_KERNEL) else "machines"
     if "/integration/" not in file and not file.endswith("probe/test_run.py"):
         return ""
     if "takes_all_memory" in test:

@@ -87,7 +87,7 @@ DOORS = {
     ),
     "notes": Door(
         ("probe/runner/notes.py", "operate/audit/elsewhere.py", "operate/run/node_notes.py"),
-        ("unit/operate/run/test_node_notes.py",),
+        ("unit/operate/run/test_node_notes.py", "unit/probe/test_runner_notes.py"),
     ),
     "loop": Door(("operate/restart/loop.py",), ("unit/operate/restart/test_loop.py",)),
     "interrupted": Door(

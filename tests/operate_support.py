@@ -371,8 +371,8 @@ class Stage:
         return entries(self.audit_path)[0]
 
 
-def step(step_id: str, act: Any = None, name: str = "spark1", **more: Any) -> Step:
-    made = act if act is not None else Remote(operations=(Command(argv=("do", step_id)),))
+def step(step_id: str, act: Any = None, name: str = "spark1", undone_by: str = "", **more: Any) -> Step:
+    made = act if act is not None else Remote(operations=(Command(argv=("do", step_id)),), reverse=undone_by or None)
     return Step(id=step_id, title=f"Do {step_id}", node=name, act=made, **more)
 
 

@@ -408,7 +408,7 @@ def picture(*nodes: NodeView, **more: Any) -> FleetState:
 
 def rules_on(*areas: str) -> tuple[LiveRule, ...]:
     """The live rules of these areas, as "memory" or "gpu", in their order."""
-    return tuple(rule for rule in live_rules() if rule.card.id.partition(".")[0] in areas)
+    return tuple(rule for rule in live_rules() if rule.id.partition(".")[0] in areas)
 
 
 def claims(rules: Iterable[LiveRule], fleet: FleetState) -> list[Finding]:

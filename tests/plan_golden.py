@@ -32,7 +32,7 @@ from sparktop.model.prospect import Prospect
 from sparktop.model.recipe import Recipe
 from sparktop.operate.runner.codec import operation_words
 from sparktop.operate.step.act import Act
-from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
 
 WIDTH = 120
 WORD_CHARACTERS, WORD_BLANKS = 60, 5
@@ -100,6 +100,7 @@ class _Reader:
         numbered = [(one, f"<secret {number}>") for number, one in enumerate(secrets, 1)]
         self._secrets = sorted(numbered, key=lambda pair: len(pair[0]), reverse=True)
         self._with_files = with_files
+        self._way_back: Sequence[Step] = ()
 
     def tree(self, value: Any) -> Any:
         if isinstance(value, OPERATIONS):
@@ -123,13 +124,20 @@ class _Reader:
 
     def _named(self, value: Any) -> _Named:
         named = _Named()
+        self._way_back = value.way_back if isinstance(value, Plan) else self._way_back
         named.word = _act_word(value) if isinstance(value, Act) else ""
         for field in fields(value):
+            if field.name == "reverse" and isinstance(value, Act):
+                continue  # never carried out: its step has what is typed
             item = self.tree(getattr(value, field.name))
             if isinstance(value, Prospect) and field.name == "files" and not self._with_files:
                 item = {kind: {name: _digest(text) for name, text in files.items()} for kind, files in item.items()}
             if not (_is_empty(item) and self._is_default(item, field)):
                 named[field.name] = item
+        if isinstance(value, Step):
+            named |= {"undone_by": self._text("; ".join(undoing))} if (undoing := value.act.undoing()) else {}
+            if any(value is one for one in self._way_back) or value.on_failure is OnFailure.FAIL_AT_END:
+                named |= {"by_hand": self._text("; ".join(typed))} if (typed := value.act.commands()) else {}
         return named
 
     def _is_default(self, item: Any, field: Field[Any]) -> bool:

@@ -10,6 +10,7 @@ from tests import pictures_support as made
 from tests import restart_support as restarts
 from tests.planner_support import asks_of, plan_of
 
+from sparktop.knowledge.card import remedies
 from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState
@@ -18,6 +19,11 @@ from sparktop.model.survey import Answer, Ask, DockerGet, Survey
 from sparktop.operate.relaunch import relaunch
 from sparktop.operate.step.plan import Plan, Refusal
 
+MEMLOCK, INFINIBAND = (
+    remedies(f"cluster.{name}", case, {})[0].change or Change()
+    for name, case in (("memlock", "limited"), ("no-infiniband-device", "closed"))
+)
+"""The container options that RDMA needs."""
 IMAGE_ID = "sha256:" + "5a" * 32
 IMAGE = {
     "Id": IMAGE_ID,

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from sparktop.clock import ManualClock
@@ -33,8 +34,11 @@ from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import Contact, FleetState, Intervention, LinkState, LoginMethod, Reach
 from sparktop.model.telemetry import LogLine
 from sparktop.observe import followers as following
+from sparktop.observe.engines.engine_book import EngineBook
 from sparktop.observe.followers import Followers
+from sparktop.observe.intake import Intake, Tape
 from sparktop.observe.node_state import NodeState
+from sparktop.observe.received import Contacted, Linked, Listed, Logged, Looked, Probed
 from sparktop.sim.reaction.acts import Act, with_act
 from sparktop.sim.scenario.scenario import Scenario, load
 from sparktop.sim.scenario.script import Fault, FaultKind, NodeScript, Repeat
@@ -45,7 +49,6 @@ from sparktop.sim.spark.spark import Spark
 from sparktop.transport.docker.inspection import container_of
 from sparktop.transport.docker.log_frames import Frames, SplitState, lines_from_chunk
 from sparktop.transport.endpoint import Reply
-from sparktop.wire.decode import decode
 from sparktop.wire.framing import sequence_of
 
 EVERY_S = {"containers": 3.0, "engines": 1.0, "metrics": 2.0, "log": 0.5}
@@ -82,6 +85,7 @@ class Stage:
         interval_s: float = 1.0,
         begin_s: float = 0.0,
         unhurried: float = 1.0,
+        tapes: Mapping[str, Tape] = MappingProxyType({}),
         **book: Any,
     ) -> None:
         """One showing after another, from second 0.
@@ -89,8 +93,10 @@ class Stage:
         Args:
             begin_s: when the console connects, and with it where its samples fall.
             unhurried: everything but samples comes so many times rarer; for playing hours.
+            tapes: by node, what keeps all that is received of it.
             book: more keywords for every NodeState.
         """
+        self.tapes = tapes
         self.unhurried = unhurried
         self.scenario = _loaded(scenario) if isinstance(scenario, str) else scenario
         self._held: int | None = None
@@ -227,8 +233,10 @@ class _Node:
         self.book = NodeState(script.name, clock=stage.clock, changed=lambda _: None, **more)
         login = LoginMethod.PASSWORD if script.machine.needs_password else LoginMethod.KEY
         host_key = f"ssh-ed25519 AAAAC3Nza{''.join(filter(str.isalnum, script.machine.hostname))}"
-        self.book.contact(Contact(host="127.0.0.1", answered="127.0.0.1", login=login, host_key=host_key))
-        self.followers = Followers(self.book, rules=shipped)
+        contact = Contact(host="127.0.0.1", answered="127.0.0.1", login=login, host_key=host_key)
+        self.intake = Intake(self.book, EngineBook(self.book, rules=shipped), stage.tapes.get(script.name))
+        self.followers = Followers(self.intake)
+        self.intake.take(Contacted(contact=contact))
         self._talk: Talk | None = None
         self._logs: dict[str, _Log] = {}
         self._boxes: dict[bytes, Container] = {}
@@ -286,7 +294,7 @@ class _Node:
         self._talk, self._silent_since_s = None, None
         self._logs.clear()
         self._due = dict.fromkeys(self._due, self._stage.t)
-        self.book.link(LinkState.LOST, "the connection ended")
+        self.intake.take(Linked(state=LinkState.LOST, reason="the connection ended"))
 
     def hear(self, words: Mapping[str, object]) -> bool:
         """The console's words for the probe; False where there is none to hear them."""
@@ -311,11 +319,12 @@ class _Node:
             self._due[name] = self._stage.t + 0.5
         if self._told == 0 and silent_s >= STALE_AFTER_S:
             self._told = 1
-            self.book.link(LinkState.STALE, "samples stopped; the connection is still open")
+            self.intake.take(Linked(state=LinkState.STALE, reason="samples stopped; the connection is still open"))
             return True
         if self._told == 1 and silent_s >= STALE_AFTER_S + REACH_TAKES_S:
             self._told = 2
-            self.book.link(LinkState.STALE, "samples stopped; as TCP tells", reach=REACHES[fault.kind])
+            reach = REACHES[fault.kind]
+            self.intake.take(Linked(state=LinkState.STALE, reason="samples stopped; as TCP tells", reach=reach))
             return True
         return self._told > 0
 
@@ -337,9 +346,7 @@ class _Node:
         data += self._talk.advance(t, now_s)
         sampled = False
         for line in data.splitlines():
-            message = decode(line)
-            if message is not None:
-                self.book.message(message, now_s)
+            self.intake.take(Probed.of(line))
             sampled = sampled or b'"kind":"sample"' in line
             self._talk.hear(json.dumps({"ack": sequence_of(line) or 0}).encode() + b"\n", now_s)
         self._due["talk"] = self._shift + max(self._talk.due_s, t + 0.01)
@@ -359,16 +366,15 @@ class _Node:
         for body in found:
             if body not in self._boxes:
                 self._boxes[body] = container_of(json.loads(body))
-        self.book.containers(
-            Containers(containers=tuple(self._boxes[body] for body in found), available=True, detail="")
-        )
+        containers = Containers(containers=tuple(self._boxes[body] for body in found), available=True, detail="")
+        self.intake.take(Listed(containers=containers, age_s=0.0))
 
     def _engines(self, t: float) -> None:
-        self.followers._discover()
+        self.intake.take(Looked())
 
     def _log(self, t: float) -> None:
         for engine in self.book.view().engines:
-            feed, box = self.followers.feed(engine.key), engine.container
+            feed, box = self.intake.engines.feed(engine.key), engine.container
             if feed is None or box is None:
                 continue
             log = self._logs.get(engine.key)
@@ -380,17 +386,16 @@ class _Node:
             reply = self._ask_docker(f"/containers/{box.container_id}/logs", **query)
             log.until_s = t
             for lines in [log.lines(chunk) for chunk in _drained(reply.stream)]:
-                is_read = not lines or feed.accept(tuple(lines))
+                is_read = not lines or self.intake.take(Logged(key=engine.key, lines=tuple(lines)))
                 while not is_read:  # a busy machine may not read all of them in one frame
-                    is_read = feed.accept(())
+                    is_read = self.intake.engines.logged(engine.key, ())
 
     def _metrics(self, t: float) -> None:
         for engine in self.book.view().engines:
             if engine.endpoint is None or engine.state is EngineState.EXITED or not following._can_be_asked(engine):
                 continue
-            learned = self.followers._scraped.setdefault(engine.key, following._Scraped())
             client = _Endpoint(self.spark, engine.endpoint.port, t)
-            _finished(self.followers._scrape(client, engine, engine.endpoint, learned))  # type: ignore[arg-type]
+            self.intake.take(_finished(self.followers._scrape(client, engine)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,16 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "facts": {"kind": "facts", "seq": 4, **FACTS},
     "collector": {"kind": "collector", "seq": 5, "name": "nvml", "state": "stuck", "detail": "d", "since": 1.5},
     "kernel": {"kind": "kernel", "seq": 6, "source": "kmsg", "lines": [[1.0, 2.0, 3, "x"], [None, None, None, ""]]},
+    "previous": {
+        "kind": "previous",
+        "seq": 9,
+        "boot_id": "587ba0b6057a4de0a69a32fd4421db2d",
+        "kernel": [[1.0, 2.0, 3, "x"]],
+        "system": [[2.5, "systemd-logind", "The system will reboot now!"]],
+        "reason": "",
+        "pstore": [["/var/lib/systemd/pstore/1/dmesg.txt", 3.0]],
+        "dump": [[1.0, 1.0, 4, "y"]],
+    },
     "guard": {
         "kind": "guard",
         "seq": 8,

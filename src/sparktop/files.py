@@ -1,4 +1,4 @@
-"""Files of sparktop's own on this machine: read within bounds, written for their owner alone.
+"""Files of sparktop's own on this machine: read within bounds, written for their owner alone; and pages to share.
 
 What stands in a file's place may be anything: a link to another's file, a FIFO that never answers, a disk's worth of
 brackets. None of it is followed, waited for, or lets a console end.
@@ -82,6 +82,23 @@ def write_private(file: Path, text: str) -> None:
         OSError: it can't be written; the old one is as it was.
     """
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=private_folder(file.parent))  # made with mode 0600
+    _replace(file, handle, name, text)
+
+
+def write_shared(file: Path, text: str) -> None:
+    """Replace a file in one step, or the one that a link leads to, readable by whom the umask lets.
+
+    Raises:
+        OSError: it can't be written, or is no regular file; the old one is as it was.
+    """
+    file = file.resolve()
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "it is no file, but a folder, a FIFO or a device", str(file))
+    name = str(file.with_name(f".{file.name}.{os.getpid()}"))
+    _replace(file, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), name, text)
+
+
+def _replace(file: Path, handle: int, name: str, text: str) -> None:
     try:
         with open(handle, "w", encoding="utf-8") as out:
             out.write(text)

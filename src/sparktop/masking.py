@@ -53,7 +53,7 @@ _PATTERNS = tuple(
             r"(?i)\b(bearer|basic(?=\s+(?-i:[\w.~+/=-]*[A-Z0-9])))\s+[\w.~+/=-]{6,}",
             r"\1 " + MASK,
         ),
-        ("--api --admin --hf --ssl", rf"(?i)({_ABBREVIATED}(?:=|\s{{1,8}}))[^\s\"';|&]+", r"\1" + MASK),
+        ("--api --admin --hf --ssl", rf"(?i)({_ABBREVIATED}(?:=|\s{{1,8}}(?!--[a-z])))[^\s\"';|&]+", r"\1" + MASK),
         ("://", r"://[^/\s\"']+@", "://" + MASK + "@"),
         (
             "|",
@@ -80,7 +80,7 @@ _SHELL_VARIABLE = re.compile(
 )
 """A shell's variable in place of a secret: `Authorization: Bearer $VLLM_API_KEY` can be pasted, and tells nothing."""
 _ASSIGNS = re.compile(r"""[\\"'\]]{0,4}\s{0,8}[=:]\s{0,8}""")
-_SPACE = re.compile(r"\s{1,8}")
+_SPACE = re.compile(r"\s{1,8}(?!--[a-z])")  # another flag is no value
 _VALUE = re.compile(
     r"""\[[^\]]*|\\["'][^"'\\]*|"(?:[^"\\]|\\.)*|'(?:[^'\\]|\\.)*|(?:(?:bearer|basic|token)\s{1,8})?[^\s"',;}&]*""",
     re.IGNORECASE | re.DOTALL,

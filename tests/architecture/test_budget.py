@@ -14,35 +14,36 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2110, "cli"),
-    "ui": (11026, "ui"),
-    "headless": (2516, "headless"),
-    "sim": (6856, "sim"),
-    "documents": (3731, "documents"),
-    "bringup": (3741, "bringup"),
-    "observe": (3688, "observe"),
-    "operate without launches": (20215, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7700, "operate/launch", "operate/relaunch"),
-    "diagnose": (16527, "diagnose"),
+    "cli": (2637, "cli"),
+    "ui": (11320, "ui"),
+    "headless": (4625, "headless"),
+    "sim": (6859, "sim"),
+    "documents": (3737, "documents"),
+    "bringup": (3046, "bringup"),
+    "observe": (4652, "observe"),
+    "operate without launches": (19851, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7696, "operate/launch", "operate/relaunch"),
+    "diagnose and knowledge": (14882, "diagnose", "knowledge"),
     "recipe": (5880, "recipe"),
-    "checks": (2302, "checks"),
-    "engines": (1324, "engines"),
-    "transport": (4882, "transport"),
-    "probe": (7376, "probe"),
+    "checks": (1814, "checks"),
+    "engines": (1315, "engines"),
+    "transport": (5155, "transport"),
+    "record": (376, "record"),
+    "probe": (7562, "probe"),
     "cmdline": (3396, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3390, "model", "wire", "config.py"),
+    "model, wire and config": (3677, "model", "wire", "config.py"),
     "ground": (
-        926,
+        943,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (108686, "."),
+    "everything": (110523, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 538
+MODULES = 577
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 93057, 15311
+TESTS, CASES = 97089, 15331
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -26,6 +26,7 @@ def test_the_wheel_carries_styles_and_scenarios(wheel: Path) -> None:
     assert any(name.startswith("sparktop/styles/") and name.endswith(".tcss") for name in names)
     assert any(name.startswith("sparktop/sim/scenarios/") and name.endswith(".toml") for name in names)
     assert any(name.startswith("sparktop/diagnose/") and name.endswith(".toml") for name in names)
+    assert any(name.startswith("sparktop/headless/report/") and name.endswith(".html.j2") for name in names)
     assert any(name.endswith(".data/data/share/man/man1/sparktop.1") for name in names)
     assert not any(name.startswith("tests/") for name in names)
 

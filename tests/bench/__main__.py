@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.bench import cost, diagnosis, explain, leftovers, links, reading, screen, start
+from tests.bench import cost, diagnosis, explain, leftovers, links, reading, screen, start, watching
 from tests.bench.lab import HOSTS, Lab, end_by_signals, enter_own_network, machine, nodes_started
 from tests.bench.table import Row, markdown, plain
 
@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[Lab], Iterator[Row]]] = {
     "reading": reading.rows,
     "diagnosis": diagnosis.rows,
     "leftovers": leftovers.rows,
+    "watching": watching.rows,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

@@ -33,7 +33,7 @@ from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import HostFacts, LogLine
-from sparktop.observe.engine_log import Feed
+from sparktop.observe.engines.engine_log import Feed
 from sparktop.observe.watch import ForwardingWatch, LogFeed, Publish, Watch
 from sparktop.transport.base import Prompter
 

@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,10 @@ class Dockerd:
         if any(container in Path(f"/proc/{pid}/cgroup").read_text() for container in self.made):
             os.kill(pid, signal.SIGKILL)
 
-    def restart(self) -> None:
+    def restart(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """End the daemon, and with it what runs in it, and start it again on the same data."""
         _stop(self.process)
+        meanwhile()
         self.process = _spawn(self.root)
 
     def remove_all(self) -> None:
@@ -210,6 +211,22 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=10)
 
 
+@contextlib.contextmanager
+def own_dockerd(below: str = "/tmp") -> Iterator[Dockerd]:
+    """A Docker Engine of the caller's own, in a new folder."""
+    root = Path(tempfile.mkdtemp(prefix="spk-dk-", dir=below))  # short: a socket's path has 107 bytes
+    engine = _start(root)
+    try:
+        yield engine
+    finally:
+        engine.remove_all()
+        engine.api.close()
+        _stop(engine.process)
+        # What a Docker Engine may leave mounted: 26 its own network namespace each time, one that was killed its data.
+        subprocess.run(["umount", f"{root}/exec/netns/default", f"{root}/data"], capture_output=True, check=False)
+        shutil.rmtree(root, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def dockerd() -> Iterator[Dockerd]:
     """One Docker Engine for the whole run; skipped with the reason where it can't run."""
@@ -218,14 +235,5 @@ def dockerd() -> Iterator[Dockerd]:
             unavailable(f"no {program} here: apt-get install docker.io busybox-static")
     if os.geteuid() != 0:
         unavailable("dockerd needs root")
-    root = Path(tempfile.mkdtemp(prefix="spk-dk-", dir="/tmp"))  # short: a socket's path has 107 bytes
-    engine = _start(root)
-    try:
+    with own_dockerd() as engine:
         yield engine
-    finally:
-        engine.remove_all()
-        engine.api.close()
-        _stop(engine.process)
-        # A Docker Engine may leave its own network namespace mounted: 26 does each time.
-        subprocess.run(["umount", f"{root}/exec/netns/default"], capture_output=True, check=False)
-        shutil.rmtree(root, ignore_errors=True)

@@ -13,8 +13,9 @@ from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.looking import look
 from sparktop.cli.composition import proven_path
-from sparktop.model.bringup import Chapter, CheckResult, CheckState
+from sparktop.model.bringup import Chapter, CheckResult
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.state import State
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ async def test_what_is_launched_on_an_unpacked_spark_is_proven() -> None:
     async with demo("unpacked", speed=10, has_engines=False) as shown:
         await shown.run(await planned(shown, order("qwen3.6-35b-a3b-fp8"), "spark1"))
         await shown.until(is_idle)
-        assert {row.state for row in (await endpoint_rows(shown)).values()} == {CheckState.UNKNOWN}
+        assert {row.state for row in (await endpoint_rows(shown)).values()} == {State.UNKNOWN}
         run = await shown.do("prove-endpoint", ("spark1",), ENGINE)
         rows = await endpoint_rows(shown)
     assert not proven_path(is_demo=False).exists(), "the operator's own file"

@@ -17,8 +17,8 @@ from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all, res
 from sparktop.engines.metrics import parse
 from sparktop.model.engine import Containers, EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.telemetry import GapReason, LogLine, ProcessTable
-from sparktop.observe.discovery import discover
-from sparktop.observe.engine_log import log_source
+from sparktop.observe.engines.discovery import discover
+from sparktop.observe.engines.engine_log import log_source
 from sparktop.probe.remote.scanner import Scanner
 from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.endpoint import EndpointClient

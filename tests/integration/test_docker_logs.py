@@ -12,6 +12,7 @@ import pytest
 from tests.integration.dockerd import Dockerd, processes_with
 from tests.runner_support import until
 
+from sparktop.diagnose.logs.routine import tells_nothing
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
 from sparktop.transport.docker.engine import DockerEngine
@@ -115,6 +116,24 @@ async def test_progress_bars_collapse(dockerd: Dockerd, engine: DockerEngine, tt
     assert seen.texts == ["begin", "Loading shards: 2000/2000", "end"]
 
 
+async def test_a_line_that_is_unfinished_as_it_is_first_read_comes_whole(
+    dockerd: Dockerd, engine: DockerEngine
+) -> None:
+    half = "printf %020000d 0"  # beyond Docker's 16 KB a record
+    script = (
+        f"echo one >&2; echo two; {half}; echo three >&2; while [ ! -e /tmp/go ]; do sleep 0.05; done; {half}; echo"
+    )
+    container_id = dockerd.run_container("half-line", ["sh", "-c", script])
+    seen, again = Seen(), Seen()
+    following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
+    await until(lambda: "three" in seen.texts)
+    dockerd.execute(container_id, ["touch", "/tmp/go"])
+    await following
+    await engine.follow(container_id, on_batch=again)
+    assert len(again.texts) == 4
+    assert sorted(seen.texts) == sorted(again.texts)
+
+
 async def test_a_secret_is_masked_in_its_log_and_in_a_file_of_its_own(dockerd: Dockerd, engine: DockerEngine) -> None:
     script = (
         "echo the key is $API_KEY and $1; echo Authorization: Bearer f00dcafe99 >&2; "
@@ -180,6 +199,20 @@ async def test_a_flood_is_bounded_and_its_last_lines_are_there(dockerd: Dockerd,
         assert any("lines left out" in text for text in seen.texts)
     assert len(shown) >= PENDING_RECORDS
     assert seen.largest < 3000
+
+
+async def test_what_lies_behind_a_day_of_scrapes_is_read(dockerd: Dockerd, engine: DockerEngine) -> None:
+    """A line that tells something, and 10,000 as vLLM writes them for each look at its metrics."""
+    scrapes = "yes '(APIServer pid=1) INFO:     127.0.0.1:50422 - \"GET /metrics HTTP/1.1\" 200 OK' | head -10000"
+    script = f"echo Application startup complete.; {scrapes}; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo last"
+    container_id = dockerd.run_container("scraped", ["sh", "-c", script])
+    await until(lambda: len(dockerd.api.logs(container_id).splitlines()) > 10_000)
+    seen = Seen()
+    following = asyncio.create_task(engine.follow(container_id, on_batch=seen, skip=tells_nothing))
+    await until(lambda: seen.texts)
+    dockerd.execute(container_id, ["touch", "/tmp/go"])
+    await following
+    assert [text for text in seen.texts if "GET" not in text] == ["Application startup complete.", "last"]
 
 
 async def test_cancelling_ends_the_thread(dockerd: Dockerd, engine: DockerEngine) -> None:

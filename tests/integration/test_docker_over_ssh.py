@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.dockerd import Dockerd, processes_with
+from tests.integration.dockerd import IMAGE, Dockerd, own_dockerd, processes_with
 from tests.integration.sshd import Sshd, sshd  # noqa: F401 - a fixture
+from tests.integration.terminal import sparktop
+from tests.integration.test_operate_cli import config
 from tests.runner_support import until
 from tests.support import PATIENCE_S
 
@@ -86,3 +89,45 @@ async def test_an_endpoint_answers_and_a_silent_port_is_refused(link: Transport)
     reply = await client.get("/metrics")
     assert reply.state is EndpointState.REFUSED, reply
     await client.aclose()
+
+
+def one_of_ten_megabytes(engine: Dockerd) -> None:
+    """What `docker inspect` says of it. Somebody found 300: for that Docker takes 40 s and 3.5 GB of memory."""
+    engine.api.create_container(IMAGE, ["sleep"], environment={f"LONG_{n}": "x" * 1_000_000 for n in range(10)})
+
+
+def ten_thousand(engine: Dockerd) -> None:
+    """Copies of one, as its Docker Engine keeps it; that takes a core half a minute to list them."""
+    first = engine.api.create_container(IMAGE, ["sleep"], name="first")["Id"]
+    (mount,) = engine.root.glob(f"data/image/*/layerdb/mounts/{first}")
+    folder = engine.root / "data/containers" / first
+    text = (folder / "config.v2.json").read_text()
+
+    def copy() -> None:
+        for number in range(10_000):
+            name = f"{number:064x}"
+            for kept, own in ((mount, mount.parent / name), (folder, folder.parent / name)):
+                own.mkdir()
+                for file in filter(Path.is_file, kept.iterdir()):
+                    os.link(file, own / file.name)
+            (own / "config.v2.json").unlink()
+            (own / "config.v2.json").write_text(text.replace(first, name).replace('"/first"', f'"/c{number}"'))
+
+    engine.restart(copy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grow", [one_of_ten_megabytes, ten_thousand])
+def test_containers_that_docker_could_not_tell_of_are_said_by_status(
+    sshd: Sshd,  # noqa: F811
+    grow: Callable[[Dockerd], None],
+) -> None:
+    sshd.trust()
+    sshd.alias("spark9")
+    with own_dockerd("/dev/shm") as engine:
+        config(f'[host.spark9]\ndocker_socket = "{engine.socket_path}"\n')
+        grow(engine)
+        out = sparktop("status", "spark9")
+        engine.process.kill()  # told to end, it would make its list first
+    assert out.returncode == 1, out.stderr
+    assert "spark9: containers and engines are not known: the Docker Engine" in out.stdout, out.stdout

@@ -138,3 +138,9 @@ async def test_what_nginx_or_the_check_refuses_is_taken_back(gateway: Spark, ser
         assert "the proxy does not reach the engine" in told(dead)
         assert list(sites.iterdir()) == []
         assert list((gateway.root / "etc/nginx/sparktop").iterdir()) == []
+
+        plan = await planned(at, upstream=upstream, listen=port)
+        gateway.run(program(Proxy.NGINX), "-s", "stop")
+        stopped = await run(at, plan)
+        assert stopped.state is RunState.ROLLED_BACK, told(stopped)
+        assert list(sites.iterdir()) == []

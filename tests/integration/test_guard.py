@@ -196,9 +196,7 @@ async def test_a_daemon_that_restarts_is_found_again(
     sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of its own: the shared one belongs to other tests too."""
-    root = Path(tempfile.mkdtemp(prefix="spk-dg-", dir="/tmp"))
-    engine = docker_module._start(root)
-    try:
+    with docker_module.own_dockerd() as engine:
         moved(monkeypatch, engine, tmpfs)
         kept = engine.run_container("guard-restart", ["sleep", "600"])
         async with watching(sshd.connector()) as monitor:
@@ -208,14 +206,7 @@ async def test_a_daemon_that_restarts_is_found_again(
             failed = await until(monitor, is_in(GuardPhase.FAILED))
             assert failed.guard is not None
             assert "Docker Engine" in failed.guard.detail
-            made, engine.api = engine.made, None
-            engine = await asyncio.to_thread(docker_module._start, root)
-            engine.made = made
+            engine.process = await asyncio.to_thread(docker_module._spawn, engine.root)
             again = await until(monitor, is_in(GuardPhase.ARMED))
             assert again.guard is not None
             assert "not running" in again.guard.detail  # it went with its daemon
-    finally:
-        engine.remove_all()
-        engine.api.close()
-        docker_module._stop(engine.process)
-        shutil.rmtree(root, ignore_errors=True)

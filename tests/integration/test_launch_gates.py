@@ -17,9 +17,10 @@ from tests.integration.launch_support import cache_with_model, order
 from tests.integration.spark import Spark, image_tree, sparks
 from tests.support import PATIENCE_S, free_port
 
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
+from sparktop.model.state import State
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.audit_file import Audit
 from sparktop.operate.operations import Operations
@@ -32,7 +33,7 @@ NODES = ("spark1", "spark2")
 NAME = "vllm-tiny"
 ADDRESSES = {"spark1": "127.0.0.2", "spark2": "127.0.0.3"}
 NO_CABLE = "    requires:\n      rdma: false\n"
-FAILED, PASSED, WARNED = GateState.FAILED, GateState.PASSED, GateState.WARNED
+FAILED, PASSED, WARNED = State.FAILED, State.PASSED, State.WARNING
 
 
 @dataclass

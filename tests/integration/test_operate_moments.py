@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -46,7 +47,8 @@ async def test_another_container_has_taken_the_name_meanwhile(at: Desk, dockerd:
     await at.serves("vllm-taken")
     plan = await at.plan("stop-engine", "vllm-taken", grace_s="5")
     dockerd.api.rename(engine.container_id, "vllm-taken-aside")
-    other = engines.start("vllm-taken", env=QUICK)
+    # In a thread: the figures must not grow old meanwhile.
+    other = await asyncio.to_thread(engines.start, "vllm-taken", env=QUICK)
     run = await at.finished(at.begin(plan))
     assert run.state in (RunState.FAILED, RunState.REFUSED), told(run)
     assert engine.inspect()["State"]["Running"] is True

@@ -154,6 +154,7 @@ async def test_one_rank_alone_is_refused(team: Team, tmp_path: Path) -> None:
     async with console(team.sparks[:1], tmp_path) as at:
         node = at.monitor.state.nodes[0].name
         await at.until(lambda: at.lines.line(node) and at.monitor.state.nodes[0].engines, what="its engine")
+        await at.until(lambda: at.monitor.state.nodes[0].has_looked_for_engines, what="Docker's word on it")
         for action in ("safe-restart", "relaunch"):
             change = Change(environment={"NEW": "1"}) if action == "relaunch" else Change()
             refused = await at.plan(action, "vllm-head", nodes=(node,), change=change)

@@ -163,7 +163,7 @@ def test_the_lines_to_undo_it_by_hand_lead_back_when_they_are_pasted(
     assert carried_out(hands, plan, until), hands.problems
     count = [step.id for step in plan.steps].index(until) + 1
     done = tuple(StepRun(step=step, state=StepState.DONE) for step in plan.steps[:count])
-    for line in by_hand(Run(id="r", plan=plan, steps=done)):
+    for line in by_hand(Run(id="r", plan=plan, steps=done, saved={"spark1": hands.saved})):
         environment = {**os.environ, "DOCKER_HOST": f"unix://{dockerd.socket_path}"}
         line = line.replace("stop -t 60", "stop -t 1")  # its shell is deaf to SIGTERM
         subprocess.run(["bash", "-ec", line], env=environment, check=True, capture_output=True, timeout=60)

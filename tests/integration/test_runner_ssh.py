@@ -117,3 +117,12 @@ async def test_long_answers_beside_the_probe(sshd: Sshd, tmp_path: Path) -> None
         assert all(len(answers[ask].value) == 4_000_000 for ask in asks)
         await until(lambda: monitor.state.nodes[0].sample is not None)
         assert monitor.state.nodes[0].link.state is LinkState.LIVE
+
+
+async def test_programs_of_the_system_are_found_where_the_login_s_path_lacks_them(tmp_path: Path) -> None:
+    """sshd gives who isn't root a PATH without /usr/sbin."""
+    ask = Output(node=NODE, argv=("swapon", "--version"))
+    with Sshd.start(tmp_path / "sshd", options={"SetEnv": "PATH=/usr/local/bin:/usr/bin:/bin"}) as server:
+        async with watching(server, tmp_path / "state") as (_, lines):
+            answer = (await (await runner(lines)).ask([ask]))[ask]
+    assert "util-linux" in str(answer.value), answer

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.spark import Spark
 from tests.integration.terminal import Terminal, terminal
 
-from sparktop.ui.terminal_driver import OTHERS_UNDONE
+from sparktop.ui.drivers.terminal import OTHERS_UNDONE
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from tests.support import poll
 from sparktop.cli.watch import INCIDENTS
 from sparktop.config import state_home
 from sparktop.operate.audit_file import entries
-from sparktop.ui.terminal_driver import TICKS_FOR_S
+from sparktop.ui.drivers.terminal import TICKS_FOR_S
 
 pytestmark = pytest.mark.integration
 

@@ -1,6 +1,6 @@
 """What real engines write, count and exit with, taken anew:
 
-    python -m tests.real.capture [vllm|llama [LIFE ...]]
+    python -m tests.real.capture [vllm|sglang|llama [LIFE ...]]
 
 Each engine goes through its life in a machine's Docker: start, ready, requests, stop, its core killed, starts that
 fail, a restart on damaged weights. tests/real/captures/ENGINE-VERSION/ then holds the log of each, the text of
@@ -10,6 +10,7 @@ fail, a restart on damaged weights. tests/real/captures/ENGINE-VERSION/ then hol
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -23,11 +24,25 @@ from typing import Any
 
 from tests.real.engines import MODELS, Engine
 from tests.real.machine import Machine
-from tests.real.parts import LLAMA_IMAGE, VLLM
+from tests.real.parts import LLAMA_IMAGE, SGLANG, VLLM
 
 CAPTURES = Path(__file__).parent / "captures"
 LONGEST = 300
 """Lines of one log: 120 of its beginning and the last ones are kept of a longer one."""
+FRAME = re.compile(r"(?:\(\w+ pid=\d+\) ERROR [^\]]*\])?  +\S")
+"""A line of a traceback between its head and its error."""
+FIGURES = "num_|kv_cache_usage|prefix_cache|prompt_tokens|generation_tokens|token_usage|realtime_tokens"
+FAILING_VLLM: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "shm-small": (("--ipc", "private", "--shm-size", "1m"), ()),
+    "read-only-root": (("--read-only",), ()),
+    "no-right-to-temporary": (("--user", "4321", "--tmpfs", "/tmp:mode=700", "--tmpfs", "/var/tmp:mode=700"), ()),
+    "lora-missing": ((), ("--enable-lora", "--lora-modules", "a=/models/none")),
+    "draft-missing": ((), ("--speculative-config", '{"model": "/models/none", "num_speculative_tokens": 2}')),
+    "host-not-here": ((), ("--host", "198.51.100.9")),
+    "tokenizer-mode": ((), ("--tokenizer-mode", "mistral")),
+    "config-missing": ((), ("--config", "/models/none.yaml")),
+}
+"""Of a start: Docker's options, vLLM's flags."""
 
 
 @dataclass
@@ -48,12 +63,21 @@ class Captures:
         return not self.wanted or name in self.wanted
 
     def text(self, name: str, text: str) -> None:
-        """Keep it, with addresses that are nobody's; of a log no more than LONGEST lines."""
+        """Keep it, with addresses that are nobody's; of a log no more than LONGEST lines, of a traceback its ends."""
         lines = text.replace(f"10.77.{self.machine.number}.", "192.0.2.").splitlines()
+        if name.endswith(".log"):
+            groups = [list(lines) for _, lines in itertools.groupby(lines, key=lambda line: bool(FRAME.match(line)))]
+            lines = [line for group in groups for line in without_middle(group)]
         if name.endswith(".log") and len(lines) > LONGEST:
             lines[120 : len(lines) - LONGEST + 121] = [f"... {len(lines) - LONGEST + 1} lines left out by capture.py"]
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def figures(self, name: str, engine: Engine) -> None:
+        """Keep what /metrics says now of its requests, tokens and cache."""
+        own = re.compile(f"(?:vllm|sglang):(?:{FIGURES})")
+        lines = [line for line in engine.metrics_text().splitlines() if own.match(line)]
+        self.text(name, "\n".join([f"# at {time.monotonic():.1f} s", *lines]))
 
     def end(self, name: str, engine: Engine, since: str = "", *, is_stopped: bool = False) -> None:
         """Wait for its end, or stop it as Docker does; keep its log and what Docker says."""
@@ -103,8 +127,31 @@ def vllm(machine: Machine, wanted: list[str]) -> None:
     if to.wants("unknown-flag"):
         with to.life(Engine.vllm, "--max-num-seq-x", "8", is_ready=False) as engine:
             to.end("unknown-flag", engine)
+    for name, (options, flags) in FAILING_VLLM.items():
+        if to.wants(name):
+            with to.life(Engine.vllm, *flags, is_ready=False, options=options) as engine:
+                to.end(name, engine)
+    if to.wants("preempting"):
+        with to.life(Engine.vllm, "--num-gpu-blocks-override", "36") as engine, engine.under_load(6):
+            engine.machine.until(lambda: engine.metrics()["vllm:num_preemptions_total"] > 1, what="preemptions")
+            to.figures("metrics-preempting.txt", engine)
+            time.sleep(40)
+            to.figures("metrics-preempting-later.txt", engine)
     if to.wants("port-in-use"):
         port_in_use(to, Engine.vllm, 8000)
+
+
+def sglang(machine: Machine, wanted: list[str]) -> None:
+    to = Captures(machine, CAPTURES / f"sglang-{SGLANG}", wanted)
+    if to.wants("priorities"):
+        with (
+            to.life(Engine.sglang, "--enable-priority-scheduling") as engine,
+            engine.under_load(1, priority=1),
+            engine.under_load(3, priority=9),
+        ):
+            own = "sglang:num_running_reqs"  # each of four in its priority's sample, and in the total
+            engine.machine.until(lambda: engine.metrics().get(own) == 8, what="four requests")
+            to.figures("metrics-priorities.txt", engine)
 
 
 def llama(machine: Machine, wanted: list[str]) -> None:
@@ -180,6 +227,11 @@ def usual(to: Captures, engine: Engine, core: str) -> None:
     to.text("inspect.json", json.dumps(inspected(engine), indent=1))
 
 
+def without_middle(lines: list[str]) -> list[str]:
+    """Of a traceback's frames the first and the last ones."""
+    return lines if len(lines) <= 8 or not FRAME.match(lines[0]) else [*lines[:2], *lines[-4:]]
+
+
 def inspected(engine: Engine) -> Any:
     """What of `docker inspect` an engine makes of itself, once it has been stopped."""
     full = engine.inspect()
@@ -188,7 +240,7 @@ def inspected(engine: Engine) -> Any:
 
 
 def main(names: list[str]) -> None:
-    engines = {"vllm": vllm, "llama": llama}
+    engines = {"vllm": vllm, "sglang": sglang, "llama": llama}
     with Machine.up("spark1") as machine:
         for name in names[:1] or engines:
             engines[name](machine, names[1:])

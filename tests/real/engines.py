@@ -49,7 +49,7 @@ class Engine:
         """Start one; `options` are docker run's."""
         words = (str(MODELS / model), *SERVE, "--port", str(port), *flags)
         start = one_start()
-        machine.run(*docker_run(name, *options), "--ipc", "host", VLLM_IMAGE, *words)
+        machine.run(*docker_run(name, "--ipc", "host", *options), VLLM_IMAGE, *words)
         return cls(machine, name, port, start)
 
     @classmethod
@@ -148,7 +148,7 @@ class Engine:
         return out
 
     @contextlib.contextmanager
-    def under_load(self, clients: int, tokens: int = 3000) -> Iterator[list[object]]:
+    def under_load(self, clients: int, tokens: int = 3000, **more: Any) -> Iterator[list[object]]:
         """So many clients, each with one request after another until the block is left; what they were answered."""
         answered: list[object] = []
         is_over = threading.Event()
@@ -156,7 +156,7 @@ class Engine:
         def client(number: int) -> None:
             while not is_over.is_set():
                 try:
-                    answered.append(self.complete(tokens, prompt=f"ba be bi {'bo ' * number}")[0])
+                    answered.append(self.complete(tokens, prompt=f"ba be bi {'bo ' * number}", **more)[0])
                 except (OSError, http.client.HTTPException) as problem:
                     answered.append(problem)
                     is_over.wait(0.5)

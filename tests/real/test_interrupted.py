@@ -86,6 +86,7 @@ def test_an_interrupted_unit_is_led_back_to_the_container_that_was(spark: Machin
 
 
 def test_what_a_relaunch_changed_of_a_unit_goes_with_it(spark: Machine) -> None:
+    drop_in = spark.root / f"etc/systemd/system/{UNIT}.d/sparktop.conf"
     started(spark)
     for change in ("2048", ""):
         done = sparktop("unit", NAME, "spark1", "--install", "--yes")
@@ -93,11 +94,15 @@ def test_what_a_relaunch_changed_of_a_unit_goes_with_it(spark: Machine) -> None:
         if change:
             act("relaunch", "spark1", f"--flag=--max-model-len={change}", "--set", "target_gib=1")
             assert change in " ".join(containers(spark)[NAME]["Args"])
+            text = drop_in.read_text()
             sparktop("unit", NAME, "spark1", "--remove", "--yes")
+            assert not drop_in.exists()
             spark.run("docker", "rm", NAME)
             started(spark)
+            spark.run("mkdir", "-p", f"/etc/systemd/system/{UNIT}.d")  # as an older sparktop left it
+            drop_in.write_text(text)
     assert "2048" not in " ".join(containers(spark)[NAME]["Args"])
-    assert not (spark.root / f"etc/systemd/system/{UNIT}.d/sparktop.conf").exists()
+    assert not drop_in.exists()
 
 
 def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> None:
@@ -120,8 +125,9 @@ def test_addresses_that_nobody_kept_are_gone_with_the_next_boot(pair: Pair) -> N
         assert not one.run("systemctl", "list-timers", "--all", "--no-legend", "sparktop-netplan-return.timer").strip()
 
 
+@pytest.mark.parametrize("action", ["restore", "safe-restart"])
 def test_a_console_on_another_machine_leads_back_what_one_left(
-    spark: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     """It has an audit of its own: what the node has noted is all that it knows."""
     before = started(spark)
@@ -130,20 +136,25 @@ def test_a_console_on_another_machine_leads_back_what_one_left(
         left_by(process, signal.SIGKILL)
     with monkeypatch.context() as there:
         there.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-        act("restore", "spark1")
+        act(action, "spark1")
         assert_as_before(spark, before)
         assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run").stderr
     assert "no interrupted run" in sparktop("act", "restore", "spark1", "--dry-run").stderr
 
 
-def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark: Machine) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_reboot_that_was_aborted_leaves_no_engine_stopped_without_a_word(spark: Machine, how: int) -> None:
     before = started(spark)
     spark.run("docker", "update", "--restart=no", NAME)
     boot = spark.boot_id()
     with acting("act", "reboot", "spark1") as process:
         spark.until(lambda: spark.boot_id() != boot, what="its reboot")
-        left_by(process, signal.SIGINT)
+        left_by(process, how)
     spark.answers()
+    if how == signal.SIGKILL:
+        boot = spark.boot_id()
+        resumed = sparktop("act", "resume", "spark1", "--yes")
+        assert spark.boot_id() == boot, resumed.stdout + resumed.stderr
     assert not containers(spark)[NAME]["State"]["Running"]
     act("restore", "spark1")
     assert containers(spark)[NAME]["Id"].startswith(before)
@@ -182,4 +193,29 @@ def test_a_unit_file_written_before_the_kill_is_told_and_removed(spark: Machine)
         spark.until(file.exists, what="the unit file")
         left_by(process, signal.SIGKILL)
     act("restore", "spark1")
+    assert_as_before(spark, before)
+
+
+def owed(*words: str) -> list[str]:
+    """What a plan says that an earlier restart still owes."""
+    planned = sparktop("act", *words, "spark1", "--dry-run", "--json")
+    return [one for one in json.loads(planned.stdout)["plan"]["warnings"] if one.startswith('"Safe restart of ')]
+
+
+def test_what_somebody_gave_back_or_no_run_has_taken_is_not_owed(spark: Machine) -> None:
+    before = started(spark)
+    with acting("act", "safe-restart", "spark1") as process:
+        spark.until(lambda: not containers(spark)[NAME]["State"]["Running"], what="the stop")
+        left_by(process, signal.SIGKILL)
+    assert len(owed("safe-restart")) == 2, "its policy and its run"
+    spark.run("docker", "update", "--restart=unless-stopped", NAME)
+    spark.run("docker", "start", NAME)
+    assert owed("stop-engine") == owed("reboot") == []
+    for folder in ("/run/lock", "/tmp"):  # nowhere is there room for a lock
+        spark.run("mount", "-t", "tmpfs", "-o", "size=4k,mode=1777", "tmpfs", folder)
+        spark.run("sh", "-c", f"cat /dev/zero > {folder}/full || true")
+    refused = sparktop("act", "safe-restart", "spark1", "--yes")
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    spark.run("umount", "/run/lock", "/tmp")
+    assert owed("stop-engine") == owed("reboot") == []
     assert_as_before(spark, before)

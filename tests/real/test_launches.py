@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from tests.integration.terminal import sparktop
-from tests.real.console import act, run
+from tests.real.console import act, run, type_in
 from tests.real.machine import Machine
 from tests.real.recipes import recipe
 
@@ -35,8 +35,10 @@ def refused(*words: str) -> str:
 
 def test_a_launched_container_is_relaunched_and_rolled_back(spark: Machine) -> None:
     file = recipe(spark, options="  restart_policy: unless-stopped")
-    run("launch", str(file), "spark1")
+    file.write_text(file.read_text().replace("host: 127.0.0.1", "host: 0.0.0.0"))
+    to_ask = run("launch", str(file), "spark1").splitlines()[-1]
     first = inspected(spark)
+    assert json.loads(type_in(f"{to_ask} --silent"))["choices"], "pasted here, where ssh alone knows a spark1"
     assert served(spark) == ("tests/tiny-1b", 4096)
     assert (first["State"]["Running"], first["RestartCount"]) == (True, 0)
     assert first["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"

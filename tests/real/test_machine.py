@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
+from tests.integration.spark import image_tree
 from tests.integration.terminal import sparktop
 from tests.real.console import act, engine, looked, rules, state, watching
 from tests.real.engines import docker_run
@@ -59,6 +62,10 @@ def test_lost_power_is_told_and_the_engine_of_the_next_boot(spark: Machine) -> N
         assert spark.boot_id() != boot
         watch.until(lambda one: link(one)[0] == "live", what="live again")
         watch.until(lambda one: state(one, NAME) in SERVES, what="serves again")
+        seen = [picture_ for _, picture_ in watch.pictures]
+    assert {one["name"] for picture_ in seen for one in picture_["nodes"][0]["engines"]} == {NAME}
+    titles = {one["title"] for picture_ in seen for one in rules(picture_).values()}
+    assert not [title for title in titles if "exit code" in title or "failed" in title], titles
 
 
 def test_a_reboot_brings_back_what_would_not_come_by_itself(spark: Machine) -> None:
@@ -129,43 +136,36 @@ def test_a_unit_starts_a_killed_engine_again(spark: Machine) -> None:
     # vLLM ends with 0 where its EngineCore was killed, and `on-failure` would leave it down
     assert spark.run("systemctl", "show", "-P", "Restart", f"{NAME}.service").strip() == "always"
     before = inspected(spark)["Id"]
-    spark.run("docker", "kill", NAME)
+    with watching("spark1") as watch:
+        spark.run("docker", "kill", NAME)
 
-    def is_new() -> bool:
-        listed = spark.run("docker", "ps", "--quiet", "--no-trunc", "--filter", f"name=^{NAME}$").strip()
-        return listed not in ("", before)
+        def is_new() -> bool:
+            listed = spark.run("docker", "ps", "--quiet", "--no-trunc", "--filter", f"name=^{NAME}$").strip()
+            return listed not in ("", before)
 
-    spark.until(is_new, what="another container")
+        spark.until(is_new, what="another container")
+        watch.until(lambda one: state(one, NAME) in SERVES, what="the new container of that name serves")
 
 
-def test_a_guard_kills_below_its_floor_and_says_so(spark: Machine) -> None:
+def test_a_log_in_the_journal_of_a_unit_is_read(spark: Machine) -> None:
+    with tarfile.open(fileobj=io.BytesIO(image_tree())) as tree:
+        tree.extractall(spark.root / "opt/stand-in", filter="tar")
+    words = ("--unit=native", "--setenv=ENGINE_LOAD_S=0.5", "chroot", "/opt/stand-in", "python3", "/usr/local/bin/vllm")
+    spark.run("systemd-run", *words, "serve", "tiny", "--port", "8000")
+    looked(lambda one: (engine(one, "vllm:8000") or {}).get("log", {}).get("ready_wall_s"), "spark1")
+
+
+def guard(picture_: Any) -> str:
+    found = picture_["nodes"][0]["guard"]
+    return found["phase"] if found else ""
+
+
+def test_a_restart_leaves_the_guard_armed(spark: Machine) -> None:
     started(spark)
-    floor_gib = available_gib() - 1
-    act("guard", "spark1", "--engine", NAME, "--set", f"floor_gib={floor_gib:.1f}", "--set", "stay_minutes=30")
-    spark.run("systemd-run", "--unit=hog", "python3", "-c", HOG, str(floor_gib))
-    spark.until(lambda: not inspected(spark)["State"]["Running"], what="the kill")
-    spark.run("systemctl", "stop", "hog")
-    assert inspected(spark)["State"]["ExitCode"] == 137
-    looked(lambda one: any("guard" in rule for rule in rules(one)), "spark1")
-
-
-HOG = """
-import sys, time
-held = []
-while True:  # whatever the others on this machine free
-    lines = open("/proc/meminfo").read().splitlines()
-    gib = next(int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:"))
-    if gib > float(sys.argv[1]) - 1 and len(held) < 64:
-        held.append(b"x" * (128 << 20))
-    else:
-        time.sleep(0.05)
-"""
-"""Takes memory until a GiB less than a floor is available, and again when others free some; 8 GiB at most."""
-
-
-def available_gib() -> float:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:"))
+    act("guard", "spark1", "--engine", NAME, "--set", "floor_gib=0.5", "--set", "stay_minutes=30")
+    act("safe-restart", "spark1", "--set", "target_gib=1", "--set", "grace_s=5")
+    one = looked(lambda one: guard(one) == "armed", "spark1")["nodes"][0]["guard"]
+    assert (one["container_name"], one["floor_bytes"]) == (NAME, 2**29)
 
 
 def test_gpu_figures_come_through_nvml(spark: Machine) -> None:

@@ -159,6 +159,24 @@ def test_two_machines_are_brought_up_to_their_end(pair: Pair) -> None:
         first.run(*as_spark)
 
 
+def test_clones_by_their_host_key_alone_keep_their_machine_ids(pair: Pair) -> None:
+    first, second = pair
+    for file in ("etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_ed25519_key.pub"):
+        (second.root / file).write_bytes((first.root / file).read_bytes())
+    second.run("systemctl", "restart", "ssh")
+    known(second)
+    machine_id, boot = second.run("cat", "/etc/machine-id"), second.boot_id()
+    told = rows("spark1", "spark2", "--only", "identity", offering=("identity.clones",))
+    assert "one SSH host key" in told["identity.clones"]["found"]
+    do(remedy(told, "identity.clones"))
+    second.until(lambda: second.boot_id() not in ("", boot), what="its reboot")
+    second.answers()
+    known(second)
+    assert host_key(first) != host_key(second)
+    assert second.run("cat", "/etc/machine-id") == machine_id
+    nothing_is_left_to_do("spark1", "spark2", "--only", "identity", but=set())
+
+
 def refusal(action: str) -> str:
     """Why it is refused for both."""
     said = sparktop("act", action, "spark1", "spark2", "--dry-run", "--json").stdout
@@ -226,22 +244,40 @@ def cut(machine: Machine) -> None:
 
 def test_root_is_permitted_for_what_is_needed_alone(spark: Machine) -> None:
     """By a user who is asked for a password."""
-    (spark.root / "etc/sudoers.d/spark").write_text("spark ALL=(ALL) ALL\n")
+    theirs, ours = (spark.root / "etc/sudoers.d" / name for name in ("spark", "sparktop"))
+    theirs.write_text("spark ALL=(ALL) ALL\n")
+    theirs.chmod(0o644)  # no matter to sudo, and to visudo only where it is told of no file
     spark.run("chpasswd", said="spark:sesame\n")
     spark.run("gpasswd", "--delete", "spark", "adm")
     checks = ("access.kernel-log", "access.sudo")
     found = rows("spark1", "--only", "access", offering=checks)
+    broken = spark.root / "etc/sudoers.d/z-broken"
+    broken.write_text("nobody may ANYTHING\n")
+    broken.chmod(0o440)
+    said = with_password(remedy(found, "access.sudo")["command"], ended=1)
+    assert "z-broken" in said
+    assert not ours.exists(), "taken back, as visudo refuses the whole of sudoers"
+    broken.unlink()
     for check in checks:
-        with terminal(*shlex.split(remedy(found, check)["command"])[1:], "--yes") as at:
-            at.reads("wants your password")
-            at.types("sesame\n")
-            assert at.ends() == 0, at.text
+        with_password(remedy(found, check)["command"])
     assert "spark" in spark.run("getent", "group", "systemd-journal")
+    assert spark.run("stat", "--format=%a %U %G", "/etc/sudoers.d/sparktop").strip() == "440 root root"
+    theirs.chmod(0o440)
+    spark.run("visudo", "-c")
     as_spark = ("runuser", "-u", "spark", "--", "sudo", "-n")
     allowed = spark.run(*as_spark, "-l")
     assert "NOPASSWD" in allowed
     with pytest.raises(AssertionError):
         spark.run(*as_spark, "/usr/bin/id")
+
+
+def with_password(command: str, ended: int = 0) -> str:
+    """Do a remedy of spark's, who types the password; what it says."""
+    with terminal(*shlex.split(command)[1:], "--yes") as at:
+        at.reads("wants your password")
+        at.types("sesame\n")
+        assert at.ends() == ended, at.text
+        return at.text
 
 
 def cable_address(machine: Machine) -> str:

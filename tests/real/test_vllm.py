@@ -21,7 +21,7 @@ from tests.real.console import engine as row
 from tests.real.engines import Engine
 from tests.real.machine import Machine, standing_still
 
-from sparktop.observe.rates import RATE_SPAN_S
+from sparktop.observe.engines.rates import RATE_SPAN_S
 
 CORE = "VLLM::EngineCor"  # a command name has 15 characters
 NAME = "vllm-tiny"
@@ -191,6 +191,24 @@ def test_a_taken_port_is_named(vllm: Engine) -> None:
         assert "vllm-second" in rules(found)["start.port-in-use"]["title"]
     finally:
         vllm.machine.run("docker", "rm", "--force", "vllm-second")
+
+
+def test_a_dead_replica_is_told_while_another_one_of_its_model_serves(vllm: Engine) -> None:
+    replica = Engine.vllm(vllm.machine, "vllm-replica", port=8001)
+
+    def is_told(one: Any) -> bool:
+        end = rules(one).get("restart.exit-137")
+        return end is not None and end["subject"] == "vllm-replica"
+
+    try:
+        replica.ready()
+        with watching("spark1") as watch:
+            watch.until(lambda one: {state(one, name) for name in (NAME, "vllm-replica")} == {"ready"}, what="both")
+            vllm.machine.run("docker", "kill", "vllm-replica")
+            watch.until(is_told, what="its end")
+        looked(is_told, "spark1")
+    finally:
+        vllm.machine.run("docker", "rm", "--force", "vllm-replica")
 
 
 def test_damaged_weights_are_named_after_a_good_run(vllm: Engine) -> None:

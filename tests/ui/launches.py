@@ -14,21 +14,10 @@ from textual.pilot import Pilot
 from sparktop.documents.recipe import RecipeRow
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
-from sparktop.model.prospect import (
-    Budget,
-    Download,
-    Fit,
-    Gate,
-    GateState,
-    Lever,
-    NodeBudget,
-    OnDisk,
-    Prospect,
-    Slice,
-    SliceKind,
-)
+from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.recipe import Dialect, Executor, Expected, Need, Provenance, Recipe
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
@@ -139,28 +128,28 @@ def part(kind: SliceKind, label: str, gib: float) -> Slice:
     return Slice(kind=kind, label=name, size_bytes=int(gib * GIB), amount=amount)
 
 
-def gates(**bad: tuple[GateState, str, str]) -> tuple[Gate, ...]:
+def gates(**bad: tuple[State, str, str]) -> tuple[Gate, ...]:
     """Those that pass, but for the bad ones: name -> (state, detail, remedy)."""
-    found = [Gate(name=name, node="spark1", state=GateState.PASSED, detail="well") for name in PASSED]
+    found = [Gate(name=name, node="spark1", state=State.PASSED, detail="well") for name in PASSED]
     for name, (state, detail, remedy) in bad.items():
         name = name.replace("_", "-")
         found = [one for one in found if one.name != name]
-        found.append(Gate(name=name, node="spark1", state=state, detail=detail, remedy=remedy))
+        found.append(Gate(name=name, node="spark1", state=state, detail=detail, steps=(remedy,) if remedy else ()))
     return tuple(found)
 
 
 WARNED = gates(
-    image_version=(GateState.WARNED, "26.05.post1 is newer than what the recipe was proven with (26.04)", ""),
-    hub=(GateState.UNKNOWN, "huggingface.co gave no answer within 8 s", "curl -sI https://huggingface.co"),
+    image_version=(State.WARNING, "26.05.post1 is newer than what the recipe was proven with (26.04)", ""),
+    hub=(State.UNKNOWN, "huggingface.co gave no answer within 8 s", "curl -sI https://huggingface.co"),
 )
 FAILED = gates(
     memory=(
-        GateState.FAILED,
+        State.FAILED,
         "at 0.90 the engine takes 109.5 GiB of spark1's 121.7 plus 47.0 outside its share, but only 89.6 is usable",
         "--set gpu_memory_utilization=0.52",
     ),
-    port=(GateState.FAILED, "port 8000 is held by vllm-minimax", "--stop vllm-minimax, or --set port=8001"),
-    image_version=(GateState.WARNED, "26.05.post1 is newer than what the recipe was proven with (26.04)", ""),
+    port=(State.FAILED, "port 8000 is held by vllm-minimax", "--stop vllm-minimax, or --set port=8001"),
+    image_version=(State.WARNING, "26.05.post1 is newer than what the recipe was proven with (26.04)", ""),
 )
 _OPENS = {
     "memory": (Lever(values={"gpu_memory_utilization": "0.52"}),),
@@ -260,8 +249,8 @@ def launch(request: Request, prospect: Prospect | None = None) -> Plan:
         Step(id="model", title=f"Download {order.recipe.model}, 34.9 GiB", node=head, limit_s=7200,
              act=Remote(operations=(Transfer(command=download, grows="~/.cache", key="model"),))),
         *(Step(id=f"stop-{engine}@{node}", title=f"Stop {engine}, 60 s grace", node=node, limit_s=90,
-               undone_by="started again",
-               act=Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop"),)))
+               act=Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop"),),
+                          reverse="started again"))
           for node, engine in order.stops),
         Step(id="memory", title="Wait until 96 GiB are available", node=head, limit_s=300,
              act=AwaitMemory(target_bytes=96 * GIB)),
@@ -316,7 +305,7 @@ def hostile(request: Request) -> Plan:
 
                       share_source=HOSTILE, unknowns=(HOSTILE,)),
         gates=tuple(
-            Gate(name=HOSTILE, node=HOSTILE, state=state, detail=HOSTILE, remedy=HOSTILE) for state in GateState
+            Gate(name=HOSTILE, node=HOSTILE, state=state, detail=HOSTILE, steps=(HOSTILE,)) for state in State
         ),
         on_disk=(OnDisk(name=HOSTILE, path=HOSTILE, nodes=(HOSTILE,), size_bytes=1, note=HOSTILE),),
         fetches=(Download(kind=HOSTILE, name=HOSTILE, node=HOSTILE, source=HOSTILE),), risks=(HOSTILE,),

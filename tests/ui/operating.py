@@ -59,9 +59,10 @@ def restart(request: Request) -> Plan:
     steps = (
         Step(id="evidence", title="Collect evidence", node=node, act=CollectEvidence(nodes=(node,)), limit_s=60,
              on_failure=OnFailure.GO_ON),
-        Step(id="policy", title="Switch the restart policy off", node=node, limit_s=15, undone_by="policy back",
+        Step(id="policy", title="Switch the restart policy off", node=node, limit_s=15,
              act=Remote(operations=(running, DockerCall(method="POST", path=f"/containers/{ID}/update",
-                                                        body={"RestartPolicy": {"Name": "no"}})))),
+                                                        body={"RestartPolicy": {"Name": "no"}})),
+                        reverse="policy back")),
         Step(id="stop", title=f"Stop {name}, 60 s grace", node=node, limit_s=90, verifies="it is not running",
              act=Remote(operations=(DockerCall(method="POST", path=f"/containers/{ID}/stop", query={"t": "60"},
                                                limit_s=80),))),
@@ -111,7 +112,7 @@ def relaunch(request: Request) -> Plan:
         risk=Risk.DISRUPTIVE,
         steps=(
             Step(id="swap", title=f"Replace {name}, the old container kept", node=node, limit_s=120,
-                 act=Remote(operations=swap), undone_by="the old container gets its name back and is started",
+                 act=Remote(operations=swap, reverse="the old container gets its name back and is started"),
                  on_failure=OnFailure.ROLL_BACK),
             Step(id="ready", title="Wait until it answers", node=node, limit_s=900, act=AwaitReady(name=name)),
             Step(id="resolved", title="See the finding resolve", node=node, limit_s=120,
@@ -145,8 +146,8 @@ def reboot(request: Request) -> Plan:
 def hostile(request: Request) -> Plan:
     """Every text of it attacks the terminal, the shell or the markup."""
     call = DockerCall(method="POST", path=f"/x/{HOSTILE}", body={HOSTILE: HOSTILE})
-    act = Remote(operations=(Command(argv=("echo", "--", HOSTILE)), call))
-    step = Step(id="x", title=HOSTILE, node=HOSTILE, verifies=HOSTILE, undone_by=HOSTILE, act=act)
+    act = Remote(operations=(Command(argv=("echo", "--", HOSTILE)), call), reverse=HOSTILE)
+    step = Step(id="x", title=HOSTILE, node=HOSTILE, verifies=HOSTILE, act=act)
     return Plan(request=request, title=HOSTILE, risk=Risk.DISRUPTIVE, steps=(step,), way_back=(step,), effect=HOSTILE,
                 warnings=(HOSTILE,), equivalent=(HOSTILE,), typed="",
                 differences=(Difference(what="flag", name=HOSTILE, before=HOSTILE, after=HOSTILE),))  # fmt: skip

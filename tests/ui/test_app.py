@@ -125,7 +125,7 @@ async def test_the_panes_below_the_figures_come_without_any_figures() -> None:
     app = SparktopApp(start=start, node_names=("spark1",), clock=clock)
     async with app.run_test(size=(120, 40)) as pilot:
         assert not app.console_screen.bottom.panes
-        await until(pilot, lambda: set(app.console_screen.bottom.panes) == {"log", "kernel", "processes"})
+        await until(pilot, lambda: set(app.console_screen.bottom.panes) == {"log", "kernel", "processes", "events"})
 
 
 async def test_a_fault_in_the_panes_below_costs_only_them(monkeypatch: pytest.MonkeyPatch) -> None:

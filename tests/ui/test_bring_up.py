@@ -17,7 +17,8 @@ from textual.pilot import Pilot
 from sparktop.bringup.kept import ResultFile
 from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
-from sparktop.model.bringup import Changed, CheckState
+from sparktop.model.bringup import Changed
+from sparktop.model.state import State
 from sparktop.operate.step.run import RunState
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.screens.bring_up import BringUpScreen
@@ -90,7 +91,7 @@ async def test_what_waited_for_a_remedy_is_looked_at_again_after_it() -> None:
     async with acting("decode", USUAL, side_of(desk)) as (_, side, pilot):
         await pilot.press("B")
         page = await opened(pilot)
-        assert state_of(page, "release.firmware") is CheckState.UNKNOWN
+        assert state_of(page, "release.firmware") is State.UNKNOWN
         page.table.select(next(index for index, row in enumerate(page.table.rows) if row.check == "machine.cuda"))
         await pilot.press("enter")
         await until(pilot, lambda: bool(side.asked) and pilot.app.screen is not page, what="the review")
@@ -98,10 +99,10 @@ async def test_what_waited_for_a_remedy_is_looked_at_again_after_it() -> None:
         await pilot.press("escape")
         await pilot.press("B")
         page = await opened(pilot)
-        assert state_of(page, "release.firmware") is CheckState.PASSED
+        assert state_of(page, "release.firmware") is State.PASSED
 
 
-def state_of(page: BringUpScreen, check: str) -> CheckState:
+def state_of(page: BringUpScreen, check: str) -> State:
     return next(row.state for row in page.rows.values() if row.check == check)
 
 
@@ -123,7 +124,7 @@ async def test_what_passed_is_hidden_and_a_check_is_looked_at_again() -> None:
         await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
         await pilot.press("p")
         assert page.table.rows
-        assert all(row.state is not CheckState.PASSED for row in page.table.rows)
+        assert all(row.state is not State.PASSED for row in page.table.rows)
         index = next(index for index, row in enumerate(page.table.rows) if row.check == "machine.cuda")
         page.table.select(index)
         desk.texts.clear()

@@ -77,7 +77,8 @@ def test_names_of_keys() -> None:
 
 def test_the_readme_has_the_table_as_the_registry_has_it() -> None:
     table = readme_table()
-    assert all(command.title in table for _, commands in by_group() for command in commands)
+    told = [command for _, commands in by_group() for command in commands if command.scopes != ("replay",)]
+    assert all(command.title in table for command in told)
     readme = Path(__file__).resolve().parents[2] / "README.md"
     text = readme.read_text("utf-8")
     kept = text.partition("<!-- keys -->")[2].partition("<!-- /keys -->")[0]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.relaunch_support import INFINIBAND, MEMLOCK
 from tests.scenario_support import Stage
 from tests.ui.look import clock_of_pictures
 from tests.ui.pictures import PICTURES
 from tests.unit.sim.test_scenario_remedies import found
 
-from sparktop.model.change import INFINIBAND, MEMLOCK, SMALLER_SHARE, Change
+from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase, Remedy

@@ -10,7 +10,7 @@ from tests.ui.log_stage import Stage
 from sparktop.clock import ManualClock
 from sparktop.diagnose.kernel import line
 from sparktop.diagnose.kernel.incident import IncidentGrouper
-from sparktop.documents.kernel_events import EventRow, event_line, rows, summary
+from sparktop.documents.events import EventRow, event_line, rows, summary
 from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
 from sparktop.model.telemetry import Collector, CollectorState, LogLine, Memory, Sample

@@ -13,7 +13,8 @@ from sparktop.documents.budget import bar, budget_lines
 from sparktop.documents.prospect import verdict_lines, without_verdict
 from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
-from sparktop.model.prospect import Budget, Download, Fit, Gate, GateState, Lever, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.ui.screens.launch_choices import ChoiceRow, LaunchState, levers, rows
 from sparktop.ui.screens.launch_draft import Draft, applied, first_draft
@@ -82,10 +83,10 @@ def test_what_opens_a_gate_has_a_digit_too_and_what_can_only_be_read_has_none() 
     assert found.prospect is not None
     stop, other_port = Lever(stops=("old",)), Lever(values={"port": "8001"})
     gates = (
-        Gate(name="port", node="spark1", state=GateState.FAILED, detail="x", levers=(stop, other_port)),
-        Gate(name="name", node="spark2", state=GateState.FAILED, detail="x", levers=(stop,)),
-        Gate(name="disk", node="spark1", state=GateState.FAILED, detail="x", remedy="--set port=8002"),
-        Gate(name="image", node="spark1", state=GateState.WARNED, detail="x", levers=(Lever(stops=("other",)),)),
+        Gate(name="port", node="spark1", state=State.FAILED, detail="x", levers=(stop, other_port)),
+        Gate(name="name", node="spark2", state=State.FAILED, detail="x", levers=(stop,)),
+        Gate(name="disk", node="spark1", state=State.FAILED, detail="x", steps=("--set port=8002",)),
+        Gate(name="image", node="spark1", state=State.WARNING, detail="x", levers=(Lever(stops=("other",)),)),
     )
     shown = known(draft, answer=replace(found, prospect=replace(found.prospect, gates=gates)))
     assert levers(shown) == (stop, other_port)
@@ -164,13 +165,13 @@ def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bo
 @over(
     "fit, state, is_told",
     [
-        (Fit.NO, GateState.FAILED, False),
-        (Fit.TIGHT, GateState.WARNED, False),
-        (Fit.FITS, GateState.WARNED, True),
-        (Fit.TIGHT, GateState.UNKNOWN, True),
+        (Fit.NO, State.FAILED, False),
+        (Fit.TIGHT, State.WARNING, False),
+        (Fit.FITS, State.WARNING, True),
+        (Fit.TIGHT, State.UNKNOWN, True),
     ],
 )
-def test_the_gate_that_says_what_the_verdict_says_is_left_out(fit: Fit, state: GateState, is_told: bool) -> None:
+def test_the_gate_that_says_what_the_verdict_says_is_left_out(fit: Fit, state: State, is_told: bool) -> None:
     gate = Gate(name="memory", node="spark1", state=state, detail="Tight: 8.5 GiB")
     assert bool(without_verdict([gate], Budget(fit=fit, why="8.5 GiB"))) is is_told
 

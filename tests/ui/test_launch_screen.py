@@ -16,8 +16,8 @@ from textual.widgets import Input
 
 from sparktop.errors import TransportError
 from sparktop.model.engine import EngineState
-from sparktop.model.prospect import GateState
 from sparktop.model.request import Request
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Refusal
 from sparktop.operate.step.run import RunState
 from sparktop.ui.app import SparktopApp
@@ -284,8 +284,9 @@ async def test_a_missing_secret_is_asked_for_unseen() -> None:
         if request.order.secrets:
             return Refusal(request=request, reason="something else")
         prospect = launches.short({}, request.nodes)
-        shut = launches.gates(secrets=(GateState.FAILED, "the model is gated, and there is no HF_TOKEN", ""))
-        return Refusal(request=request, reason="no HF_TOKEN", prospect=launches.replace(prospect, gates=shut))
+        (shut,) = (gate for gate in launches.gates(hub=(State.FAILED, "the model is gated", "")) if gate.name == "hub")
+        shut = launches.replace(shut, secrets=("HF_TOKEN",))
+        return Refusal(request=request, reason="no HF_TOKEN", prospect=launches.replace(prospect, gates=(shut,)))
 
     async with launching(answers=refused) as (_, side, pilot):
         await opened(pilot, QWEN.id, "✖ no HF_TOKEN")
@@ -449,7 +450,7 @@ async def test_nothing_of_a_remedy_is_left_out() -> None:
     image = f"ghcr.io/{'spark-arena-' * 9}nightly"
 
     def refused(request: Request) -> Refusal:
-        shut = launches.gates(image=(GateState.FAILED, "it doesn't exist", f"docker pull {image}"))
+        shut = launches.gates(image=(State.FAILED, "it doesn't exist", f"docker pull {image}"))
         prospect = launches.replace(launches.fitting({}, request.nodes), gates=shut)
         return Refusal(request=request, reason="image: it doesn't exist", prospect=prospect)
 

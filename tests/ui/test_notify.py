@@ -28,11 +28,12 @@ from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import StepState
 from sparktop.text.lines import Line
+from sparktop.transport.outgoing.program import environment, run_command
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.attention import Attention
 from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
-from sparktop.ui.notify import NewFindings, NotifyOptions, environment, filled, for_terminal, run_command, window_title
+from sparktop.ui.notify import NewFindings, NotifyOptions, filled, for_terminal, window_title
 
 ONE = Finding(rule="a.one", severity=Severity.CRITICAL, title="One", nodes=("spark1", "spark2"), explanation="Why.")
 TWO = replace(ONE, rule="a.two", title="Two")

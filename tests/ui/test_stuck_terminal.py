@@ -16,7 +16,7 @@ import pytest
 from tests.integration.terminal import Terminal, at_terminal
 from tests.support import poll
 
-from sparktop.ui.terminal_driver import OTHERS_UNDONE
+from sparktop.ui.drivers.terminal import OTHERS_UNDONE
 
 APP = """
 import sys
@@ -24,7 +24,7 @@ from pathlib import Path
 from textual.app import App
 from textual.widgets import Static
 from sparktop.ui.shell import open_shell
-from sparktop.ui.terminal_driver import TerminalDriver
+from sparktop.ui.drivers.terminal import TerminalDriver
 
 class Ticking(App):
     BINDINGS = [("s", "shell"), ("ctrl+z", "suspend_process")]

@@ -149,7 +149,19 @@ def test_figures_and_nesting_out_of_bounds_are_told(text: str, tmp_path: Path) -
 
 
 KEYS = st.sampled_from(
-    ["hosts", "interval_s", "read_only", "notify", "notify_command", "theme", "host", "x", "protected"]
+    [
+        "hosts",
+        "interval_s",
+        "read_only",
+        "notify",
+        "notify_command",
+        "theme",
+        "host",
+        "x",
+        "protected",
+        "watch",
+        "target",
+    ]
 )
 VALUES = st.recursive(
     st.sampled_from(["1", "nan", "-inf", "9" * 400, "0.5", "true", '"a"', "'{title}'", "[]", "{}", "07:32:00", '"/x"']),
@@ -169,3 +181,59 @@ def test_any_file_is_read_or_refused(rows: list[tuple[str, str]] | str) -> None:
             config.load(write(text, Path(folder, "config.toml")))
         except (ConfigError, UnicodeEncodeError):
             pass
+
+
+def test_a_watcher_has_its_targets(tmp_path: Path) -> None:
+    text = """
+[watch]
+least = "critical"
+heartbeat_s = 86400
+quiet = "22:30-07:00"
+[watch.target.phone]
+kind = "ntfy"
+url = "https://ntfy.sh/x"
+events = ["new", "worse"]
+[watch.target.mail]
+kind = "mail"
+to = ["me@example.org"]
+from = "sparktop@example.org"
+"""
+    watch = config.load(write(text, tmp_path / "config.toml")).watch
+    assert (watch.least, watch.heartbeat_s, watch.quiet) == ("critical", 86400, (22 * 60 + 30, 7 * 60))
+    assert [(target.name, target.kind, len(target.events)) for target in watch.targets] == [
+        ("phone", "ntfy", 2),
+        ("mail", "mail", 5),
+    ]
+    assert "ntfy.sh" not in repr(watch)
+
+
+@over(
+    "text, said",
+    [
+        ("watch = 1", "wants a table"),
+        ("[watch]\nleats = 'x'", "did you mean `least`?"),
+        ("[watch]\nleast = 'info'", "warning"),
+        ("[watch]\nheartbeat_s = 5", "60 to 604800"),
+        ("[watch]\nquiet = '22-7'", 'as "22:00-07:00"'),
+        ("[watch]\nmost_per_hour = 0", "from 1 to 1000"),
+        ("[watch]\ntarget = 1", "a table for each target"),
+        ("[watch.target.a]\nkind = 'teams'", "json, ntfy, slack"),
+        ("[watch.target.a]\nkind = 'json'", "one of `url`"),
+        ("[watch.target.a]\nkind = 'json'\nurl = \"http://SECRET\\n\"", "on one line"),
+        ("[watch.target.a]\nkind = 'json'\nurl = ['http://SECRET']", "text in quotes"),
+        ("[watch.target.a]\nkind = 'json'\nurls = 'http://SECRET'", "did you mean `url`?"),
+        ("[watch.target.a]\nkind = 'json'\nurl = 'http://h'\nevents = ['all']", "knows no 'all'"),
+        ("[watch.target.a]\nkind = 'json'\nurl = 'http://h'\ntoken = 'SECRET'", "token_env"),
+        ("[watch.target.a]\nkind = 'command'\ncommand = 'page'", "list of texts"),
+        ("[watch.target.a]\nkind = 'command'", "has no `command`"),
+        ("[watch.target.a]\nkind = 'mail'\nto = ['a@b']", "has no `from`"),
+        ("[watch.target.a]\nkind = 'mail'\nto = ['a@b']\nfrom = 'a@b'\nuser = 'me'", "password_file"),
+        ("[watch.target.a]\nkind = 'mail'\nto = ['a@b']\nfrom = 'a@b'\npassword = 'SECRET'", "password_env"),
+    ],
+)
+def test_a_mistake_in_a_watchers_table_is_named_and_shows_no_secret(text: str, said: str, tmp_path: Path) -> None:
+    file = write(text, tmp_path / "config.toml")
+    with pytest.raises(ConfigError) as caught:
+        config.load(file)
+    assert said in str(caught.value)
+    assert "SECRET" not in str(caught.value)

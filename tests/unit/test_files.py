@@ -16,7 +16,8 @@ from sparktop.bringup.catalogue import BY_ID
 from sparktop.bringup.kept import ResultFile
 from sparktop.clock import SystemClock
 from sparktop.errors import ConfigError
-from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.bringup import CheckResult
+from sparktop.model.state import State
 from sparktop.observe.baseline import BaselineFile
 from sparktop.operate.audit.interventions import Interventions
 from sparktop.operate.audit_file import UNDER_WAY, Audit, AuditError, entries
@@ -119,7 +120,7 @@ async def test_nothing_is_written_through_what_stands_in_a_file_s_place(tmp_path
     assert "a fault in sparktop itself" in faults.named("a test", ValueError("x"))
     faults.keep_in(None)
     row = CheckResult(
-        check=next(iter(BY_ID)), nodes=(), state=CheckState.PASSED, found="", basis={"a": "b"}, proven_wall_s=1.0
+        check=next(iter(BY_ID)), nodes=(), state=State.PASSED, found="", basis={"a": "b"}, proven_wall_s=1.0
     )
     with pytest.raises(ConfigError, match="can't be written"):
         ResultFile(tmp_path / "bringup.json").keep([row])

@@ -16,9 +16,10 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding, Severity
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Signal, Transfer
 from sparktop.model.proof import Proof
-from sparktop.model.prospect import Budget, Fit, Gate, GateState, NodeBudget, OnDisk, Prospect, Slice, SliceKind
+from sparktop.model.prospect import Budget, Fit, Gate, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.recipe import Expected, Order, Recipe
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.model.survey import PublicKey
 from sparktop.operate.acts.arrivals import AwaitBack, AwaitGone, AwaitResolved
 from sparktop.operate.acts.checks import CheckExposed, CheckLogin
@@ -91,7 +92,7 @@ def plan() -> Plan:
             title="t",
             nodes=("spark1",),
             budget=Budget(fit=Fit.FITS, why="it fits", nodes=(node,)),
-            gates=(Gate(name="port", node="spark1", state=GateState.PASSED, detail="d"),),
+            gates=(Gate(name="port", node="spark1", state=State.PASSED, detail="d"),),
             on_disk=(OnDisk(name="m", path="/m", nodes=("spark1",), size_bytes=1),),
             files={"run": {"vllm.sh": "docker run\n"}},
         ),

@@ -67,7 +67,9 @@ _MARKUP = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 @cache
 def _rule_texts() -> tuple[tuple[str, str, str], ...]:
     """(place, key, text) of every text of a rule file that is shown."""
-    paths = sorted((SOURCES / "diagnose").rglob("*.toml"))
+    paths = sorted(
+        path for room in ("bringup", "diagnose", "knowledge", "operate") for path in (SOURCES / room).rglob("*.toml")
+    )
     return tuple(text for path in paths for text in _shown(tomllib.loads(path.read_text("utf-8")), path.name, ""))
 
 
@@ -75,7 +77,7 @@ def _shown(value: Any, place: str, key: str) -> Iterator[tuple[str, str, str]]:
     if isinstance(value, dict):
         place = f"{place} {value['id']}" if "id" in value else place
         for name, inner in value.items():
-            yield from _shown(inner, place, name)
+            yield from _shown(inner, place, "explanation" if key in ("if", "else") else name)
     elif isinstance(value, list):
         for inner in value:
             yield from _shown(inner, place, key)

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.bringup.card import (
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
-    from_gate,
+    from_gates,
     judged,
     passed,
     unknown,
@@ -35,7 +34,8 @@ from sparktop.checks.host import (
     judge_linger,
     judge_unit_restart,
 )
-from sparktop.checks.judgement import State, worst
+from sparktop.checks.judgement import worst
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
 from sparktop.operate.launch.gates.node import linger_words
@@ -96,7 +96,7 @@ def _docker(seen: CheckInputs, nodes: Nodes) -> Outcome:
             f"{user} is in the group docker, and this session is older: groups are read at login",
             by_hand("Log in again", "quit sparktop, end an ssh control master: ssh -O exit HOST; then connect again"),
         )
-    outcome = from_gate(docker_gate(node, seen.survey))
+    outcome = from_gates(docker_gate(node, seen.survey))
     if judgement.case != "denied":
         return outcome
     joins = by_action("join-group", "Add the user to docker, then connect again", group="docker")
@@ -104,7 +104,7 @@ def _docker(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 def _runtime(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    return from_gate(gpu_runtime_gate(nodes[0], seen.survey))
+    return from_gates(gpu_runtime_gate(nodes[0], seen.survey))
 
 
 def cdi_ask(node: str) -> Output:
@@ -221,75 +221,12 @@ def _memlock(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    card_of(
-        judge_kernel_log,
-        title="Kernel log",
-        looks_at="journalctl -k, /dev/kmsg",
-        why="Xids and out-of-memory kills are seen there alone.",
-        look=_kernel_log,
-        root="to add the group",
-    ),
-    card_of(
-        judge_docker_session,
-        title="Docker",
-        looks_at="the socket, id -nG",
-        why="Launch, restart and logs go through it.",
-        look=_docker,
-        asks=_docker_asks,
-        root="to add the group",
-    ),
-    card_of(
-        judge_gpu_runtime,
-        title="GPU in Docker",
-        looks_at="docker info: runtimes, CDI devices",
-        why="Without it every container dies with `could not select device driver`.",
-        look=_runtime,
-        asks=each(info_ask, toolkit_ask),
-        root="to configure it",
-    ),
-    card_of(
-        judge_cdi,
-        title="CDI device",
-        looks_at="nvidia-ctk cdi list",
-        why="A Spark has CDI and no nvidia runtime; a driver update leaves a stale description.",
-        look=_cdi,
-        asks=each(cdi_ask),
-        root="to generate it",
-    ),
-    Card(
-        id="access.sudo",
-        title="Root commands",
-        looks_at="sudo -n -l",
-        why="Dropping caches and rebooting need root; sparktop asks for the password once, or needs exact lines.",
-        sources=("sudoers(5)", "sparkrun setup"),
-        look=_sudo,
-        asks=each(_privileges_ask, groups_ask),
-        root="to permit it",
-    ),
-    card_of(
-        judge_linger,
-        id="access.linger",
-        title="Linger",
-        looks_at="loginctl's Linger, RemoveIPC",
-        why="logind removes a user's semaphores at the last logout: a worker dies with FileNotFoundError.",
-        look=_linger,
-        root="to enable it",
-    ),
-    card_of(
-        judge_host_memlock,
-        title="Locked memory",
-        looks_at="ulimit -l of the session",
-        why="RDMA pins memory: a small limit shows as ibv_reg_mr: Cannot allocate memory.",
-        look=_memlock,
-        asks=each(memlock_ask),
-        root="to lift it",
-    ),
-    card_of(
-        judge_unit_restart,
-        title="Units of engines",
-        looks_at="systemctl show: Restart=",
-        why="vLLM exits with 0 when its EngineCore dies: Restart=on-failure leaves the model down for good.",
-        look=_restart,
-        root="to change a unit",
-    ),
+    card(judge_kernel_log, look=_kernel_log),
+    card(judge_docker_session, look=_docker, asks=_docker_asks),
+    card(judge_gpu_runtime, look=_runtime, asks=each(info_ask, toolkit_ask)),
+    card(judge_cdi, look=_cdi, asks=each(cdi_ask)),
+    card("access.sudo", look=_sudo, asks=each(_privileges_ask, groups_ask)),
+    card("access.linger", check=judge_linger, look=_linger),
+    card(judge_host_memlock, look=_memlock, asks=each(memlock_ask)),
+    card(judge_unit_restart, look=_restart),
 )

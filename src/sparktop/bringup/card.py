@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.checks.judgement import Check, Judgement, State, View
+from sparktop.checks.judgement import SEVERITY_ORDER, Check, Judgement, View
 from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import EngineRank, names_in_order
+from sparktop.knowledge.card import found
 from sparktop.masking import mask_text
-from sparktop.model.bringup import Chapter, CheckState, Gauge
+from sparktop.model.bringup import Chapter, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, Privileges, Survey
 from sparktop.operate.step.run import Run
 
@@ -50,7 +55,7 @@ class Basis(StrEnum):
 class Outcome:
     """A check's answer."""
 
-    state: CheckState
+    state: State
     found: str = ""
     remedies: tuple[Remedy, ...] = ()
     gauges: tuple[Gauge, ...] = ()
@@ -157,30 +162,29 @@ class Card:
         return Chapter(self.id.partition(".")[0])
 
 
-def card_of(check: Check[Any], **fields: Any) -> Card:
-    """The card that shows a check: its sources and, unless `fields` has another, its id are the check's."""
-    return Card(**{"id": check.views.get(View.BRING_UP), "sources": check.sources, **fields})
+def card(shown: str | Check[Any], check: Check[Any] | None = None, **fields: Any) -> Card:
+    """The card of an id, or of a check under its own: with its words in rows.toml, and the check's sources."""
+    if not isinstance(shown, str):
+        check, shown = shown, shown.views[View.BRING_UP]
+    sources = {} if check is None else {"sources": check.sources}
+    words = {**sources, **_rows().get(shown, {}), **fields}
+    return Card(id=shown, **words)
 
 
-def passed(found: str, *better: Remedy) -> Outcome:
-    """The outcome of what is in order; `better`: what would be better still."""
-    return Outcome(state=CheckState.PASSED, found=_clean(found), remedies=better)
+@cache
+def _rows() -> Mapping[str, Mapping[str, Any]]:
+    rows = tomllib.loads(Path(__file__).with_name("rows.toml").read_text("utf-8"))
+    return {name: row | ({"sources": tuple(row["sources"])} if "sources" in row else {}) for name, row in rows.items()}
 
 
-def warning(found: str, *remedies: Remedy) -> Outcome:
-    return Outcome(state=CheckState.WARNING, found=_clean(found), remedies=remedies)
+def outcome(state: State, found: str, *remedies: Remedy, gauges: tuple[Gauge, ...] = ()) -> Outcome:
+    """The outcome in this state; its text comes from the nodes in part, and is masked and sanitised."""
+    return Outcome(state=state, found=_clean(found), remedies=remedies, gauges=gauges)
 
 
-def failed(found: str, *remedies: Remedy) -> Outcome:
-    return Outcome(state=CheckState.FAILED, found=_clean(found), remedies=remedies)
-
-
-def skipped(why: str, *remedies: Remedy) -> Outcome:
-    return Outcome(state=CheckState.SKIPPED, found=_clean(why), remedies=remedies)
-
-
-def unknown(why: str, *permits: Remedy) -> Outcome:
-    return Outcome(state=CheckState.UNKNOWN, found=_clean(why), remedies=permits)
+passed, warning, failed, skipped, unknown = (
+    partial(outcome, state) for state in (State.PASSED, State.WARNING, State.FAILED, State.SKIPPED, State.UNKNOWN)
+)
 
 
 def not_measured(action: str, title: str) -> Callable[[CheckInputs, Nodes], Outcome]:
@@ -188,52 +192,31 @@ def not_measured(action: str, title: str) -> Callable[[CheckInputs, Nodes], Outc
     return lambda seen, nodes: unknown("not measured yet", by_action(action, title))
 
 
-_STATES = {
-    State.PASSED: CheckState.PASSED,
-    State.NOTE: CheckState.PASSED,
-    State.WARNING: CheckState.WARNING,
-    State.FAILED: CheckState.FAILED,
-    State.UNKNOWN: CheckState.UNKNOWN,
-}
-
-
-def state_of(judgement: Judgement) -> CheckState:
-    """The state of the row that shows a check's judgement."""
-    return _STATES[judgement.state]
-
-
 def judged(judgement: Judgement, found: str, *remedies: Remedy, gauges: tuple[Gauge, ...] = ()) -> Outcome:
     """The outcome that shows a check's judgement; one that passed needs no remedy."""
-    state = state_of(judgement)
-    shown = () if state is CheckState.PASSED else remedies
+    state = judgement.state.shown
+    shown = () if state is State.PASSED else remedies
     return Outcome(state=state, found=_clean(found), remedies=shown, gauges=gauges)
 
 
-def from_gate(gate: Gate) -> Outcome:
-    """The outcome of one node's gate."""
-    remedies = (by_hand("By hand", *gate.remedy.split("; ")),) if gate.remedy else ()
-    return Outcome(state=_OF_GATE[gate.state], found=_clean(gate.detail), remedies=remedies)
+def told(check: Check[Any], judgement: Judgement, *remedies: Remedy, **figures: object) -> Outcome:
+    """The outcome that shows a check's judgement in the words of its card; `remedies` take the place of the card's."""
+    if judgement.unknown:
+        return unknown(judgement.unknown)
+    said = found(check.id, judgement.case or "passed", {**judgement.figures, **figures})
+    state = judgement.state.shown
+    return outcome(state, said.title, *(() if state is State.PASSED else remedies or said.remedies))
 
 
-def from_gates(gates: Iterable[Gate], name: str) -> Outcome:
-    """The outcome of a launch's gates of this name: the worst, with what each found."""
-    named = sorted((gate for gate in gates if gate.name == name), key=lambda gate: _GATE_STATES.index(gate.state))
-    if not named:
+def from_gates(*gates: Gate) -> Outcome:
+    """The outcome of gates of one name: the worst, with what each found on which node, where there are several."""
+    if not gates:
         return skipped("there is no link to judge")
-    worst = named[-1]
-    shown = [gate for gate in named if gate.state is worst.state]
-    found = "; ".join(f"{gate.node}: {gate.detail}" if gate.node else gate.detail for gate in shown)
-    remedies = [by_hand("By hand", *gate.remedy.split("; ")) for gate in shown if gate.remedy]
-    return Outcome(state=_OF_GATE[worst.state], found=_clean(found), remedies=tuple(dict.fromkeys(remedies)))
-
-
-_GATE_STATES = (GateState.PASSED, GateState.UNKNOWN, GateState.WARNED, GateState.FAILED)
-_OF_GATE = {
-    GateState.PASSED: CheckState.PASSED,
-    GateState.WARNED: CheckState.WARNING,
-    GateState.FAILED: CheckState.FAILED,
-    GateState.UNKNOWN: CheckState.UNKNOWN,
-}
+    worst = max((gate.state for gate in gates), key=SEVERITY_ORDER.index)
+    shown = [gate for gate in gates if gate.state is worst]
+    found = "; ".join(f"{gate.node}: {gate.detail}" if gate.node and gates[1:] else gate.detail for gate in shown)
+    remedies = dict.fromkeys(by_hand("By hand", *gate.steps) for gate in shown if gate.steps)
+    return Outcome(state=worst, found=_clean(found), remedies=tuple(remedies))
 
 
 def by_hand(title: str, *steps: str) -> Remedy:

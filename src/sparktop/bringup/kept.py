@@ -16,8 +16,9 @@ from sparktop.bounds import list_of, real, seconds_of
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.errors import ConfigError
 from sparktop.files import opened, private_folder, read_json, write_private
-from sparktop.model.bringup import CheckResult, CheckState, Gauge, Key
+from sparktop.model.bringup import CheckResult, Gauge, Key
 from sparktop.model.finding import Remedy
+from sparktop.model.state import State
 
 VERSION = 2
 """1 had only rows that passed, without subject, state and remedies."""
@@ -77,7 +78,7 @@ def _is_kept(row: CheckResult) -> bool:
 
 def _is_news(row: CheckResult) -> bool:
     """Whether it takes back what is kept: no look takes back a measurement, which its basis alone ends."""
-    return row.state not in (CheckState.SKIPPED, CheckState.UNREACHED) and not BY_ID[row.check].measured_by
+    return row.state not in (State.SKIPPED, State.UNREACHED) and not BY_ID[row.check].measured_by
 
 
 def _words(row: CheckResult) -> Words:
@@ -111,7 +112,7 @@ def _row(item: object) -> CheckResult | None:
             check=words["check"],
             nodes=tuple(map(_line, list_of(words["nodes"]))),
             subject=_line(words.get("subject", "")),
-            state=CheckState(words.get("state", CheckState.PASSED)),
+            state=State(words.get("state", State.PASSED)),
             found=_line(words["found"]),
             remedies=tuple(map(_remedy, list_of(words.get("remedies", ())))),
             gauges=tuple(map(_gauge, list_of(words.get("gauges", ())))),
@@ -142,7 +143,7 @@ def _gauge(item: object) -> Gauge:
         value=real(words["value"]),
         unit=_line(words["unit"]),
         healthy=(real(low), real(high)),
-        state=CheckState(words["state"]),
+        state=State(words["state"]),
     )
 
 

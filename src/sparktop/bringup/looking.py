@@ -9,8 +9,9 @@ from itertools import combinations
 from sparktop import faults
 from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, target_of, unknown
 from sparktop.engines.ranks import teams
-from sparktop.model.bringup import Chapter, CheckResult, CheckState, Key
+from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
+from sparktop.model.state import State
 from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, Survey
 
 Asking = Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]]
@@ -104,7 +105,7 @@ def result(card: Card, target: Target, seen: CheckInputs, *, now_wall_s: float) 
 
 def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *, now_wall_s: float) -> CheckResult:
     """The row of this outcome, with what it depends on where it will be kept."""
-    is_proven = outcome.state is CheckState.PASSED or (bool(card.measured_by) and outcome.state in MEASURED)
+    is_proven = outcome.state is State.PASSED or (bool(card.measured_by) and outcome.state in MEASURED)
     return CheckResult(
         check=card.id,
         nodes=target.nodes,
@@ -118,13 +119,13 @@ def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *,
     )
 
 
-MEASURED = (CheckState.PASSED, CheckState.WARNING, CheckState.FAILED)
+MEASURED = (State.PASSED, State.WARNING, State.FAILED)
 """What a measurement can find; all of it is kept."""
 
 
 def _outcome(card: Card, target: Target, seen: CheckInputs) -> Outcome:
     if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, seen.picture)):
-        return Outcome(state=CheckState.UNREACHED, found=f"{' and '.join(silent)} can't be reached")
+        return Outcome(state=State.UNREACHED, found=f"{' and '.join(silent)} can't be reached")
     try:
         return card.look(replace(seen, subject=target.subject), target.nodes)
     except Exception as error:  # noqa: BLE001 - what one node says may break one check, and no other
@@ -147,7 +148,7 @@ def still_proven(
     row = kept.get(_key(card, target))
     if row is None or not card.basis or _silent(target.nodes, picture):
         return None
-    if row.state not in (MEASURED if card.measured_by else (CheckState.PASSED,)):
+    if row.state not in (MEASURED if card.measured_by else (State.PASSED,)):
         return None
     now = basis_of(card, target, picture)
     is_same = dict(row.basis) == now and all(now.values())

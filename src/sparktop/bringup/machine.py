@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from sparktop.bringup.card import (
     Basis,
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
     failed,
     judged,
@@ -22,7 +21,7 @@ from sparktop.bringup.card import (
     warning,
 )
 from sparktop.checks.host import DiskFacts, judge_disk_room
-from sparktop.checks.judgement import State, worst
+from sparktop.checks.judgement import worst
 from sparktop.checks.machine import (
     CudaFacts,
     handover_facts,
@@ -31,6 +30,7 @@ from sparktop.checks.machine import (
     judge_heat,
     judge_memory_total,
 )
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, FileText, Output
 from sparktop.model.telemetry import CollectorState
 from sparktop.text.units import gib
@@ -217,74 +217,12 @@ def _crash(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="machine.gpu",
-        title="GPU",
-        looks_at="nvidia-smi",
-        why="Driver and firmware that don't fit list no device, at times with exit code 0.",
-        sources=("hasso5703/dgx-spark-qwen38",),
-        look=_gpu,
-        asks=each(smi_ask),
-        basis=(Basis.BOOT, Basis.DRIVER),
-    ),
-    card_of(
-        judge_cuda,
-        title="CUDA",
-        looks_at="cuInit(0)",
-        why="nvidia-smi may be fine while every CUDA program fails.",
-        look=_cuda,
-        asks=each(cuda_ask),
-    ),
-    card_of(
-        judge_memory_total,
-        title="Total memory",
-        looks_at="MemTotal",
-        why="A Spark has 119.6 to 121.7 GiB; the rest is firmware's.",
-        look=_memory,
-        basis=(Basis.BOOT,),
-    ),
-    card_of(
-        judge_handover,
-        title="Memory held by the kernel",
-        looks_at="CmaTotal and CmaFree of /proc/meminfo",
-        why="Kernel 7.0.0-1019 keeps 9.3 GiB for a handover: NCCL then says ibv_reg_mr: Cannot allocate memory.",
-        look=_hidden_memory,
-        basis=(Basis.BOOT, Basis.KERNEL),
-        root="to install kho=off",
-    ),
-    card_of(
-        judge_heat,
-        title="GPU temperature",
-        looks_at="the GPU's temperature",
-        why="From 90 °C on it slows down or powers off.",
-        look=_heat,
-    ),
-    card_of(
-        judge_disk_room,
-        title="Disk space",
-        looks_at="statvfs of the disks for containers, logs and models",
-        why="A full disk stops containers and cuts downloads short.",
-        look=_disk,
-    ),
-    Card(
-        id="machine.headers",
-        title="Python headers",
-        looks_at="Python.h",
-        why="Triton compiles with them: without, one rank waits 601 s and the other never joins.",
-        sources=("unslothai/unsloth PR #10280",),
-        look=_headers,
-        asks=_header_asks,
-        basis=(Basis.BOOT,),
-        root="to install them",
-    ),
-    Card(
-        id="machine.crash-dumps",
-        title="Crash dumps",
-        looks_at=_CORE_PATTERN,
-        why="apport reads a dead engine's 100 GB before its memory is free.",
-        sources=("hasso5703/dgx-spark-qwen38",),
-        look=_crash,
-        asks=each(_pattern_ask),
-        root="to switch apport off",
-    ),
+    card("machine.gpu", look=_gpu, asks=each(smi_ask), basis=(Basis.BOOT, Basis.DRIVER)),
+    card(judge_cuda, look=_cuda, asks=each(cuda_ask)),
+    card(judge_memory_total, look=_memory, basis=(Basis.BOOT,)),
+    card(judge_handover, look=_hidden_memory, basis=(Basis.BOOT, Basis.KERNEL)),
+    card(judge_heat, look=_heat),
+    card(judge_disk_room, look=_disk),
+    card("machine.headers", look=_headers, asks=_header_asks, basis=(Basis.BOOT,)),
+    card("machine.crash-dumps", look=_crash, asks=each(_pattern_ask)),
 )

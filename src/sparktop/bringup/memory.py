@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparktop.bringup.card import (
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
     judged,
     passed,
     skipped,
     unknown,
 )
-from sparktop.checks.judgement import State
 from sparktop.checks.machine import MEMORY_AT_REST_GIB, RestFacts, judge_memory_at_rest
 from sparktop.engines.ranks import is_alive
+from sparktop.model.state import State
 from sparktop.model.survey import Output
 from sparktop.text.units import gib
 
@@ -122,30 +121,7 @@ def _tools(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    card_of(
-        judge_memory_at_rest,
-        title="Memory at rest",
-        looks_at="MemAvailable",
-        why="What is taken at rest is missing from every launch: desktop, dead engines, files in /dev/shm.",
-        look=_rest,
-    ),
-    Card(
-        id="memory.habits",
-        title="Swap and OOM daemon",
-        looks_at="/proc/meminfo, systemctl is-active",
-        why="Opinions differ; what differs between two nodes breaks pairs (see parity).",
-        sources=("docs/facts/bringup.md section 6",),
-        look=_habits,
-        asks=each(guards_ask),
-    ),
-    Card(
-        id="tools.programs",
-        title="Programs",
-        looks_at="which",
-        why="Bandwidth, wiring and copies between the nodes are measured with them.",
-        sources=("docs/facts/bringup.md section 10",),
-        look=_tools,
-        asks=each(tools_ask),
-        root="to install them",
-    ),
+    card(judge_memory_at_rest, look=_rest),
+    card("memory.habits", look=_habits, asks=each(guards_ask)),
+    card("tools.programs", look=_tools, asks=each(tools_ask)),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from sparktop.bringup.access import memlock_ask
-from sparktop.bringup.card import Card, CheckInputs, Nodes, Outcome, Scope, by_hand, passed, unknown, warning
+from sparktop.bringup.card import Card, CheckInputs, Nodes, Outcome, Scope, by_hand, card, passed, unknown, warning
 from sparktop.bringup.machine import header_ask, python_ask, smi_ask
 from sparktop.bringup.memory import guards_ask, parse_guards, swap_text
 from sparktop.checks.node_facts import COMPONENTS
@@ -246,16 +246,7 @@ def _key(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-_IMAGES = Card(
-    id="parity.images",
-    title="Serving images",
-    looks_at="docker images, on all nodes",
-    why="Ranks of two builds under one name stop at their first collective, or answer otherwise.",
-    sources=("anakronox/spark-fleet-updates", "docs/facts/bringup.md section 6"),
-    look=_images,
-    asks=_images_asks,
-    scope=Scope.FLEET,
-)
+_IMAGES = card("parity.images", look=_images, asks=_images_asks, scope=Scope.FLEET)
 _COMPONENTS = tuple(
     Card(
         id=f"parity.{_key(component.name)}",

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparktop.bringup.card import (
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
     failed,
     judged,
     passed,
     skipped,
+    told,
     unknown,
     warning,
 )
 from sparktop.checks.fabric import half_of
 from sparktop.checks.host import judge_clock
 from sparktop.checks.identity import NameFacts, judge_login, judge_lookup
-from sparktop.checks.judgement import Judgement, State
-from sparktop.model.finding import Remedy
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, node_wall_s
 from sparktop.model.survey import Ask, OperatorKeys
 from sparktop.operate.launch.inputs.link import reached_ask
@@ -60,60 +58,21 @@ def _name(seen: CheckInputs, nodes: Nodes) -> Outcome:
         own_addresses=frozenset[str]().union(*(one.plain_addresses for one in view.interfaces)),
         host_name=view.facts.hostname.partition(".")[0] if view.facts is not None else "",
     )
-    judgement = judge_lookup(facts)
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    host, figures = contact.host, judgement.figures
-    reached = _reached(contact)
-    found = {
-        "via": f"{host} is looked up by {contact.via}",
-        "number": f"{host}: an address, no name",
-        "no-mdns": f"no machine answers to {host} (mDNS)",
-        "no-name": f"the name service knows no {host}",
-        "ipv6": f"{host} has IPv6 addresses alone: {reached}",
-        "several": f"{host} is {reached}; {figures.get('address')} is another machine's",
-        "other-name": f"{host} leads to the machine that calls itself {figures.get('name')}",
-    }.get(judgement.case, f"{host} is {reached}")
-    return judged(judgement, found, *_name_remedies(judgement, node, contact))
+    return told(
+        judge_lookup,
+        judge_lookup(facts),
+        host=contact.host,
+        via=contact.via,
+        reached=_reached(contact),
+        answered=contact.answered or "ADDRESS",
+        node=node,
+    )
 
 
 def _reached(contact: Contact) -> str:
     """The addresses of the name, with the one that answered."""
     shown = [f"{address} (answered)" if address == contact.answered else address for address in contact.addresses[:6]]
     return ", ".join(shown) or "no address"
-
-
-def _name_remedies(judgement: Judgement, node: str, contact: Contact) -> Iterator[Remedy]:
-    host, address = contact.host, contact.answered or "ADDRESS"
-    match judgement.case:
-        case "no-mdns" | "no-name":
-            yield by_hand(
-                "Find the Spark by its address",
-                *(() if judgement.case == "no-mdns" else (f"try its mDNS name: sparktop {host}.local",)),
-                "in the router's list of leases, look for the name on the quick-start card, such as spark-abcd",
-                "here: avahi-browse -rt _ssh._tcp   # macOS: dns-sd -B _ssh._tcp",
-                "join the Spark's own network: guest and office Wi-Fi drop mDNS",
-                "then: sparktop bringup USER@ADDRESS",
-            )
-        case "ipv6":
-            yield by_hand(
-                "Connect by IPv4: a firewall of the Spark may let IPv4 alone in",
-                f"here: ssh -4 {host}   # in ~/.ssh/config: AddressFamily inet",
-                "the Spark's IPv4 address is in the router's list of leases; then: sparktop bringup USER@ADDRESS",
-            )
-        case "several":
-            yield by_hand(
-                "Name the Spark by the address that is its own, and give each machine a name of its own",
-                f"here: sparktop bringup {address}",
-                f"on {node}: sudo hostnamectl set-hostname NAME && sudo systemctl restart avahi-daemon",
-            )
-        case "other-name":
-            name = judgement.figures.get("name")
-            yield by_hand(
-                "Use the name that the machine has itself",
-                f"here: sparktop bringup {name}.local",
-                f"on {node}: systemctl status avahi-daemon   # a name that is taken gets -2 by avahi",
-            )
 
 
 def _login_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
@@ -127,32 +86,15 @@ def _login(seen: CheckInputs, nodes: Nodes) -> Outcome:
     contact = view.link.contact if view is not None else Contact()
     if view is not None and view.link.state is LinkState.LIVE and not contact.host:
         return skipped("this machine itself")
-    judgement = judge_login(contact.login)
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    if judgement.state is State.PASSED:
-        return passed("by a key")
     keys = seen.value(ask) or ()
-    if not keys:
-        why = seen.survey.problem(ask)
-        lacks = f"your keys can't be listed: {why}" if why else "there is no key on this machine yet"
-        return judged(
-            judgement,
-            f"by a password, at every connection; {lacks}",
-            by_hand(
-                "Make a key, then install it",
-                f"here: {MAKE_KEY}",
-                f"here: sparktop act install-key {node}",
-            ),
-        )
-    return judged(
-        judgement,
-        "by a password, at every connection",
-        *(
-            by_action("install-key", f"Install the key {shown_key(key)}", key=key.fingerprint)
-            for key in keys[:_KEYS_AT_MOST]
-        ),
+    why = seen.survey.problem(ask)
+    lacks = f"your keys can't be listed: {why}" if why else "there is no key on this machine yet"
+    installs = (
+        by_action("install-key", f"Install the key {shown_key(key)}", key=key.fingerprint)
+        for key in keys[:_KEYS_AT_MOST]
     )
+    judgement = judge_login(contact.login)
+    return told(judge_login, judgement, *installs, no_key="" if keys else lacks, make_key=MAKE_KEY, node=node)
 
 
 def _path(seen: CheckInputs, nodes: Nodes) -> Outcome:
@@ -195,45 +137,9 @@ def _clock(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    card_of(
-        judge_lookup,
-        title="Name",
-        looks_at="the name's addresses, which of them answered, the host name",
-        why="A name may lead nowhere, over IPv6 alone, or to another machine that answers to it.",
-        look=_name,
-        root="to rename the machine",
-    ),
-    Card(
-        id="reach.ssh",
-        title="SSH",
-        looks_at="the connection",
-        why="Everything else is asked over it.",
-        sources=("NVIDIA/dgx-spark-playbooks connect-to-your-spark",),
-        look=_connection,
-    ),
-    card_of(
-        judge_login,
-        title="Login",
-        looks_at="what the login was accepted by; your public keys",
-        why="A password is asked again at each reconnection, and nobody is there at 3 a.m.",
-        look=_login,
-        asks=_login_asks,
-    ),
-    Card(
-        id="reach.path",
-        title="Management path",
-        looks_at="SSH_CONNECTION, the interfaces",
-        why="A `.local` name may lead over Wi-Fi, which drops, or over the cable that the model needs.",
-        sources=("unslothai/unsloth PR #10280", "evanwtf/local-llm"),
-        look=_path,
-        asks=each(reached_ask),
-    ),
-    card_of(
-        judge_clock,
-        title="Clock",
-        looks_at="the samples' time",
-        why="A wrong clock shows as TLS errors: downloads and registries fail.",
-        look=_clock,
-        root="to set it",
-    ),
+    card(judge_lookup, look=_name),
+    card("reach.ssh", look=_connection),
+    card(judge_login, look=_login, asks=_login_asks),
+    card("reach.path", look=_path, asks=each(reached_ask)),
+    card(judge_clock, look=_clock),
 )

@@ -12,23 +12,22 @@ from dataclasses import replace
 from sparktop.bounds import json_of
 from sparktop.bringup.card import (
     Basis,
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
-    from_gate,
+    from_gates,
     judged,
     passed,
     skipped,
     unknown,
 )
 from sparktop.checks.host import judge_driver_branch, judge_driver_pending, judge_next_kernel
-from sparktop.checks.judgement import State
 from sparktop.checks.release import OtaFacts, judge_firmware, judge_held, judge_ota, judge_reboot_due
+from sparktop.model.state import State
 from sparktop.model.survey import FileText, Output
 from sparktop.operate.launch.gates.node import driver_gate
 
@@ -110,7 +109,7 @@ def _reboot(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 def _driver(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
-    outcome = from_gate(driver_gate(nodes[0], view))
+    outcome = from_gates(driver_gate(nodes[0], view))
     if view is None or not judge_driver_pending(view).is_problem:
         return outcome
     return replace(outcome, remedies=(by_action("reboot", f"Reboot {nodes[0]}: then both are one version"),))
@@ -188,64 +187,11 @@ def _held(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="release.os",
-        title="DGX OS",
-        looks_at="/etc/dgx-release, uname -r",
-        why="Advice ages: what holds for one release may not for another.",
-        sources=("/etc/dgx-release",),
-        look=_release,
-    ),
-    card_of(
-        judge_ota,
-        title="Current release",
-        looks_at="the DGX Dashboard's snapshot over D-Bus",
-        why="The OTA is the release of record: 210 packages may wait on a current machine, or none on an old one.",
-        look=_ota,
-        asks=each(ota_ask),
-        root="to update",
-    ),
-    card_of(
-        judge_reboot_due,
-        title="Pending reboot",
-        looks_at=_REBOOT,
-        why="Until then the old kernel or driver runs beside new libraries.",
-        look=_reboot,
-        asks=each(_flag_ask, _packages_ask),
-        root="to reboot",
-    ),
-    card_of(
-        judge_driver_branch,
-        title="NVIDIA driver",
-        looks_at="/proc/driver/nvidia/version, modinfo",
-        why="590 is reported to hang in CUDA graphs; a driver that waits for a reboot breaks NVML.",
-        look=_driver,
-        root="to update or reboot",
-    ),
-    card_of(
-        judge_next_kernel,
-        title="Next kernel",
-        looks_at="/lib/modules",
-        why="After a reboot into a kernel without the module there is no GPU.",
-        look=_next_kernel,
-        root="to install it",
-    ),
-    card_of(
-        judge_firmware,
-        title="Firmware",
-        looks_at="fwupdmgr get-updates",
-        why="Power delivery, fan and network faults were fixed in EC, SoC and CX7 firmware.",
-        look=_firmware,
-        asks=each(firmware_ask),
-        root="to update",
-        basis=(Basis.BOOT, Basis.RELEASE),
-    ),
-    card_of(
-        judge_held,
-        title="Held packages",
-        looks_at="apt-mark showhold",
-        why="Somebody chose a kernel on purpose: an update leaves these alone.",
-        look=_held,
-        asks=each(held_ask),
-    ),
+    card("release.os", look=_release),
+    card(judge_ota, look=_ota, asks=each(ota_ask)),
+    card(judge_reboot_due, look=_reboot, asks=each(_flag_ask, _packages_ask)),
+    card(judge_driver_branch, look=_driver),
+    card(judge_next_kernel, look=_next_kernel),
+    card(judge_firmware, look=_firmware, asks=each(firmware_ask), basis=(Basis.BOOT, Basis.RELEASE)),
+    card(judge_held, look=_held, asks=each(held_ask)),
 )

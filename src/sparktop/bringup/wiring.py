@@ -8,24 +8,25 @@ from __future__ import annotations
 import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from sparktop.bounds import json_of
 from sparktop.bringup.card import (
-    Card,
     CheckInputs,
     Nodes,
     Outcome,
     Scope,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
     from_gates,
-    judged,
     passed,
     skipped,
+    told,
     unknown,
 )
 from sparktop.checks.fabric import (
@@ -45,8 +46,8 @@ from sparktop.checks.fabric import (
     judge_persistence,
     judge_wiring,
 )
-from sparktop.checks.judgement import State
 from sparktop.checks.link import judge_mtu, judge_rate
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output
 from sparktop.model.telemetry import Interface
 from sparktop.operate.launch.gates import link as link_gates
@@ -99,19 +100,15 @@ def _cable(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ports = halves(view.interfaces)
     lit = [f"port {port}: {' and '.join(half.name for half in items if half.is_up)}" for port, items in ports.items()
            if any(half.is_up for half in items)]  # fmt: skip
-    figures = judgement.figures
-    found = {
-        "absent": "no ConnectX-7 interface: without a cable the hot-plug package takes it off the PCI bus",
-        "dark": f"no carrier on {', '.join(half.name for items in ports.values() for half in items)}",
-        "half": f"port {figures.get('port')} has one half only: {figures.get('interface')}",
-    }.get(judgement.case, "; ".join(lit))
+    figures = {"lit": "; ".join(lit), "interfaces": ", ".join(half.name for items in ports.values() for half in items)}
     switched_off = parse_switched_off(seen.text(links_ask(node)))
     off = [half.name for items in ports.values() for half in items if half.name in switched_off]
     if off:
         up = (f"on {node}: sudo ip link set {shlex.quote(name)} up" for name in off)
-        return judged(judgement, f"{found}; switched off: {', '.join(off)}", by_hand("Switch it on", *up))
+        row = told(judge_cable, judgement, by_hand("Switch it on", *up), **figures)
+        return replace(row, found=f"{row.found}; switched off: {', '.join(off)}")
     plug = by_hand("Plug the cable into the same port of both, then reboot both with the cable in")
-    return judged(judgement, found, plug, by_action("reboot", f"Reboot {node} with the cable in"))
+    return told(judge_cable, judgement, plug, by_action("reboot", f"Reboot {node} with the cable in"), **figures)
 
 
 def _neighbours(seen: CheckInputs, nodes: Nodes) -> Outcome:
@@ -153,17 +150,7 @@ def _shape(seen: CheckInputs, nodes: Nodes) -> Outcome:
             judgement.unknown,
             by_hand("Install lldpd", *(f"on {node}: sudo apt install lldpd" for node in found.silent)),
         )
-    figures = judgement.figures
-    said = {
-        "same-port": f"; {figures.get('first')} and {figures.get('second')} are joined port {figures.get('port')} to "
-        f"port {figures.get('port')}",
-        "other": ": no ring, and not all on one switch",
-    }.get(judgement.case, "")
-    rewire = by_hand(
-        "Cable them as a ring, each port 0 to the next Spark's port 1, or all to one switch; then reboot with the "
-        "cables in"
-    )
-    return judged(judgement, f"{drawn(found)}{said}", rewire)
+    return told(judge_wiring, judgement, drawn=drawn(found))
 
 
 def drawn(found: Wiring) -> str:
@@ -207,14 +194,8 @@ def _drops(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = drops_ask(seen, nodes[0])
     if ask is None:
         return skipped("no cable is up")
-    counts = parse_counts(seen.text(ask))
-    judgement = judge_drops(counts)
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    count = judgement.figures.get("count", 0)
-    found = f"{judgement.figures.get('interface')} lost its carrier {count} times since boot" if judgement.is_problem \
-        else f"{count} {'loss' if count == 1 else 'losses'} of carrier since boot"  # fmt: skip
-    return judged(judgement, found, by_hand("Reseat the cable at both ends; then try another"))
+    judgement = judge_drops(parse_counts(seen.text(ask)))
+    return told(judge_drops, judgement, losses="loss" if judgement.figures.get("count") == 1 else "losses")
 
 
 # --- addresses
@@ -249,30 +230,20 @@ def _plan(seen: CheckInputs, nodes: Nodes) -> Outcome:
         return dark
     judgement = judge_addresses(AddressFacts(first=sides[0], second=sides[1]))
     at_fault = nodes[int(judgement.figures.get("node", 0))]
-    interface, other = judgement.figures.get("interface"), judgement.figures.get("other")
     shown = [f"{node} {one.name} {' '.join(one.addresses) or 'none'}" for node, side in zip(nodes, sides, strict=True)
              for one in side]  # fmt: skip
-    found = {
-        "none": f"the cable's interfaces of {at_fault} have no address",
-        "twins": f"{interface} and {other} of {at_fault} are in one network: replies take the wrong half",
-        "apart": f"no network is common to both: {'; '.join(shown)}",
-        "one-half": f"{interface} of {at_fault} has no peer in its network: half of the bandwidth",
-    }.get(judgement.case, "; ".join(shown))
+    row = partial(told, judge_addresses, judgement, at_fault=at_fault, shown="; ".join(shown))
     if any(not one.networks for side in sides for one in side):
         if (together := _wiring(seen)) is not None:
             all_nodes = " ".join(view.name for view in seen.picture.nodes)
-            how = by_hand("Give all of them addresses together", f"here: sparktop act set-addresses {all_nodes}")
-            known = together.shape in (Shape.RING, Shape.SWITCH)
-            return judged(judgement, found, how) if known else unknown(f"{found}; what is cabled to what isn't known")
-        return judged(
-            judgement,
-            found,
-            by_action("set-addresses", "Configure netplan on both; a node that drops off reverts by itself"),
-        )
-    moved = interface or sides[1][0].name
+            found = row(by_hand("Give all of them addresses together", f"here: sparktop act set-addresses {all_nodes}"))
+            is_known = together.shape in (Shape.RING, Shape.SWITCH)
+            return found if is_known else unknown(f"{found.found}; what is cabled to what isn't known")
+        return row(by_action("set-addresses", "Configure netplan on both; a node that drops off reverts by itself"))
+    moved = judgement.figures.get("interface") or sides[1][0].name
     where = nodes[1] if judgement.case == "apart" else at_fault
     steps = _netplan(where, (f"{moved}.addresses", "[ADDRESS/24]"))
-    return judged(judgement, found, by_hand("Give each half a network of its own, the same on both nodes", *steps))
+    return row(by_hand("Give each half a network of its own, the same on both nodes", *steps))
 
 
 def _ipv4(interface: Interface) -> tuple[str, ...]:
@@ -299,19 +270,8 @@ def _jumbo(seen: CheckInputs, nodes: Nodes) -> Outcome:
     side = cabled(seen, nodes[0])
     if not any(one.networks for one in side):
         return skipped(_NO_ADDRESSES if side else "no cable is up")
-    judgement = judge_jumbo({one.name: one.mtu for one in side})
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    interface, mtu = judgement.figures.get("interface"), judgement.figures.get("mtu")
-    found = f"MTU {mtu} of {interface}: 2 to 8 % slower than 9000" if judgement.is_problem else f"MTU {mtu}"
-    return judged(
-        judgement,
-        found,
-        by_hand(
-            "Set 9000 at both ends",
-            *_netplan(nodes[0], *((f"{one.name}.mtu", "9000") for one in side)),
-        ),
-    )
+    steps = _netplan(nodes[0], *((f"{one.name}.mtu", "9000") for one in side))
+    return told(judge_jumbo, judge_jumbo({one.name: one.mtu for one in side}), netplan=steps)
 
 
 def _pair_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
@@ -330,7 +290,7 @@ def _of_gate(name: str) -> Callable[[CheckInputs, Nodes], Outcome]:
         ends = link_inputs.fabrics(nodes, seen.picture, seen.survey).values()
         if name in _OF_RDMA and not all(end.hcas for end in ends):
             return skipped("RDMA doesn't lead to the other node yet")
-        return from_gates(link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True), name)
+        return from_gates(*link_gates.pair_gates(nodes, seen.picture, seen.survey, wants_rdma=True, names=(name,)))
 
     return look
 
@@ -361,21 +321,9 @@ def parse_routes(text: str | None) -> tuple[str, ...] | None:
 
 def _route(seen: CheckInputs, nodes: Nodes) -> Outcome:
     devices = parse_routes(seen.text(route_ask(nodes[0])))
-    judgement = judge_default_route(devices)
     if devices is None:
         return unknown(seen.why_not(route_ask(nodes[0])))
-    interface = judgement.figures.get("interface")
-    found = {
-        "first": f"the default route leads over {interface}: no internet",
-        "other": f"a second default route leads over {interface}",
-        "none": "no default route: no internet",
-    }.get(judgement.case, f"over {devices[0] if devices else ''}")
-    steps = (
-        f"on {nodes[0]}: nmcli -t -f NAME,DEVICE connection show --active   # the profile of {interface}",
-        f"on {nodes[0]}: sudo nmcli connection modify PROFILE ipv4.never-default yes",
-        f"on {nodes[0]}: sudo nmcli device reapply {interface}",
-    )
-    return judged(judgement, found, by_hand("Take the default route off the cable", *steps))
+    return told(judge_default_route, judge_default_route(devices), device=devices[0] if devices else "", node=nodes[0])
 
 
 def address_ask(node: str) -> Output:
@@ -475,26 +423,17 @@ def _kept(seen: CheckInputs, nodes: Nodes) -> Outcome:
     judgement = judge_persistence(facts)
     if judgement.state is State.UNKNOWN:
         return unknown(f"{judgement.unknown}: {seen.why_not(profiles_ask(node))}")
-    interface = judgement.figures.get("interface")
-    found = {
-        "lease": f"{interface} has a DHCP lease: it may be another after a reboot",
-        "undeclared": f"no configuration declares {interface}: its address is gone after a reboot",
-        "stale": f"/etc/netplan was changed since {(profiles or {}).get(str(interface))} was made from it",
-    }.get(judgement.case, ", ".join(f"{one.interface}: {one.profile}" for one in facts))
-    if judgement.case == "stale":
-        steps = tuple(f"on {node}: sudo netplan get ethernets.{one.name}" for one in addressed)
-        return judged(judgement, found, by_hand("See whether it still declares the address", *steps))
     loose = [one for one, fact in zip(addressed, facts, strict=True) if fact.is_dynamic or not fact.profile]
-    return judged(
+    return told(
+        judge_persistence,
         judgement,
-        found,
-        by_hand(
-            "Declare the addresses as they are",
-            *_netplan(
-                node,
-                *((f"{one.name}.addresses", f"[{','.join(_ipv4(one))}]") for one in loose),
-                *((f"{one.name}.dhcp4", "false") for one in loose),
-            ),
+        profiles=", ".join(f"{one.interface}: {one.profile}" for one in facts),
+        profile=(profiles or {}).get(str(judgement.figures.get("interface"))),
+        reads=tuple(f"on {node}: sudo netplan get ethernets.{one.name}" for one in addressed),
+        netplan=_netplan(
+            node,
+            *((f"{one.name}.addresses", f"[{','.join(_ipv4(one))}]") for one in loose),
+            *((f"{one.name}.dhcp4", "false") for one in loose),
         ),
     )
 
@@ -527,155 +466,24 @@ def _mesh(seen: CheckInputs, nodes: Nodes) -> Outcome:
             text=answer.problem if answer is not None else "",
         )
     judgement = judge_mesh(answers)
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
     path = str(judgement.figures.get("path", ""))
-    said = answers[path].text if path in answers else ""
-    found = {
-        "host-key": f"{path}: its host key is not recorded for this address",
-        "denied": f"{path}: its key is not accepted",
-        "other": f"{path}: {said}",
-    }.get(judgement.case, "both ways, without a question")
-    return judged(judgement, found, by_action("ssh-mesh", "Let each log in to the other, and record host keys"))
+    return told(judge_mesh, judgement, said=answers[path].text if path in answers else "")
 
 
 CARDS = (
-    card_of(
-        judge_cable,
-        title="Cable",
-        looks_at="carrier of the ConnectX-7 interfaces",
-        why="Each cage is fed by two PCIe halves: with one of them the bandwidth is 109 instead of 196 Gb/s.",
-        look=_cable,
-        asks=each(links_ask),
-    ),
-    Card(
-        id="wiring.neighbours",
-        title="Neighbours",
-        looks_at="lldpctl",
-        why="Wiring is drawn from what the ports hear, not asked for.",
-        sources=("eugr/spark-vllm-docker autodiscover", "christopherowen/dgx-spark-networking"),
-        look=_neighbours,
-        asks=each(neighbours_ask),
-    ),
-    card_of(
-        judge_wiring,
-        title="Shape",
-        looks_at="lldpctl of all nodes",
-        why="A ring's port 0 leads to the next Spark's port 1; wired otherwise, or in part, pings fail.",
-        look=_shape,
-        asks=each(neighbours_ask),
-        scope=Scope.FLEET,
-    ),
-    card_of(
-        judge_drops,
-        title="Carrier losses",
-        looks_at="carrier_down_count",
-        why="A badly seated cable loses one flow in ten and passes every ping.",
-        look=_drops,
-        asks=_drops_asks,
-    ),
-    card_of(
-        judge_addresses,
-        title="Addresses",
-        looks_at="addresses of the cable's interfaces, both nodes",
-        why="Two ports in one subnet answer on the wrong one; without a common network there is no link.",
-        look=_plan,
-        asks=_wiring_asks,
-        scope=Scope.PAIR,
-        root="to set them",
-    ),
-    card_of(
-        judge_jumbo,
-        title="Jumbo frames",
-        looks_at="the interfaces",
-        why="Smaller packets cost 2 to 8 %.",
-        look=_jumbo,
-        root="to set it",
-    ),
-    card_of(
-        judge_mtu,
-        title="MTU at both ends",
-        looks_at="the interfaces, both nodes",
-        why="Small pings pass, and NCCL's start hangs.",
-        look=_of_gate("mtu"),
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-        root="to set it",
-    ),
-    Card(
-        id="addresses.ping",
-        title="Full packets",
-        looks_at="ping with DF, both ways",
-        why="A switch or interface with a smaller MTU drops them silently.",
-        sources=("capetron/gb10-cluster-check",),
-        look=_of_gate("peer"),
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-    ),
-    card_of(
-        judge_default_route,
-        title="Default route",
-        looks_at="ip route show default",
-        why="Plugging the cable in may take the internet away.",
-        look=_route,
-        asks=each(route_ask),
-        root="to change it",
-    ),
-    card_of(
-        judge_persistence,
-        title="Addresses after a reboot",
-        looks_at="ip address, NetworkManager, systemd-networkd",
-        why="What was set by hand is gone after the next boot.",
-        look=_kept,
-        asks=_kept_asks,
-        root="to declare them",
-    ),
-    card_of(
-        judge_mesh,
-        title="SSH between nodes",
-        looks_at="ssh over the fabric's addresses, both ways",
-        why="Copies of models and mpirun go that way; a launch has died on it after a download of 157 GiB.",
-        look=_mesh,
-        asks=_mesh_asks,
-        scope=Scope.PAIR,
-    ),
-    Card(
-        id="rdma.link",
-        title="RDMA link",
-        looks_at="RDMA ports and their networks, both nodes",
-        why="Without it NCCL falls back to sockets: 16 instead of 196 Gb/s, without an error.",
-        sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks",),
-        look=_link,
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-    ),
-    card_of(
-        judge_rate,
-        title="Port rate",
-        looks_at="the rate of the RDMA ports",
-        why="A cable may train at 100, or at 25 until both were rebooted with the cable in.",
-        look=_of_gate("rate"),
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-    ),
-    Card(
-        id="rdma.devices",
-        title="RDMA devices",
-        looks_at="RDMA devices by network, both nodes",
-        why="With one half NCCL has half of the bandwidth.",
-        sources=("capetron/gb10-cluster-check", "NVIDIA developer forum 362403"),
-        look=_of_gate("hca"),
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-    ),
-    Card(
-        id="rdma.gid",
-        title="RoCE v2 GID",
-        looks_at="the GID tables: read, never pinned",
-        why="The index moves when addresses change: a pinned one fails at the next start.",
-        sources=("capetron/gb10-cluster-check", "bytebunkerlabs/dgx-spark-serve"),
-        look=_of_gate("gid"),
-        asks=_pair_asks,
-        scope=Scope.PAIR,
-    ),
+    card(judge_cable, look=_cable, asks=each(links_ask)),
+    card("wiring.neighbours", look=_neighbours, asks=each(neighbours_ask)),
+    card(judge_wiring, look=_shape, asks=each(neighbours_ask), scope=Scope.FLEET),
+    card(judge_drops, look=_drops, asks=_drops_asks),
+    card(judge_addresses, look=_plan, asks=_wiring_asks, scope=Scope.PAIR),
+    card(judge_jumbo, look=_jumbo),
+    card(judge_mtu, look=_of_gate("mtu"), asks=_pair_asks, scope=Scope.PAIR),
+    card("addresses.ping", look=_of_gate("peer"), asks=_pair_asks, scope=Scope.PAIR),
+    card(judge_default_route, look=_route, asks=each(route_ask)),
+    card(judge_persistence, look=_kept, asks=_kept_asks),
+    card(judge_mesh, look=_mesh, asks=_mesh_asks, scope=Scope.PAIR),
+    card("rdma.link", look=_link, asks=_pair_asks, scope=Scope.PAIR),
+    card(judge_rate, look=_of_gate("rate"), asks=_pair_asks, scope=Scope.PAIR),
+    card("rdma.devices", look=_of_gate("hca"), asks=_pair_asks, scope=Scope.PAIR),
+    card("rdma.gid", look=_of_gate("gid"), asks=_pair_asks, scope=Scope.PAIR),
 )

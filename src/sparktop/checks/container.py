@@ -7,10 +7,6 @@ import re
 
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
 from sparktop.dataclass import dataclass
-from sparktop.model.change import INFINIBAND, MEMLOCK, Change
-from sparktop.model.finding import Remedy
-
-_SCOPE = "one engine over two nodes, in Docker containers"
 
 MEMLOCK_BYTES = 1 << 30
 """Less doesn't hold NCCL's registered buffers; Docker's default is 8 MiB."""
@@ -29,13 +25,7 @@ class NetworkFacts:
     """Whether the engine came up all the same."""
 
 
-@check(
-    "cluster.bridge-network",
-    "A rank is on Docker's bridge",
-    scope=_SCOPE,
-    sources=("field report 002",),
-    lint="config.host-network",
-)
+@check("cluster.bridge-network", lint="config.host-network")
 def judge_network(facts: NetworkFacts) -> Judgement:
     """Whether the container is on the host's network: on any other its peer can't reach it."""
     if facts.mode is None or facts.mode.startswith("container:"):
@@ -44,7 +34,7 @@ def judge_network(facts: NetworkFacts) -> Judgement:
         return passed()
     is_bridge = facts.mode in ("", "bridge", "default") or facts.mode.endswith("_default")
     judge = warning if facts.serves else failed
-    return judge("bridge" if is_bridge else "network", remedy=_HOST_NETWORK)
+    return judge("bridge" if is_bridge else "network")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +65,15 @@ class RdmaAccessFacts:
         return self.is_privileged or self.is_tcp or self.has_rdma is False or is_flowing
 
 
-@check(
-    "cluster.no-infiniband-device",
-    "A rank's container can't open the RDMA devices",
-    scope=_SCOPE,
-    sources=("field report 002",),
-    lint="config.rdma-devices",
-)
+@check("cluster.no-infiniband-device", lint="config.rdma-devices")
 def judge_rdma_devices(facts: RdmaAccessFacts) -> Judgement:
     """Whether the container may open /dev/infiniband; without it NCCL takes TCP and says nothing."""
     if facts.needs_none or any(_INFINIBAND.match(device) for device in (*facts.devices, *facts.mounts)):
         return passed()
-    return warning(remedy=_DEVICES)
+    return warning()
 
 
-@check(
-    "cluster.memlock",
-    "A rank's container may lock too little memory",
-    scope=_SCOPE,
-    sources=("field report 002",),
-    lint="config.memlock",
-)
+@check("cluster.memlock", lint="config.memlock")
 def judge_memlock(facts: RdmaAccessFacts) -> Judgement:
     """Whether the container may lock the memory that RDMA registers."""
     limit = next((text.partition("=")[2] for text in facts.ulimits if text.startswith("memlock")), None)
@@ -105,21 +83,4 @@ def judge_memlock(facts: RdmaAccessFacts) -> Judgement:
     if limit is not None and not re.fullmatch(r"-?\d+", soft):
         return unknown(f"memlock={limit}")
     limit_bytes = 0.0 if limit is None else math.inf if int(soft) < 0 else float(soft)
-    return passed() if limit_bytes >= MEMLOCK_BYTES else warning(remedy=_LIMIT)
-
-
-def _relaunch(title: str, *steps: str, change: Change) -> Remedy:
-    return Remedy(title=title, steps=steps, cost="the time to load", action="relaunch", change=change)
-
-
-_HOST_NETWORK = _relaunch(
-    "Start both ranks on the host's network",
-    "docker run --network host --ipc host ...   # compose: network_mode: host",
-    change=Change(options={"NetworkMode": "host", "IpcMode": "host"}),
-)
-_DEVICES = _relaunch(
-    "Give both containers the devices",
-    "--device=/dev/infiniband --ulimit memlock=-1   # or --privileged, as two-node launchers do",
-    change=INFINIBAND,
-)
-_LIMIT = _relaunch("Lift the limit on both ranks", "--ulimit memlock=-1", change=MEMLOCK)
+    return passed() if limit_bytes >= MEMLOCK_BYTES else warning()

@@ -6,14 +6,7 @@ from sparktop.checks.judgement import Judgement, check, failed, passed, unknown,
 from sparktop.dataclass import dataclass
 
 
-@check(
-    "host.docker-denied",
-    "Docker may not be used",
-    scope="every node",
-    sources=("NVIDIA dgx-spark-playbooks",),
-    gate="docker",
-    bring_up="access.docker",
-)
+@check("host.docker-denied", gate="docker", bring_up="access.docker")
 def judge_docker_access(access: str) -> Judgement:
     """Whether the user may use Docker, by the access: open, denied or missing; empty: not known."""
     if not access:
@@ -32,15 +25,7 @@ class GpuRuntimeFacts:
     has_toolkit: bool = False
 
 
-@check(
-    "host.gpu-runtime",
-    "Docker can't hand out the GPU",
-    scope="nodes with a container engine",
-    sources=("docs/facts/bringup.md",),
-    is_rule=False,
-    gate="gpu-runtime",
-    bring_up="access.gpu-runtime",
-)
+@check("host.gpu-runtime", is_rule=False, gate="gpu-runtime", bring_up="access.gpu-runtime")
 def judge_gpu_runtime(facts: GpuRuntimeFacts) -> Judgement:
     """Whether Docker can hand out the GPU."""
     if not facts.wants_gpu:
@@ -64,14 +49,7 @@ class SessionFacts:
     """Whether the session has the group: one that was opened before the user joined hasn't."""
 
 
-@check(
-    "access.docker-session",
-    "Docker may not be used from this session",
-    scope="every node",
-    sources=("eugr/spark-vllm-docker", "sparkrun setup_checks"),
-    is_rule=False,
-    bring_up="access.docker",
-)
+@check("access.docker-session", is_rule=False, bring_up="access.docker")
 def judge_docker_session(facts: SessionFacts) -> Judgement:
     """Whether the user may use Docker and, where not, whether a fresh login would do."""
     judgement = judge_docker_access(facts.access)
@@ -89,14 +67,7 @@ class CdiFacts:
     has_toolkit: bool | None = None
 
 
-@check(
-    "access.no-cdi",
-    "There is no CDI device of the GPU",
-    scope="DGX Spark: Docker has no nvidia runtime there, only CDI",
-    sources=("evanwtf/local-llm", "sparkrun setup_checks"),
-    is_rule=False,
-    bring_up="access.cdi",
-)
+@check("access.no-cdi", is_rule=False, bring_up="access.cdi")
 def judge_cdi(facts: CdiFacts) -> Judgement:
     """Whether nvidia-ctk lists a CDI device of the GPU; the path of its file tells nothing."""
     if facts.has_toolkit is False:

@@ -12,8 +12,6 @@ from sparktop.checks.judgement import Judgement, check, failed, note, passed, un
 from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import Interface
 
-_SCOPE = "DGX Sparks joined by cable"
-_CLUSTER_CHECK = ("capetron/gb10-cluster-check",)
 _HALF = re.compile(r"en(P2)?p1s0f([01])np\2")
 """A ConnectX-7 interface of a Spark: PCIe half and port. Each QSFP cage is fed by two halves (docs/facts/bringup.md
 section 7)."""
@@ -38,14 +36,7 @@ def halves(interfaces: Sequence[Interface]) -> Mapping[int, tuple[Interface, ...
     return {port: tuple(items) for port, items in sorted(by_port.items())}
 
 
-@check(
-    "wiring.no-cable",
-    "A cable's port or half is down",
-    scope=_SCOPE,
-    sources=(*_CLUSTER_CHECK, "evanwtf/local-llm"),
-    is_rule=False,
-    bring_up="wiring.cable",
-)
+@check("wiring.no-cable", is_rule=False, bring_up="wiring.cable")
 def judge_cable(interfaces: tuple[Interface, ...] | None) -> Judgement:
     """Whether a port has a link, and both of its halves have one; without a cable the ports aren't even there."""
     if interfaces is None:
@@ -155,14 +146,7 @@ def _ring(start: str, cables: Sequence[tuple[End, End]], count: int) -> tuple[tu
     return tuple(ordered) if node == start and len({near[0] for near, _ in ordered}) == count else ()
 
 
-@check(
-    "wiring.shape",
-    "The Sparks are not cabled as a ring or a switch",
-    scope="three DGX Sparks or more",
-    sources=("NVIDIA/dgx-spark-playbooks connect-three-sparks", *_CLUSTER_CHECK),
-    is_rule=False,
-    bring_up="wiring.shape",
-)
+@check("wiring.shape", is_rule=False, bring_up="wiring.shape")
 def judge_wiring(wiring: Wiring) -> Judgement:
     """Whether what is cabled can be addressed, and a ring's cables go from each port 0 to the next port 1."""
     if wiring.shape is Shape.UNKNOWN:
@@ -173,23 +157,16 @@ def judge_wiring(wiring: Wiring) -> Judgement:
     if wiring.shape is Shape.RING and same is not None:
         (first, port), (second, _) = same
         return failed("same-port", first=first, second=second, port=port)
-    return passed(str(wiring.shape))
+    return passed()
 
 
-@check(
-    "wiring.drops",
-    "The link drops again and again",
-    scope=_SCOPE,
-    sources=_CLUSTER_CHECK,
-    is_rule=False,
-    bring_up="wiring.drops",
-)
+@check("wiring.drops", is_rule=False, bring_up="wiring.drops")
 def judge_drops(counts: Mapping[str, int] | None) -> Judgement:
     """How often a link that is up has lost its carrier since boot, by interface."""
     if not counts:
         return unknown("no counter of a link that is up was read")
     name = max(counts, key=lambda one: counts[one])
-    return warning(count=counts[name], interface=name) if counts[name] > DROPS else passed(count=counts[name])
+    return warning("often", count=counts[name], interface=name) if counts[name] > DROPS else passed(count=counts[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,14 +177,7 @@ class AddressFacts:
     second: tuple[Interface, ...]
 
 
-@check(
-    "addresses.plan",
-    "The fabric's addresses don't fit together",
-    scope=_SCOPE,
-    sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks", "eugr/spark-vllm-docker networking"),
-    is_rule=False,
-    bring_up="addresses.plan",
-)
+@check("addresses.plan", is_rule=False, bring_up="addresses.plan")
 def judge_addresses(facts: AddressFacts) -> Judgement:
     """Whether each half has an address, in a network of its own that the other machine is in too."""
     for number, interfaces in enumerate((facts.first, facts.second)):
@@ -230,31 +200,17 @@ def judge_addresses(facts: AddressFacts) -> Judgement:
     return passed()
 
 
-@check(
-    "addresses.small-mtu",
-    "The fabric's MTU is below 9000",
-    scope=_SCOPE,
-    sources=("capetron/gb10-cluster-check", "MiaAI-Lab kits"),
-    is_rule=False,
-    bring_up="addresses.jumbo",
-)
+@check("addresses.small-mtu", is_rule=False, bring_up="addresses.jumbo")
 def judge_jumbo(sizes: Mapping[str, int | None]) -> Judgement:
     """Whether each cabled interface has jumbo frames, by its MTU in bytes."""
     known = {name: size for name, size in sizes.items() if size is not None}
     if not known:
         return unknown("no MTU was read")
     small = min(known, key=lambda name: known[name])
-    return warning(interface=small, mtu=known[small]) if known[small] < JUMBO else passed(mtu=known[small])
+    return warning("small", interface=small, mtu=known[small]) if known[small] < JUMBO else passed(mtu=known[small])
 
 
-@check(
-    "addresses.default-route",
-    "The default route leads into the fabric",
-    scope=_SCOPE,
-    sources=("NVIDIA developer forum 364126", *_CLUSTER_CHECK),
-    is_rule=False,
-    bring_up="addresses.route",
-)
+@check("addresses.default-route", is_rule=False, bring_up="addresses.route")
 def judge_default_route(devices: Sequence[str] | None) -> Judgement:
     """Whether the internet is reached by another interface than the cable's, by the devices of the default routes."""
     if devices is None:
@@ -278,14 +234,7 @@ class PersistenceFacts:
     """It lies in /run, and what it was made from has changed since: the next boot makes another."""
 
 
-@check(
-    "addresses.lost-at-reboot",
-    "A reboot loses the fabric's addresses",
-    scope=_SCOPE,
-    sources=("sparkrun setup_checks",),
-    is_rule=False,
-    bring_up="addresses.kept",
-)
+@check("addresses.lost-at-reboot", is_rule=False, bring_up="addresses.kept")
 def judge_persistence(all_facts: Sequence[PersistenceFacts]) -> Judgement:
     """Whether the addresses come back after a reboot: static, and in some configuration."""
     for facts in all_facts:
@@ -308,14 +257,7 @@ class MeshFacts:
     text: str = ""
 
 
-@check(
-    "addresses.no-ssh",
-    "A node can't log in to the other over the fabric",
-    scope=_SCOPE,
-    sources=("evanwtf/local-llm: a 157 GiB download, then `Host key verification failed`",),
-    is_rule=False,
-    bring_up="addresses.ssh",
-)
+@check("addresses.no-ssh", is_rule=False, bring_up="addresses.ssh")
 def judge_mesh(answers: Mapping[str, MeshFacts]) -> Judgement:
     """Whether each node logs in to the other by its fabric address, without a question."""
     for name, facts in answers.items():

@@ -22,14 +22,7 @@ class DriverFacts:
     """The branch or version that the recipe asks for; empty: none."""
 
 
-@check(
-    "host.driver-branch",
-    "The driver isn't of the supported 580 branch",
-    scope="GB10",
-    sources=('NVIDIA developer forum, 2026-06-08: "Driver 595 is not yet supported on DGX Spark"', "field report 002"),
-    gate="driver",
-    bring_up="release.driver",
-)
+@check("host.driver-branch", gate="driver", bring_up="release.driver")
 def judge_driver_branch(facts: DriverFacts) -> Judgement:
     """Whether the loaded driver is of the recipe's branch and of the supported one."""
     node = facts.node
@@ -44,14 +37,7 @@ def judge_driver_branch(facts: DriverFacts) -> Judgement:
     return warning("branch") if is_gb10 else unknown("whether the GPU is a GB10 was not read")
 
 
-@check(
-    "host.driver-pending",
-    "The installed driver isn't the loaded one",
-    scope="every node",
-    sources=("NVIDIA driver",),
-    gate="driver",
-    bring_up="release.driver",
-)
+@check("host.driver-pending", gate="driver", bring_up="release.driver")
 def judge_driver_pending(node: NodeView) -> Judgement:
     """Whether the installed driver is the loaded one; NVML refuses some that aren't."""
     if not node.driver_version or node.facts is None or not node.facts.driver_installed:
@@ -79,13 +65,7 @@ class LingerFacts:
     """Whose id the engine runs under; None: not known."""
 
 
-@check(
-    "cluster.linger",
-    "A logout removes an engine's IPC objects",
-    scope="one engine over two nodes, vLLM or SGLang",
-    sources=("eugr/spark-vllm-docker#352",),
-    gate="linger",
-)
+@check("cluster.linger", gate="linger")
 def judge_linger(facts: LingerFacts) -> Judgement:
     """Whether logind would remove the engine's semaphores and shared memory at the last logout."""
     host = facts.host
@@ -113,13 +93,7 @@ def judge_linger(facts: LingerFacts) -> Judgement:
     return warning("loses")
 
 
-@check(
-    "host.next-kernel-without-driver",
-    "The next boot's kernel has no NVIDIA module",
-    scope="every node",
-    sources=("hasso5703/dgx-spark-qwen38",),
-    bring_up="release.next-kernel",
-)
+@check("host.next-kernel-without-driver", bring_up="release.next-kernel")
 def judge_next_kernel(node: NodeView) -> Judgement:
     """Whether there is a GPU after the next boot, on a node with a driver now."""
     host = node.facts
@@ -149,14 +123,7 @@ class DiskFacts:
     """Whether there is also a download of unknown size."""
 
 
-@check(
-    "host.disk-low",
-    "A disk is nearly full",
-    scope="every node",
-    sources=("Docker documentation",),
-    gate="disk",
-    bring_up="machine.disk",
-)
+@check("host.disk-low", gate="disk", bring_up="machine.disk")
 def judge_disk_room(facts: DiskFacts) -> Judgement:
     """Whether what comes has room, and whether enough is left then."""
     needed_bytes = facts.coming_bytes * DOWNLOAD_FACTOR
@@ -176,13 +143,7 @@ CLOCK_OFF_S = 300.0
 """TLS looks at dates, so minutes do no harm; a link's delay and a laptop's sleep stay far below it."""
 
 
-@check(
-    "host.clock",
-    "A clock is wrong",
-    scope="every node",
-    sources=("NVIDIA dgx-spark-playbooks (trt-llm)",),
-    bring_up="reach.clock",
-)
+@check("host.clock", bring_up="reach.clock")
 def judge_clock(ahead_s: float | None) -> Judgement:
     """Whether the node's clock and that of the machine that watches it show the same time.
 
@@ -194,14 +155,7 @@ def judge_clock(ahead_s: float | None) -> Judgement:
     return warning(ahead_s=ahead_s) if abs(ahead_s) > CLOCK_OFF_S else passed()
 
 
-@check(
-    "access.restart",
-    "A unit leaves an engine down that died with exit code 0",
-    scope="systemd units of engines",
-    sources=("vLLM 0.32.0, its EngineCore killed", "systemd.service(5), Restart="),
-    is_rule=False,
-    bring_up="access.restart",
-)
+@check("access.restart", is_rule=False, bring_up="access.restart")
 def judge_unit_restart(restart: str) -> Judgement:
     """Whether a unit that restarts its engine does so after every end (docs/facts/engines.md section 6.6)."""
     if not restart:
@@ -209,14 +163,7 @@ def judge_unit_restart(restart: str) -> Judgement:
     return passed(restart) if restart in ("always", "no") else warning(restart)
 
 
-@check(
-    "access.kernel-log",
-    "The kernel log can't be read",
-    scope="every node",
-    sources=("journalctl(1)",),
-    is_rule=False,
-    bring_up="access.kernel-log",
-)
+@check("access.kernel-log", is_rule=False, bring_up="access.kernel-log")
 def judge_kernel_log(collector: Collector | None) -> Judgement:
     """Whether the user may read the kernel log, by the probe's follower of it."""
     if collector is None:
@@ -224,14 +171,7 @@ def judge_kernel_log(collector: Collector | None) -> Judgement:
     return passed() if collector.state is CollectorState.OK else warning("denied")
 
 
-@check(
-    "access.memlock",
-    "The user may lock little memory",
-    scope="nodes with RDMA",
-    sources=("nvidia-spark-limits (dgx-spark-ota-update-meta 26.04.1)",),
-    is_rule=False,
-    bring_up="access.memlock",
-)
+@check("access.memlock", is_rule=False, bring_up="access.memlock")
 def judge_host_memlock(limit: str) -> Judgement:
     """Whether RDMA may pin memory outside of containers, by the soft limit ("unlimited" or bytes; empty: unknown)."""
     if not limit:

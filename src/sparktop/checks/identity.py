@@ -32,14 +32,7 @@ class NameFacts:
     """What the machine that answered calls itself, without its domain; empty: not read."""
 
 
-@check(
-    "contact.name",
-    "The name doesn't lead to the Spark that was meant",
-    scope="every node",
-    sources=("NVIDIA/dgx-spark-playbooks connect-to-your-spark", "DoctorMasterNewb/sparkbase wiki"),
-    is_rule=False,
-    bring_up="reach.name",
-)
+@check("contact.name", is_rule=False, bring_up="reach.name")
 def judge_lookup(facts: NameFacts) -> Judgement:
     """Whether the name resolves, in a family that answers, to one machine which has that name itself."""
     contact = facts.contact
@@ -83,14 +76,7 @@ def _address(text: str) -> object:
         return None
 
 
-@check(
-    "contact.password",
-    "The login needs a password",
-    scope="every node",
-    sources=("ssh-copy-id(1)", "docs/facts/reliability.md section 1"),
-    is_rule=False,
-    bring_up="reach.login",
-)
+@check("contact.password", is_rule=False, bring_up="reach.login")
 def judge_login(method: LoginMethod) -> Judgement:
     """Whether a key was enough to log in."""
     if method is LoginMethod.NONE:
@@ -101,19 +87,12 @@ def judge_login(method: LoginMethod) -> Judgement:
 # --- who they are
 
 
-@check(
-    "identity.not-a-spark",
-    "The machine is no DGX Spark",
-    scope="every node",
-    sources=("/sys/class/dmi/id/product_family",),
-    is_rule=False,
-    bring_up="identity.product",
-)
+@check("identity.not-a-spark", is_rule=False, bring_up="identity.product")
 def judge_product(family: str | None) -> Judgement:
     """Whether DMI calls the machine a DGX Spark; None: it was not read."""
     if family is None:
         return unknown("its product family was not read")
-    return passed() if family == PRODUCT_FAMILY else warning()
+    return passed() if family == PRODUCT_FAMILY else warning("other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +120,7 @@ def identity_of(node: NodeView) -> Identity:
     )
 
 
-@check(
-    "identity.cloned",
-    "Two machines share an identity",
-    scope="two nodes or more",
-    sources=("CVE-2026-24218", "sparkrun setup_checks"),
-    is_rule=False,
-    bring_up="identity.clones",
-)
+@check("identity.cloned", is_rule=False, bring_up="identity.clones")
 def judge_clones(identities: Sequence[Identity]) -> Judgement:
     """Whether two of the machines share a boot id (then they are one), a machine id, a host key or a name."""
     for first, second in _pairs(identities):
@@ -169,14 +141,7 @@ def _pairs(identities: Sequence[Identity]) -> list[tuple[Identity, Identity]]:
     return [(first, second) for number, first in enumerate(identities) for second in identities[number + 1 :]]
 
 
-@check(
-    "identity.renamed",
-    "avahi has renamed the machine",
-    scope="every node",
-    sources=("DoctorMasterNewb/sparkbase wiki",),
-    is_rule=False,
-    bring_up="identity.name",
-)
+@check("identity.renamed", is_rule=False, bring_up="identity.name")
 def judge_name(names: tuple[str, str]) -> Judgement:
     """Whether the name that mDNS publishes is the machine's own: avahi appends -2 where a name is taken.
 
@@ -191,14 +156,7 @@ def judge_name(names: tuple[str, str]) -> Judgement:
     return passed() if published else note("unpublished")
 
 
-@check(
-    "identity.users-differ",
-    "The user differs between the nodes",
-    scope="two nodes or more",
-    sources=("NVIDIA/dgx-spark-playbooks connect-two-sparks",),
-    is_rule=False,
-    bring_up="identity.user",
-)
+@check("identity.users-differ", is_rule=False, bring_up="identity.user")
 def judge_users(users: Sequence[tuple[str, int | None]]) -> Judgement:
     """Whether the login user has one name, and one id, on all nodes."""
     if any(not name for name, _ in users):

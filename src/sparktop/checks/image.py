@@ -36,15 +36,7 @@ class PackageFacts:
         return (int(match[1]), int(match[2])) if match else None
 
 
-@check(
-    "image.no-ray",
-    "NVIDIA's images have no Ray from 26.05 on",
-    scope="NVIDIA's vLLM images",
-    sources=("NVIDIA/dgx-spark-playbooks",),
-    is_rule=False,
-    gate="image-version",
-    lint="config.ray-missing",
-)
+@check("image.no-ray", is_rule=False, gate="image-version", lint="config.ray-missing")
 def judge_ray_package(facts: PackageFacts) -> Judgement:
     """Whether the image has the Ray that the engine starts its ranks with."""
     if not facts.is_nvidias or facts.installs("ray"):
@@ -54,15 +46,7 @@ def judge_ray_package(facts: PackageFacts) -> Judgement:
     return failed() if facts.month >= _NO_RAY_SINCE else passed()
 
 
-@check(
-    "image.no-fastsafetensors",
-    "NVIDIA's images 26.03 and 26.04 have no fastsafetensors",
-    scope="NVIDIA's vLLM images",
-    sources=("field report 002",),
-    is_rule=False,
-    gate="image-version",
-    lint="config.fastsafetensors-ngc",
-)
+@check("image.no-fastsafetensors", is_rule=False, gate="image-version", lint="config.fastsafetensors-ngc")
 def judge_fastsafetensors(facts: PackageFacts) -> Judgement:
     """Whether the image has the loader that the engine is told to use."""
     if not facts.is_nvidias or facts.installs("fastsafetensors"):
@@ -70,15 +54,7 @@ def judge_fastsafetensors(facts: PackageFacts) -> Judgement:
     return failed() if facts.month in _NO_FASTSAFETENSORS else unknown("whether this release has it is not known")
 
 
-@check(
-    "image.moving-tag",
-    "The image's tag moves: tomorrow it may be another version",
-    scope="every image of an engine",
-    sources=("vLLM 0.19.0 to 0.33.0, envs.py",),
-    is_rule=False,
-    gate="image-version",
-    lint="config.image-not-pinned",
-)
+@check("image.moving-tag", is_rule=False, gate="image-version", lint="config.image-not-pinned")
 def judge_tag(tag: str | None) -> Judgement:
     """Whether the tag names one version; None: the image has a digest, or isn't known."""
     if tag is None:

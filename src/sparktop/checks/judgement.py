@@ -8,21 +8,10 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from sparktop.dataclass import dataclass
-from sparktop.model.finding import Remedy
+from sparktop.knowledge.card import card
+from sparktop.model.state import State
 
 F = TypeVar("F")
-
-
-class State(StrEnum):
-    """What a check found."""
-
-    PASSED = "passed"
-    NOTE = "note"
-    """Worth knowing; it harms nothing by itself."""
-    WARNING = "warning"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    """The facts don't tell; `Judgement.unknown` says which is missing."""
 
 
 class View(StrEnum):
@@ -46,13 +35,12 @@ class Judgement:
     figures: Mapping[str, str | float] = field(default_factory=dict)
     unknown: str = ""
     """While unknown: why."""
-    remedy: Remedy | None = None
     is_certain: bool = True
     """False: a suspicion."""
 
     @property
     def is_problem(self) -> bool:
-        return self.state in (State.WARNING, State.FAILED)
+        return self.state.is_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,35 +48,27 @@ class Check(Generic[F]):
     """One question, judged in one place."""
 
     id: str
-    """"host.driver-branch": a live rule that shows it has the same id."""
-    title: str
-    """The problem it finds."""
-    scope: str
-    sources: tuple[str, ...]
+    """"host.driver-branch": a live rule that shows it has the same id, and `knowledge` a card."""
     judge: Callable[[F], Judgement]
     """Pure: equal facts give equal judgements."""
     views: Mapping[View, str]
     """The name it has in each view: the rule's id, the gate's name, the lint's id, the id of the bring-up's card."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return card(self.id).sources
 
     def __call__(self, facts: F) -> Judgement:
         return self.judge(facts)
 
 
 def check(
-    check_id: str,
-    title: str,
-    *,
-    scope: str,
-    sources: tuple[str, ...],
-    is_rule: bool = True,
-    gate: str = "",
-    lint: str = "",
-    bring_up: str = "",
+    check_id: str, *, is_rule: bool = True, gate: str = "", lint: str = "", bring_up: str = ""
 ) -> Callable[[Callable[[F], Judgement]], Check[F]]:
     """Make a judging function the check of this card; `checks.catalogue` lists it."""
     named = {View.RULE: check_id if is_rule else "", View.GATE: gate, View.LINT: lint, View.BRING_UP: bring_up}
     views = {view: name for view, name in named.items() if name}
-    return lambda judge: Check(id=check_id, title=title, scope=scope, sources=sources, judge=judge, views=views)
+    return lambda judge: Check(id=check_id, judge=judge, views=views)
 
 
 def passed(case: str = "", **figures: str | float) -> Judgement:
@@ -99,12 +79,12 @@ def note(case: str = "", **figures: str | float) -> Judgement:
     return Judgement(state=State.NOTE, case=case, figures=figures)
 
 
-def warning(case: str = "", *, remedy: Remedy | None = None, **figures: str | float) -> Judgement:
-    return Judgement(state=State.WARNING, case=case, remedy=remedy, figures=figures)
+def warning(case: str = "", **figures: str | float) -> Judgement:
+    return Judgement(state=State.WARNING, case=case, figures=figures)
 
 
-def failed(case: str = "", *, remedy: Remedy | None = None, **figures: str | float) -> Judgement:
-    return Judgement(state=State.FAILED, case=case, remedy=remedy, figures=figures)
+def failed(case: str = "", **figures: str | float) -> Judgement:
+    return Judgement(state=State.FAILED, case=case, figures=figures)
 
 
 def unknown(why: str, case: str = "unread") -> Judgement:

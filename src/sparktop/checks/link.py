@@ -9,8 +9,6 @@ from __future__ import annotations
 from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
 from sparktop.dataclass import dataclass
 
-_PLAYBOOKS = ("NVIDIA/dgx-spark-playbooks connect-two-sparks",)
-
 FULL_GBPS = 200.0
 """A linked ConnectX-7 port of a Spark (docs/facts/gb10.md section 5)."""
 _TOLERANCE = 0.99
@@ -30,13 +28,7 @@ class LinkFacts:
     """Whether both ends have addresses in one network."""
 
 
-@check(
-    "cluster.link-down",
-    "The link between two nodes is down",
-    scope="two nodes joined by cable or engine",
-    sources=_PLAYBOOKS,
-    gate="link",
-)
+@check("cluster.link-down", gate="link")
 def judge_link(facts: LinkFacts) -> Judgement:
     """Whether the link is up, with RDMA where that is needed."""
     if facts.carrier is False:
@@ -55,14 +47,7 @@ class RateFacts:
     """Whether the machine is a DGX Spark; None: not known, so it is taken for one."""
 
 
-@check(
-    "cluster.link-slow",
-    "The cable runs below 200 Gb/s",
-    scope="two DGX Sparks joined by cable",
-    sources=_PLAYBOOKS,
-    gate="rate",
-    bring_up="rdma.rate",
-)
+@check("cluster.link-slow", gate="rate", bring_up="rdma.rate")
 def judge_rate(facts: RateFacts) -> Judgement:
     """Whether the port trained at its full rate."""
     if facts.gbps is None:
@@ -71,14 +56,7 @@ def judge_rate(facts: RateFacts) -> Judgement:
     return passed() if is_full else warning()
 
 
-@check(
-    "cluster.mtu-differs",
-    "The MTU differs at the ends of the cable",
-    scope="two nodes joined by cable or engine",
-    sources=_PLAYBOOKS,
-    gate="mtu",
-    bring_up="addresses.mtu",
-)
+@check("cluster.mtu-differs", gate="mtu", bring_up="addresses.mtu")
 def judge_mtu(sizes: tuple[int | None, int | None]) -> Judgement:
     """Whether both ends send packets of one size, by their MTUs in bytes; None: not known."""
     first, second = sizes
@@ -88,9 +66,6 @@ def judge_mtu(sizes: tuple[int | None, int | None]) -> Judgement:
 
 
 # --- measured
-
-_SCOPE = "two DGX Sparks joined by cable"
-_FACTS = "docs/facts/bringup.md section 7"
 
 HALF_FAIL_GBPS = 50.0
 HALF_WARN_GBPS = 95.0
@@ -128,19 +103,7 @@ class BandwidthFacts:
     """Why there is no figure."""
 
 
-@check(
-    "bandwidth.slow",
-    "The cable is slow although everything about it is green",
-    scope=_SCOPE,
-    sources=(
-        "capetron/gb10-cluster-check: 109 to 112 healthy, below 95 a warning, below 50 a failure",
-        "evanwtf/local-llm: 196 over both halves",
-        "NVIDIA/dgx-spark-playbooks PR #108: 12.86 and 13.23 Gb/s on current firmware",
-        _FACTS,
-    ),
-    is_rule=False,
-    bring_up="bandwidth.half",
-)
+@check("bandwidth.slow", is_rule=False, bring_up="bandwidth.half")
 def judge_bandwidth(facts: BandwidthFacts) -> Judgement:
     """Whether RDMA moves what the halves can; the counters of the ports bear witness that it was RDMA."""
     if facts.gbps is None:
@@ -166,14 +129,7 @@ class LatencyFacts:
     problem: str = ""
 
 
-@check(
-    "bandwidth.latency",
-    "A small message takes long over the cable",
-    scope=_SCOPE,
-    sources=("eugr/spark-vllm-docker: 1.42 to 1.47 µs", "sparkrun: a warning above 10 µs"),
-    is_rule=False,
-    bring_up="bandwidth.latency",
-)
+@check("bandwidth.latency", is_rule=False, bring_up="bandwidth.latency")
 def judge_latency(facts: LatencyFacts) -> Judgement:
     """Whether a small message takes microseconds; of a large one nothing is claimed."""
     if facts.typical_us is None:
@@ -209,18 +165,7 @@ class CollectiveFacts:
     problem: str = ""
 
 
-@check(
-    "collective.slow",
-    "A collective over the cable is slow",
-    scope=_SCOPE,
-    sources=(
-        "evanwtf/local-llm: 187 to 196 Gb/s, gate 180; 24.20 Gb/s after NetworkManager's changes",
-        "unslothai/unsloth PR #10280: 3.0 GB/s with RDMA at 24.5 GB/s",
-        "docs/facts/bringup.md sections 7 and 8",
-    ),
-    is_rule=False,
-    bring_up="collective.all-reduce",
-)
+@check("collective.slow", is_rule=False, bring_up="collective.all-reduce")
 def judge_collective(facts: CollectiveFacts) -> Judgement:
     """Whether NCCL gets the cable's bandwidth, over RDMA; where it doesn't, what separates the causes."""
     if facts.gbps is None:

@@ -32,14 +32,7 @@ class CudaFacts:
     """There is no libcuda."""
 
 
-@check(
-    "machine.cuda-fails",
-    "CUDA doesn't start",
-    scope="every node with an NVIDIA driver",
-    sources=("unslothai/unsloth PR #10280: cuInit(0) = 100 with a healthy nvidia-smi, cured by a reboot",),
-    is_rule=False,
-    bring_up="machine.cuda",
-)
+@check("machine.cuda-fails", is_rule=False, bring_up="machine.cuda")
 def judge_cuda(facts: CudaFacts) -> Judgement:
     """Whether CUDA starts: nvidia-smi may be fine while every CUDA program fails."""
     if facts.is_missing:
@@ -67,17 +60,7 @@ def handover_facts(kernel: str, memory: Memory) -> HandoverFacts:
     return HandoverFacts(kernel=kernel, cma_total_bytes=memory.cma_total_bytes, cma_free_bytes=memory.cma_free_bytes)
 
 
-@check(
-    "host.kernel-advisory",
-    "Kernel with an advisory",
-    scope="GB10",
-    sources=(
-        "hasso5703/dgx-spark-qwen38 (platforms.json)",
-        "NVIDIA developer forum, threads 383254 and 383023",
-        "NVIDIA/NV-Kernels PR #590",
-    ),
-    bring_up="machine.hidden-memory",
-)
+@check("host.kernel-advisory", bring_up="machine.hidden-memory")
 def judge_handover(facts: HandoverFacts) -> Judgement:
     """Whether the kernel keeps memory back that no program gets: CmaTotal 0 with CmaFree above 0."""
     if facts.cma_total_bytes is None or facts.cma_free_bytes is None:
@@ -88,14 +71,7 @@ def judge_handover(facts: HandoverFacts) -> Judgement:
     return warning("hides" if has_advisory else "other-kernel", hidden_bytes=facts.cma_free_bytes)
 
 
-@check(
-    "machine.memory-total",
-    "The machine has less memory than a Spark",
-    scope="DGX Spark",
-    sources=("hasso5703/dgx-spark-qwen38",),
-    is_rule=False,
-    bring_up="machine.memory",
-)
+@check("machine.memory-total", is_rule=False, bring_up="machine.memory")
 def judge_memory_total(total_bytes: int | None) -> Judgement:
     """Whether all of the memory is there, by MemTotal."""
     if total_bytes is None:
@@ -113,14 +89,7 @@ class RestFacts:
     """Whether engines were looked for."""
 
 
-@check(
-    "memory.taken-at-rest",
-    "Memory is taken although no engine runs",
-    scope="DGX Spark",
-    sources=("docs/facts/bringup.md",),
-    is_rule=False,
-    bring_up="memory.rest",
-)
+@check("memory.taken-at-rest", is_rule=False, bring_up="memory.rest")
 def judge_memory_at_rest(facts: RestFacts) -> Judgement:
     """Whether a machine without engine has its memory free; one with an engine is not at rest."""
     if facts.available_bytes is None:
@@ -132,14 +101,7 @@ def judge_memory_at_rest(facts: RestFacts) -> Judgement:
     return passed() if facts.available_bytes >= MEMORY_AT_REST_GIB * GIB else warning()
 
 
-@check(
-    "machine.hot",
-    "The GPU is hot",
-    scope="every node",
-    sources=("joeynyc/spark-doctor",),
-    is_rule=False,
-    bring_up="machine.heat",
-)
+@check("machine.hot", is_rule=False, bring_up="machine.heat")
 def judge_heat(temperature_c: int | None) -> Judgement:
     """Whether the GPU has room to get warmer, by its temperature now."""
     if temperature_c is None:
@@ -170,18 +132,7 @@ class PowerFacts:
     problem: str = ""
 
 
-@check(
-    "machine.power-pinned",
-    "The GPU stays at low power under load",
-    scope="DGX Spark",
-    sources=(
-        "hoesing/spark-gpu-throttle-check: 2483 MHz at 84 W passes, 481 to 858 MHz at 5.8 to 15.8 W fails",
-        "thatcooperguy/NVCheckup (simulated)",
-        "docs/facts/bringup.md sections 5 and 8",
-    ),
-    is_rule=False,
-    bring_up="machine.power",
-)
+@check("machine.power-pinned", is_rule=False, bring_up="machine.power")
 def judge_power(facts: PowerFacts) -> Judgement:
     """Whether clock and power rise under load; a GPU whose power delivery is stuck stays at 500 to 850 MHz."""
     if facts.sm_mhz is None or facts.busy_percent is None:
@@ -196,14 +147,7 @@ def judge_power(facts: PowerFacts) -> Judgement:
     return failed("pinned", sm_mhz=facts.sm_mhz) if is_pinned else warning("slow", sm_mhz=facts.sm_mhz)
 
 
-@check(
-    "launch.context",
-    "The context is longer than the model's",
-    scope="vLLM, SGLang",
-    sources=("vLLM: User-specified max_model_len is greater than the derived max_model_len",),
-    is_rule=False,
-    gate="context",
-)
+@check("launch.context", is_rule=False, gate="context")
 def judge_context(tokens: tuple[int | None, int | None]) -> Judgement:
     """Whether the context is longer than the model's own maximum, which both engines refuse by default.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
-from sparktop.checks.judgement import Judgement, State, check, failed, passed, unknown, warning
+from sparktop.checks.judgement import Judgement, check, failed, passed, unknown, warning
 from sparktop.dataclass import dataclass
+from sparktop.model.state import State
 from sparktop.model.telemetry import Interface, RdmaPort
-
-_SCOPE = "one engine over two nodes, vLLM or SGLang"
 
 # --- RDMA devices
 
@@ -52,9 +51,7 @@ def _selects(facts: HcaFacts, item: str, port: RdmaPort) -> bool:
     return port.device == name if is_exact else port.device.startswith(name)
 
 
-@check(
-    "cluster.hca-wrong", "NCCL_IB_HCA names what isn't there", scope=_SCOPE, sources=("field report 002", "NVIDIA/nccl")
-)
+@check("cluster.hca-wrong")
 def judge_hca_names(facts: HcaFacts) -> Judgement:
     """Whether NCCL_IB_HCA names devices that are there, and one of them is up."""
     items, ports = named_items(facts.value), named_ports(facts)
@@ -71,13 +68,7 @@ def judge_hca_names(facts: HcaFacts) -> Judgement:
     return warning("dead" if is_dead else "half", missing=missing)
 
 
-@check(
-    "cluster.hca-unset",
-    "Nothing pins NCCL to the RDMA devices",
-    scope=_SCOPE,
-    sources=("field report 002",),
-    lint="config.nccl-ib-hca",
-)
+@check("cluster.hca-unset", lint="config.nccl-ib-hca")
 def judge_hca_pinned(facts: HcaFacts) -> Judgement:
     """Whether NCCL is left to choose among the RDMA devices."""
     if facts.value is not None or facts.is_tcp:
@@ -109,13 +100,7 @@ def ports_without_gid(facts: GidFacts) -> list[RdmaPort]:
     ]
 
 
-@check(
-    "cluster.gid-index",
-    "NCCL_IB_GID_INDEX is no RoCE v2 address",
-    scope=_SCOPE,
-    sources=("field report 002", "NVIDIA/nccl"),
-    lint="config.nccl-gid-index",
-)
+@check("cluster.gid-index", lint="config.nccl-gid-index")
 def judge_gid(facts: GidFacts) -> Judgement:
     """Whether the index is a RoCE v2 address of every port in use; left out, NCCL finds it."""
     if not (facts.value or "").isdecimal():
@@ -150,12 +135,7 @@ class PlaceFacts:
     """False: it came up, or nobody knows; then a fault is a warning."""
 
 
-@check(
-    "cluster.interface-wrong",
-    "A rank uses an interface or address that can't work",
-    scope=_SCOPE,
-    sources=("vllm-project/vllm#40991", "field report 002"),
-)
+@check("cluster.interface-wrong")
 def judge_place(facts: PlaceFacts) -> Judgement:
     """Whether the peer can reach the rank where it was told to be."""
     if facts.setting in INTERFACE_SETTINGS:

@@ -9,11 +9,6 @@ from sparktop.checks.judgement import Judgement, check, failed, note, passed, un
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
-_PLAYBOOKS = "NVIDIA/dgx-spark-playbooks connect-two-sparks"
-
-_TWO = "two nodes joined by cable or engine"
-
-
 Versions = tuple[str, str]
 """One component's version on both nodes; empty: not known."""
 
@@ -25,40 +20,19 @@ def _compared(versions: Versions, judge: Callable[..., Judgement]) -> Judgement:
     return passed() if first == second else judge(older=0 if _numbers(first) <= _numbers(second) else 1)
 
 
-@check(
-    "cluster.driver-differs",
-    "The nodes' NVIDIA drivers differ",
-    scope=_TWO,
-    sources=("field report 002", _PLAYBOOKS),
-    gate="same-driver",
-    bring_up="parity.driver",
-)
+@check("cluster.driver-differs", gate="same-driver", bring_up="parity.driver")
 def judge_driver_parity(versions: Versions) -> Judgement:
     """Whether both load one NVIDIA driver: each has its own faults to shared collectives and graphs."""
     return _compared(versions, warning)
 
 
-@check(
-    "cluster.kernel-differs",
-    "The nodes' kernels differ",
-    scope=_TWO,
-    sources=(_PLAYBOOKS,),
-    gate="same-driver",
-    bring_up="parity.kernel",
-)
+@check("cluster.kernel-differs", gate="same-driver", bring_up="parity.kernel")
 def judge_kernel_parity(versions: Versions) -> Judgement:
     """Whether both run one kernel, which owns memory, network driver and NVIDIA module."""
     return _compared(versions, warning)
 
 
-@check(
-    "cluster.dgx-os-differs",
-    "The nodes are at different releases of DGX OS",
-    scope=_TWO,
-    sources=("/etc/dgx-release",),
-    gate="same-driver",
-    bring_up="parity.dgx-os",
-)
+@check("cluster.dgx-os-differs", gate="same-driver", bring_up="parity.dgx-os")
 def judge_release_parity(versions: Versions) -> Judgement:
     """Whether both have one release of DGX OS, which by itself harms nothing."""
     return _compared(versions, note)
@@ -80,13 +54,7 @@ class ImageFacts:
     """Layers and settings, for comparison."""
 
 
-@check(
-    "cluster.image-differs",
-    "The ranks run different images",
-    scope="one engine over two nodes, in Docker containers",
-    sources=("eugr/spark-vllm-docker",),
-    gate="image",
-)
+@check("cluster.image-differs", gate="image")
 def judge_image_parity(facts: ImageFacts) -> Judgement:
     """Whether both ranks run one build: others hang in a collective or fail without naming a cause."""
     if not all(facts.ids):
@@ -117,13 +85,7 @@ class MemoryFacts:
     """SGLang compares the nodes itself and loads within TOLERATED_SHARE; vLLM takes its share of each, unasked."""
 
 
-@check(
-    "cluster.memory-apart",
-    "Memory is unequal before a launch",
-    scope=_TWO,
-    sources=("field report 003",),
-    gate="equal-memory",
-)
+@check("cluster.memory-apart", gate="equal-memory")
 def judge_memory_parity(facts: MemoryFacts) -> Judgement:
     """Whether one share of memory fits both nodes (docs/facts/engines.md MEM-09)."""
     first, second = facts.available

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from sparktop.checks.judgement import Judgement, check, passed, unknown, warning
 from sparktop.dataclass import dataclass
-from sparktop.model.change import Change
-from sparktop.model.finding import Remedy
 
 MONITOR = "RAY_memory_monitor_refresh_ms"
 """The variable that switches it off where `ray start` runs: 0."""
@@ -26,26 +24,11 @@ class RayFacts:
     """False: another place may set it."""
 
 
-@check(
-    "cluster.ray-monitor",
-    "Ray's memory monitor may kill workers",
-    scope="vLLM on Ray, two nodes",
-    sources=("field report 002",),
-    lint="config.ray-memory-monitor",
-)
+@check("cluster.ray-monitor", lint="config.ray-memory-monitor")
 def judge_memory_monitor(facts: RayFacts) -> Judgement:
     """Whether Ray's memory monitor is off."""
     if not facts.uses_ray or facts.setting == "0":
         return passed()
     if not facts.is_readable:
         return unknown("its environment is not seen")
-    return replace(warning(remedy=_SWITCH_OFF), is_certain=facts.knows_environment)
-
-
-_SWITCH_OFF = Remedy(
-    title="Switch Ray's memory monitor off on both nodes, before `ray start`",
-    steps=(f"docker run -e {MONITOR}=0 ...",),
-    cost="the time to load",
-    action="relaunch",
-    change=Change(environment={MONITOR: "0"}),
-)
+    return replace(warning(), is_certain=facts.knows_environment)

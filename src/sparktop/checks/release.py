@@ -7,8 +7,6 @@ from collections.abc import Collection
 from sparktop.checks.judgement import Judgement, check, note, passed, unknown, warning
 from sparktop.dataclass import dataclass
 
-_FLEET = ("anakronox/spark-fleet-updates, exercised on three live GB10",)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtaFacts:
@@ -21,14 +19,7 @@ class OtaFacts:
     """Of the OTA that waits: "July 2026"."""
 
 
-@check(
-    "release.ota-behind",
-    "A newer DGX OS release is out",
-    scope="DGX OS with the Dashboard",
-    sources=_FLEET,
-    is_rule=False,
-    bring_up="release.ota",
-)
+@check("release.ota-behind", is_rule=False, bring_up="release.ota")
 def judge_ota(facts: OtaFacts) -> Judgement:
     """Whether the machine is at the current OTA: the release of record, whatever packages wait (210 may)."""
     if facts.is_available is None:
@@ -40,27 +31,13 @@ def judge_ota(facts: OtaFacts) -> Judgement:
     return unknown(facts.status or "the DGX Dashboard has not told", "pending")
 
 
-@check(
-    "release.reboot-due",
-    "Installed packages wait for a reboot",
-    scope="every node",
-    sources=("Ubuntu update-notifier",),
-    is_rule=False,
-    bring_up="release.reboot",
-)
+@check("release.reboot-due", is_rule=False, bring_up="release.reboot")
 def judge_reboot_due(packages: Collection[str] | None) -> Judgement:
     """Whether /run/reboot-required is there, by the packages that ask for it; None: it is not."""
     return passed() if packages is None else warning()
 
 
-@check(
-    "release.firmware-waits",
-    "A firmware update waits",
-    scope="every node with fwupd",
-    sources=_FLEET,
-    is_rule=False,
-    bring_up="release.firmware",
-)
+@check("release.firmware-waits", is_rule=False, bring_up="release.firmware")
 def judge_firmware(devices: Collection[str] | None) -> Judgement:
     """Whether fwupd has an update, by the devices it has one for; None: it could not be asked."""
     if devices is None:
@@ -68,14 +45,7 @@ def judge_firmware(devices: Collection[str] | None) -> Judgement:
     return warning() if devices else passed()
 
 
-@check(
-    "release.packages-held",
-    "Packages are held back",
-    scope="every node with apt",
-    sources=("hasso5703/dgx-spark-qwen38",),
-    is_rule=False,
-    bring_up="release.held",
-)
+@check("release.packages-held", is_rule=False, bring_up="release.held")
 def judge_held(packages: Collection[str] | None) -> Judgement:
     """Whether somebody holds packages back, which an update then leaves alone."""
     if packages is None:

@@ -62,6 +62,36 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="replay",
+        module="record",
+        shape="replay FILE|HOST...",
+        brief="open the console over what was recorded; without a name, list it",
+        examples=(
+            ("sparktop replay spark1 --at 03:12", "what the console showed, or would have, at ten past three"),
+            ("sparktop replay", "list what was recorded, and its size"),
+        ),
+    ),
+    Command(
+        name="events",
+        module="record",
+        shape="events FILE|HOST...",
+        brief="print what happened in a recording as JSON lines: link, kernel, engines, actions, findings",
+        examples=(
+            ("sparktop events spark1 --since 2h | jq -r .text", "the last two hours"),
+            ("sparktop events spark1.tape.gz", "of a file that somebody sent you"),
+        ),
+    ),
+    Command(
+        name="report",
+        module="record",
+        shape="report FILE|HOST... -o FILE",
+        brief="write what happened as a page to show: plots, timeline, findings, actions, versions",
+        examples=(
+            ("sparktop report spark1 spark2 --since 03:00 -o night.html", "one HTML file, which loads nothing"),
+            ("sparktop report spark1 --since 2h --until 1h -o -", "print it as Markdown, for a forum"),
+        ),
+    ),
+    Command(
         name="status",
         module="watch",
         shape="status HOST...",
@@ -69,6 +99,47 @@ COMMANDS = (
         examples=(
             ("sparktop status spark1 spark2 || echo 'look at it'", "exits with 1 if something is wrong"),
             ("sparktop status --watch --json spark1", "one JSON object a second, each on its own line"),
+        ),
+    ),
+    Command(
+        name="check",
+        module="watch",
+        shape="check HOST...",
+        brief="for cron and CI: print a line for each finding that counts, and exit with 1 if there is one",
+        examples=(
+            ("sparktop check spark1 spark2", "exits with 1 on a finding at warning or above, with 3 if a host is away"),
+            ("sparktop check spark1 --fail-on critical --timeout 60", "for a host that answers slowly"),
+        ),
+    ),
+    Command(
+        name="exporter",
+        module="watch",
+        shape="exporter HOST...",
+        brief="serve what is watched, and the findings, as metrics for Prometheus, until you interrupt it",
+        examples=(
+            ("sparktop exporter spark1 spark2", "metrics at http://127.0.0.1:9948/metrics"),
+            ("sparktop exporter spark1 --listen 192.168.0.10:9948", "for a Prometheus on another machine; no password"),
+        ),
+    ),
+    Command(
+        name="watch",
+        module="watch",
+        shape="watch HOST...",
+        brief="watch without a screen, and notify by webhook, command or mail of what begins, worsens or is resolved",
+        examples=(
+            ("sparktop watch spark1 spark2", "until you interrupt it; the configuration names the targets"),
+            ("sparktop watch --test", "send each target a test message"),
+            ("sparktop watch spark1 spark2 --install --yes", "as a user service that runs from now on"),
+        ),
+    ),
+    Command(
+        name="serve",
+        module="watch",
+        shape="serve HOST...",
+        brief="serve the console to a browser, read-only and on this machine alone, until you interrupt it",
+        examples=(
+            ("sparktop serve spark1 spark2", "print the address to open, with its token"),
+            ("sparktop serve spark1 --writable", "let the page act on spark1, too"),
         ),
     ),
     Command(

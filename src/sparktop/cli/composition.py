@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from sparktop.diagnose.catalogue import OwnRules
     from sparktop.headless.act import MakeSession, OutputOptions
     from sparktop.model.fleet import FleetState
+    from sparktop.observe.history import Past
+    from sparktop.observe.intake import Tape
     from sparktop.observe.monitor import Monitor
     from sparktop.observe.watch import Connections, Publish, Watch
     from sparktop.operate.operations import Operations
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from sparktop.operate.step.run import Run
     from sparktop.transport.base import Connector, Prompter
     from sparktop.transport.ssh.host_keys import SeenHosts
+
+
+PAST_REACHES_S = 6 * 3600.0
+"""How far back a console's charts reach into earlier recordings."""
 
 
 def own_rules() -> OwnRules:
@@ -55,6 +63,16 @@ def connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> lis
     seen_hosts = SeenHosts()
     config = Path(ssh_config).expanduser() if ssh_config else None
     return [connector_for(name, prompter, seen_hosts, config=config) for name in names]
+
+
+def watch_for_command(config: Config, *, records: bool = False) -> Callable[[Publish], Watch]:
+    """What makes the Watch of a command that only watches; `records`: it is kept, as a console's."""
+    from sparktop.headless.terminal import TerminalPrompter
+
+    links = connectors(distinct(config.hosts), TerminalPrompter(), config.ssh_config)
+    rules = own_rules()
+    home = recordings_path(config) if records else None
+    return lambda publish: monitor(links, publish, config, own=rules, recordings=home)
 
 
 def session_for_command(
@@ -87,6 +105,11 @@ def _state_folder(*, is_demo: bool) -> Path:
     return state_home() / "demo" if is_demo else state_home()
 
 
+def recordings_path(config: Config, *, is_demo: bool = False) -> Path | None:
+    """The folder of what consoles record; None where they are not to."""
+    return _state_folder(is_demo=is_demo) / "recordings" if config.record else None
+
+
 def proven_path(*, is_demo: bool) -> Path:
     """The file of what bring-ups have proven."""
     return _state_folder(is_demo=is_demo) / "bringup.json"
@@ -117,10 +140,12 @@ def session(
     own: OwnRules | None = None,
     is_demo: bool = False,
     asks_more: bool = False,
+    records: bool = False,
 ) -> Session:
     """A session of a Watch, and of operations once they are wanted; when read-only, it refuses to change a Spark.
 
     `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
+    `records`: what is received is kept, unless the configuration says otherwise.
     A demo keeps no baselines, and its audit, its evidence and what it proves are in a folder of their own.
     """
     from sparktop.cli.session import LazyOperations, Session, publish_after
@@ -155,6 +180,7 @@ def session(
         learns=not is_demo,
         connections=late,
         audit=folder / "audit.jsonl",
+        recordings=recordings_path(config, is_demo=is_demo) if records else None,
     )
     return Session(watch, late)
 
@@ -168,9 +194,11 @@ def monitor(
     learns: bool = True,
     connections: Connections | None = None,
     audit: Path | None = None,
+    recordings: Path | None = None,
 ) -> Monitor:
     """The Watch. `own` are the operator's rules; `learns` keeps baselines of these machines; `connections` shares each
-    connection; `audit` is the audit file that tells what consoles of this machine have stopped, if not the usual one.
+    connection; `audit` is the audit file that tells what consoles of this machine have stopped, if not the usual one;
+    `recordings` is the folder of what is recorded, None: nothing is.
     """
     from sparktop.diagnose.catalogue import live_rules
     from sparktop.diagnose.logs.rule import shipped
@@ -188,7 +216,26 @@ def monitor(
         connections=connections,
         docker_sockets=config.docker_sockets,
         interventions=Interventions(audit),
+        tape=(lambda node: _tape(node, config, recordings)) if recordings is not None else lambda _: None,
+        past=partial(_past, recordings, time.time()) if recordings is not None else lambda _: None,
     )
+
+
+def _tape(node: str, config: Config, home: Path) -> Tape:
+    from sparktop import __version__
+    from sparktop.observe.replay.recorder import Recorder
+    from sparktop.record.writer import Limits, TapeWriter
+
+    limits = Limits(days=config.record_days, total_bytes=int(config.record_gib * (1 << 30)))
+    return Recorder(TapeWriter(node, limits=limits, product=__version__, home=home))
+
+
+def _past(home: Path, until_s: float, node: str) -> Past | None:
+    from sparktop.observe.replay.past import past_of
+    from sparktop.record.reader import recent
+    from sparktop.record.tape import folder_of
+
+    return past_of(recent(folder_of(node, home), until_s - PAST_REACHES_S, until_s))
 
 
 def connector_for(text: str, prompter: Prompter, seen: SeenHosts, *, config: Path | None = None) -> Connector:

@@ -90,6 +90,13 @@ def add_run_options(argument_parser: argparse.ArgumentParser) -> None:
     add_timeout(argument_parser, default_s=30.0)
 
 
+def add_theme(argument_parser: argparse.ArgumentParser) -> None:
+    """Add the flag of the commands that open a console."""
+    argument_parser.add_argument(
+        "--theme", metavar="THEME", help="dark, light, or any theme of Textual's; a wrong name lists them"
+    )
+
+
 def add_timeout(argument_parser: argparse.ArgumentParser, *, default_s: float) -> None:
     """Add the flag of the commands that wait for nodes."""
     argument_parser.add_argument(
@@ -114,6 +121,25 @@ def set_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
             raise UsageError(f"--set wants NAME=VALUE, not {text!r}", hint="--set max_model_len=65536")
         pairs.append((name.strip(), value))
     return pairs
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Address and port of `--listen`.
+
+    Raises:
+        UsageError: it isn't ADDRESS:PORT, with an IP address or `localhost`.
+    """
+    import ipaddress
+
+    host, _, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]"))
+        if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+            raise ValueError
+    except ValueError:
+        hint = "--listen 127.0.0.1:0 takes any port that is free"
+        raise UsageError(f"--listen wants ADDRESS:PORT, with an IP address, not {text!r}", hint=hint) from None
+    return str(address), int(port)
 
 
 def need_spark(options: argparse.Namespace, config: Config, command: str) -> None:
@@ -142,5 +168,6 @@ def settings(options: argparse.Namespace) -> Config:
         interval_s=config.interval_s if options.interval is None else check_interval(options.interval),
         theme=getattr(options, "theme", None) or config.theme,
         read_only=options.read_only or config.read_only,
+        record=config.record and not getattr(options, "no_record", False),
         ssh_config=options.ssh_config or config.ssh_config,
     )

@@ -197,17 +197,12 @@ def forward(words: list[str]) -> int:
     if not 0 <= options.port < 65536:
         raise UsageError("--port takes a port from 1 to 65535")
     import asyncio
+    from dataclasses import replace
 
-    from sparktop.cli.composition import connectors, distinct, monitor
+    from sparktop.cli.composition import watch_for_command
     from sparktop.headless.serve.forward import forward as carry_out
-    from sparktop.headless.terminal import TerminalPrompter
-    from sparktop.observe.watch import Publish, Watch
 
-    links = connectors(distinct((options.host,)), TerminalPrompter(), config.ssh_config)
-
-    def make(publish: Publish) -> Watch:
-        return monitor(links, publish, config)
-
+    make = watch_for_command(replace(config, hosts=(options.host,)))
     return asyncio.run(carry_out(make, options.engine, options.port, timeout_s=options.timeout))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose import rule_file
 from sparktop.diagnose.names import PLACEHOLDERS, fill, names
 from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.knowledge import rule_file
+from sparktop.knowledge.card import found
 from sparktop.model.engine import ORDINARY_EXITS, Container
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -116,40 +117,15 @@ def cards() -> tuple[Rule, ...]:
             scope="any container: live, docker inspect, docker ps",
             sources=ending.sources,
         )
-        for ending in endings().values()
+        for code, ending in endings().items()
+        if code != "log"
     )
 
 
 def loop(name: str, restarts: int | None, *, policy: str = "", evidence: tuple[Evidence, ...]) -> Finding:
     """The finding for a container that Docker restarts again and again."""
-    count = f": {restart_count(restarts)}" if restarts else ""
-    return Finding(
-        rule="restart.loop",
-        severity=Severity.CRITICAL,
-        title=f"{name} is in a restart loop{count}",
-        explanation=(
-            f"It exits, and its restart policy{f' ({policy})' if policy else ''} restarts it without waiting for "
-            "memory, after 0.1 s to a minute. That doesn't end by itself. Its log says why it exits."
-        ),
-        evidence=evidence,
-        remedies=(
-            Remedy(
-                title="Stop the loop, then read why it exits",
-                steps=tuple(
-                    step.replace("NAME", shell_name(name))
-                    for step in (
-                        "docker update --restart=no NAME",
-                        "docker stop -t 60 NAME",
-                        "docker logs NAME 2>&1 | sparktop explain",
-                    )
-                ),
-                cost="the engine stays down until it is started",
-                action="break-restart-loop",
-            ),
-        ),
-        references=("field report 004", "Docker: restart policies"),
-        subject=name,
-    )
+    figures = {"name": name, "restarts": restarts and restart_count(restarts), "policy": policy}
+    return found("restart.loop", "docker", {**figures, "shell_name": shell_name(name)}, evidence=evidence, subject=name)
 
 
 def restart_count(restarts: int) -> str:

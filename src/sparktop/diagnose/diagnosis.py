@@ -15,7 +15,7 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
 from sparktop.diagnose.since_served import with_changes
 from sparktop.model.event import Severity
-from sparktop.model.finding import Evidence, Finding, Phase
+from sparktop.model.finding import Evidence, Finding, Phase, is_of_other_nodes
 from sparktop.model.fleet import FleetState, LinkState
 
 RESOLVED_KEPT_S = 300.0
@@ -121,8 +121,8 @@ class Diagnosis:
             except Exception:  # noqa: BLE001 - as above, and the other node is judged
                 faulty.append(view.name)
         nodes = tuple(faulty) if len(faulty) < len(fleet.nodes) else ()
-        text = self._faulted(f"the rule {rule.card.id}", fault)
-        self._failures[rule.card.id] = fleet.monotonic_s, _failure(rule, fault, text, nodes)
+        text = self._faulted(f"the rule {rule.id}", fault)
+        self._failures[rule.id] = fleet.monotonic_s, _failure(rule, fault, text, nodes)
         return tuple(claims)
 
     def _claim(self, key: Key, rule: LiveRule, claim: Finding, fleet: FleetState) -> None:
@@ -148,7 +148,7 @@ class Diagnosis:
         if history.resolved_s is not None:
             if now_s - history.resolved_s > RESOLVED_KEPT_S:
                 del self._histories[key]
-        elif not history.has_fired or any(_is_of_other_nodes(key, other) for other in claimed):
+        elif not history.has_fired or any(is_of_other_nodes(key, other) for other in claimed):
             del self._histories[key]
         elif _is_unseen(history.finding, fleet):
             unseen = replace(history.finding, is_unseen=True)
@@ -208,12 +208,6 @@ def _resolved(finding: Finding) -> Finding:
     return replace(finding, is_unseen=False, remedies=lasting)
 
 
-def _is_of_other_nodes(key: Key, other: Key) -> bool:
-    """Whether another finding's key is that of the same problem, on more or fewer of its nodes."""
-    (rule, nodes, subject), (other_rule, other_nodes, other_subject) = key, other
-    return (rule, subject) == (other_rule, other_subject) and not set(nodes).isdisjoint(other_nodes)
-
-
 def _is_unseen(finding: Finding, fleet: FleetState) -> bool:
     views = (fleet.node(name) for name in finding.nodes)
     return any(view is not None and view.link.state is not LinkState.LIVE for view in views)
@@ -224,11 +218,11 @@ def _failure(rule: LiveRule, error: Exception, text: str, nodes: tuple[str, ...]
     return Finding(
         rule=RULE_FAILED.id,
         severity=Severity.WARNING,
-        title=f"The rule {rule.card.id} fails{where}: a fault in sparktop",
+        title=f"The rule {rule.id} fails{where}: a fault in sparktop",
         explanation=f"It raised {type(error).__name__}; nothing watches{where} for this now: {rule.card.title}.",
         evidence=(Evidence(source="sparktop", text=text[:300]),),
         nodes=nodes,
-        subject=rule.card.id,
+        subject=rule.id,
     )
 
 

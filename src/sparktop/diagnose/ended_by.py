@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from sparktop.diagnose.container_exit import ending_of
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import EngineRank, is_alive
-from sparktop.model.engine import STOPPED_EXITS, Engine
+from sparktop.model.engine import STOPPED_EXITS, Container, Engine
+from sparktop.model.event import KernelEvent
 from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.text.units import duration
@@ -23,6 +24,8 @@ GUARD_REPORTED_S = 3600.0
 """The guard's kill is reported for an hour, or until the container runs again."""
 SAME_END_S = 30.0
 """The guard's kill against Docker's stamp of the end."""
+KILL_WINDOW_S = 30.0
+"""A kernel OOM kill this close to a container's end caused it."""
 BREAKS_LOOP = "break-restart-loop"
 _NOUNS = {"stop-engine": "stop", BREAKS_LOOP: "stop of its restart loop"}
 """Actions whose names are no nouns."""
@@ -31,7 +34,7 @@ _NOUNS = {"stop-engine": "stop", BREAKS_LOOP: "stop of its restart loop"}
 def stop_cause(node: NodeView, engine: Engine, fleet: FleetState) -> str:
     """How an engine ended, where that is known better than its exit code says: "stopped by you (40 s ago)"; else "".
 
-    Known are a console's stops and reboots, and the kills of the guard.
+    Known are a console's stops and reboots, and the kills of the guard and of the kernel.
     """
     now_s, ended_s = node_wall_s(node, fleet), engine.exited_wall_s
     if is_alive(engine) or now_s is None or ended_s is None:
@@ -46,6 +49,8 @@ def stop_cause(node: NodeView, engine: Engine, fleet: FleetState) -> str:
             words = f"down {since_reboot(by)}"
         elif by is not None:
             words = stopped(by)
+        elif engine.container and (kill := oom_kill(node, engine.container, ended_s)) and kill.container_id:
+            words = "killed by the kernel, out of memory"
         else:
             return ""
     return f"{words} ({duration(max(0.0, now_s - ended_s))} ago)"
@@ -149,6 +154,18 @@ def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
         return False
     return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
+
+
+def oom_kill(node: NodeView, container: Container, ended_s: float) -> KernelEvent | None:
+    """The OOM kill that ended a container: by container id, else one close in time without a known container."""
+    kills = [event for event in node.kernel_events if event.kind == "oom-kill"]
+    near = [event for event in kills if abs((event.last_wall_s or 0.0) - ended_s) <= KILL_WINDOW_S]
+    own = [
+        event
+        for event in near
+        if event.container_id is not None and container.container_id.startswith(event.container_id)
+    ]
+    return next(iter(own or [event for event in near if event.container_id is None]), None)
 
 
 def is_guard_reported(node: NodeView, fleet: FleetState) -> bool:

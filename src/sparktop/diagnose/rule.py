@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from sparktop.checks.judgement import Check, Judgement, State
+from sparktop.checks.judgement import Check
 from sparktop.dataclass import dataclass
+from sparktop.knowledge.card import card
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
+from sparktop.model.state import State
 
 
 class RuleKind(StrEnum):
@@ -50,10 +52,6 @@ SEVERITY = {State.NOTE: Severity.INFO, State.WARNING: Severity.WARNING, State.FA
 """How a rule shows what a check found."""
 
 
-def remedies_of(judgement: Judgement) -> tuple[Remedy, ...]:
-    return (judgement.remedy,) if judgement.remedy is not None else ()
-
-
 LiveCheck = Callable[[FleetState], Iterable[Finding]]
 """Pure: equal fleet states give equal findings; time is the fleet state's (`monotonic_s`, `wall_s`, samples' clocks).
 
@@ -66,8 +64,10 @@ first suspected, later confirmed), the check itself looks back in the histories.
 class LiveRule:
     """A rule over the fleet state."""
 
-    card: Rule
+    id: str
+    """Its card's, in `knowledge`."""
     check: LiveCheck
+    kind: RuleKind = RuleKind.LIVE
     hold_s: float = 0.0
     """How long it must claim a finding without a break before it fires; until then it is pending and not shown."""
     clear_s: float = 5.0
@@ -78,35 +78,32 @@ class LiveRule:
     follows: tuple[str, ...] = ()
     """Rules that cause this one while they fire on one of the same nodes; the first that does is named as the cause."""
 
+    @property
+    def card(self) -> Rule:
+        return rule_of(self.id, self.kind)
 
-def live_rule(
-    rule_id: str,
-    title: str,
-    severity: Severity,
-    *,
-    scope: str,
-    sources: tuple[str, ...],
-    kind: RuleKind = RuleKind.LIVE,
-    hold_s: float = 0.0,
-    clear_s: float = 5.0,
-    by_samples: bool = False,
-    follows: tuple[str, ...] = (),
-) -> Callable[[LiveCheck], LiveRule]:
+
+def rule_of(card_id: str, kind: RuleKind) -> Rule:
+    """The rule that a card describes."""
+    own = card(card_id)
+    return Rule(id=own.id, kind=kind, title=own.title, severity=own.severity, scope=own.scope, sources=own.sources)
+
+
+class Timing(TypedDict, total=False):
+    """How a live rule is evaluated: fields of LiveRule."""
+
+    kind: RuleKind
+    hold_s: float
+    clear_s: float
+    by_samples: bool
+    follows: tuple[str, ...]
+
+
+def live_rule(rule_id: str, **timing: Unpack[Timing]) -> Callable[[LiveCheck], LiveRule]:
     """Make a check the live rule of this card and timing; `diagnose.catalogue` lists it."""
-    card = Rule(id=rule_id, kind=kind, title=title, severity=severity, scope=scope, sources=sources)
-    return lambda check: LiveRule(
-        card=card, check=check, hold_s=hold_s, clear_s=clear_s, by_samples=by_samples, follows=follows
-    )
+    return lambda check: LiveRule(id=rule_id, check=check, **timing)
 
 
-def check_rule(
-    check: Check[Any],
-    severity: Severity,
-    *,
-    hold_s: float = 0.0,
-    follows: tuple[str, ...] = (),
-) -> Callable[[LiveCheck], LiveRule]:
-    """Make a view of a judged check the live rule of that check's id, title, scope and sources."""
-    return live_rule(
-        check.id, check.title, severity, scope=check.scope, sources=check.sources, hold_s=hold_s, follows=follows,
-    )  # fmt: skip
+def check_rule(check: Check[Any], **timing: Unpack[Timing]) -> Callable[[LiveCheck], LiveRule]:
+    """Make a view of a judged check the live rule of that check's card."""
+    return live_rule(check.id, **timing)

@@ -22,15 +22,17 @@ def with_changes(finding: Finding, fleet: FleetState) -> Finding:
         return finding
     view = fleet.node(finding.nodes[0])
     engine = next((one for one in view.engines if one.name == finding.subject), None) if view is not None else None
-    if view is None or engine is None or engine.state in _UP:
+    changed = changed_since_served(engine, view) if view is not None and engine is not None else ""
+    if view is None or not changed:
         return finding
+    return replace(finding, evidence=(*finding.evidence, Evidence(source=view.name, text=changed)))
+
+
+def changed_since_served(engine: Engine, view: NodeView) -> str:
+    """When an engine last served and what has changed since; empty: it serves, or was never seen to."""
     served = view.baseline.served_on.get(engine.name) if view.baseline is not None else None
-    if served is None:
-        return finding
-    return replace(finding, evidence=(*finding.evidence, Evidence(source=view.name, text=_told(served, engine, view))))
-
-
-def _told(served: ServedOn, engine: Engine, view: NodeView) -> str:
+    if served is None or engine.state in _UP:
+        return ""
     changed = "; ".join(_changes(served, engine, view))
     since = f"{engine.name} last served on {day_time(served.wall_s)}"
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,30 +13,23 @@ from rich.cells import cell_len
 
 from sparktop.bringup.card import by_action
 from sparktop.bringup.catalogue import BY_ID
-from sparktop.model.bringup import CHAPTER_TITLES, Changed, Chapter, CheckResult, CheckState, Gauge
+from sparktop.documents.prospect import SIGNS
+from sparktop.model.bringup import CHAPTER_TITLES, Changed, Chapter, CheckResult, Gauge
 from sparktop.model.finding import Remedy
+from sparktop.model.state import State
 from sparktop.text.bars import gauge
 from sparktop.text.lines import BLANK, Line, hanging, wrapped
 from sparktop.text.units import age
 
-SIGNS: Mapping[CheckState, tuple[str, str]] = {
-    CheckState.PASSED: ("✔", "ok"),
-    CheckState.WARNING: ("▲", "warning"),
-    CheckState.FAILED: ("✖", "critical"),
-    CheckState.SKIPPED: ("–", "quiet"),
-    CheckState.UNREACHED: ("?", "warning"),
-    CheckState.UNKNOWN: ("?", "info"),
-}
-"""State -> (glyph, tone)."""
 PAGE_CELLS = 100
 """Width of the bars in the page to keep."""
 _NOUNS = {
-    CheckState.FAILED: "failed",
-    CheckState.WARNING: "to look at",
-    CheckState.UNREACHED: "not reached",
-    CheckState.UNKNOWN: "unknown",
-    CheckState.SKIPPED: "skipped",
-    CheckState.PASSED: "passed",
+    State.FAILED: "failed",
+    State.WARNING: "to look at",
+    State.UNREACHED: "not reached",
+    State.UNKNOWN: "unknown",
+    State.SKIPPED: "skipped",
+    State.PASSED: "passed",
 }
 
 
@@ -51,7 +44,7 @@ def chapter_lines(
     lines = [heading(chapter, rows)]
     several = len({row.nodes for row in rows if len(row.nodes) == 1}) > 1
     for row in merged(rows):
-        if shows_all or row.state is not CheckState.PASSED:
+        if shows_all or row.state is not State.PASSED:
             lines += row_lines(row, width, now_wall_s=now_wall_s, names_node=several or len(row.nodes) > 1)
     return [*lines, BLANK]
 
@@ -61,7 +54,7 @@ def heading(chapter: Chapter, rows: Iterable[CheckResult]) -> Line:
     return Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))
 
 
-COMMON_STATES = (CheckState.PASSED, CheckState.SKIPPED, CheckState.UNREACHED)
+COMMON_STATES = (State.PASSED, State.SKIPPED, State.UNREACHED)
 """What is told once of several nodes."""
 
 
@@ -107,7 +100,7 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     lines += gauge_lines(row, width)
     if row.is_problem:
         lines += _indented(card.why, width, "quiet")
-    if row.state is not CheckState.PASSED or row.remedies:
+    if row.state is not State.PASSED or row.remedies:
         for remedy in row.remedies:
             lines += _remedy_lines(remedy, row, width)
     return lines
@@ -225,11 +218,11 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
 
 def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
     """The end of the page: what is left to do, the worst first."""
-    failed = [row for row in rows if row.state is CheckState.FAILED]
-    warned = [row for row in rows if row.state is CheckState.WARNING]
-    unknown = [row for row in rows if row.state in (CheckState.UNREACHED, CheckState.UNKNOWN)]
+    failed = [row for row in rows if row.state is State.FAILED]
+    warned = [row for row in rows if row.state is State.WARNING]
+    unknown = [row for row in rows if row.state in (State.UNREACHED, State.UNKNOWN)]
     if not (failed or warned):
-        passed = [row for row in rows if row.state is CheckState.PASSED]
+        passed = [row for row in rows if row.state is State.PASSED]
         rest = counts(row for row in rows if row not in passed)
         if not passed:
             return wrapped(f"? Nothing was looked at: {rest or 'no check'}", width, "warning")

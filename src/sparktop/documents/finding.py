@@ -42,6 +42,14 @@ class FindingView:
     """0: not known."""
 
 
+def headline(findings: Sequence[Finding]) -> str:
+    """The first finding's nodes and title, and how many more there are."""
+    first = findings[0]
+    where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
+    more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
+    return f"{where}{first.title}{more}"
+
+
 def details(view: FindingView, width: int, *, is_printed: bool = False) -> list[Line]:
     """All details of a finding; `is_printed`: its steps on one line each, to be pasted."""
     return [*heading(view, width), BLANK, *_details_body(view, width, is_printed=is_printed)]

@@ -172,7 +172,7 @@ def _step(
         lines += _command(command, width, (), cells=len(head), is_printed=is_printed)
     if not is_exact:
         return lines
-    notes = [("verified: ", step.verifies), ("undone by: ", step.undone_by)]
+    notes = [("verified: ", step.verifies), ("undone by: ", "; ".join(step.act.undoing()))]
     for word, text in notes:
         if text:
             lines += indented(_wrapped_masked(f"{word}{text}", width - len(head), plan.secrets, "quiet"), len(head))

@@ -6,12 +6,13 @@ by `sparktop launch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.documents.budget import budget_lines
 from sparktop.documents.step_text import masked
-from sparktop.model.prospect import Budget, Fit, Gate, GateState, Lever, OnDisk, Prospect
+from sparktop.model.prospect import Budget, Fit, Gate, Lever, OnDisk, Prospect
+from sparktop.model.state import State
 from sparktop.text.lines import UNCUT, Line, broken, hanging, indented, spaced, titled, wrapped
 from sparktop.text.units import size
 
@@ -22,13 +23,15 @@ FIT_SIGNS: dict[Fit, tuple[str, str]] = {
     Fit.UNKNOWN: ("?", "info"),
 }
 """Fit -> (sign, tone)."""
-GATE_SIGNS: dict[GateState, tuple[str, str]] = {
-    GateState.FAILED: ("✖", "critical"),
-    GateState.WARNED: ("▲", "warning"),
-    GateState.UNKNOWN: ("?", "info"),
-    GateState.PASSED: ("✔", "ok"),
+SIGNS: Mapping[State, tuple[str, str]] = {
+    State.FAILED: ("✖", "critical"),
+    State.WARNING: ("▲", "warning"),
+    State.UNREACHED: ("?", "warning"),
+    State.UNKNOWN: ("?", "info"),
+    State.SKIPPED: ("–", "quiet"),
+    State.PASSED: ("✔", "ok"),
 }
-"""Gate state -> (sign, tone), in the order of display."""
+"""State of a gate or a row of the bring-up -> (sign, tone), in the order of display."""
 _LOUD = {"ok": "verdict-ok", "warning": "warning", "critical": "critical", "info": "verdict-info"}
 """A verdict's tone -> the bold tone of the same colour."""
 ON_DISK_AT_MOST = 8
@@ -62,14 +65,14 @@ def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True, is
     `is_printed`: those that passed with their details too.
     """
     lines: list[Line] = []
-    for state, (sign, tone) in GATE_SIGNS.items():
-        if state is GateState.PASSED and not is_printed:
+    for state, (sign, tone) in SIGNS.items():
+        if state is State.PASSED and not is_printed:
             continue
         for gate in (other for other in gates if other.state is state):
             lines += _gate(gate, sign, tone, width, names_node=names_node, is_printed=is_printed)
-    passed = [gate for gate in gates if gate.state is GateState.PASSED]
+    passed = [gate for gate in gates if gate.state is State.PASSED]
     if passed and not is_printed:
-        sign, tone = GATE_SIGNS[GateState.PASSED]
+        sign, tone = SIGNS[State.PASSED]
         count = "1 gate passed" if len(passed) == 1 else f"{len(passed)} gates passed"
         names = ", ".join(dict.fromkeys(masked(gate.name) for gate in passed))
         lines.append(Line.of((f"{sign} ", tone), (count, ""), (f"  {names}", "quiet")).cut(width))
@@ -78,23 +81,21 @@ def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True, is
 
 def without_verdict(gates: Sequence[Gate], budget: Budget | None) -> list[Gate]:
     """The gates without the memory gate that repeats the verdict: does not fit, or tight."""
-    verdict_state = (
-        {Fit.NO: GateState.FAILED, Fit.TIGHT: GateState.WARNED}.get(budget.fit) if budget is not None else None
-    )
+    verdict_state = {Fit.NO: State.FAILED, Fit.TIGHT: State.WARNING}.get(budget.fit) if budget is not None else None
     return [gate for gate in gates if gate.name != "memory" or gate.state is not verdict_state]
 
 
 def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool, is_printed: bool) -> list[Line]:
     name = masked(gate.name)
     place = f" on {masked(gate.node)}" if gate.node and names_node else ""
-    state = "" if gate.state is not GateState.UNKNOWN else "not known: "
+    state = "" if gate.state is not State.UNKNOWN else "not known: "
     head = Line.of((f"{sign} ", tone), (f"{name}{place}", "value"), ("  ", ""))
     detail = f"{state}{masked(gate.detail)}"
     if head.width + len(detail) <= width:
         lines = [head + Line.of((detail, ""))]
     else:
         lines = [head.cut(width), *indented(wrapped(detail, width - 2))]
-    remedy = "" if gate.state is GateState.PASSED else gate.remedy
+    remedy = "" if gate.state is State.PASSED else gate.remedy
     return [*lines, *remedy_lines(remedy, width, is_printed=is_printed)]
 
 
@@ -201,7 +202,7 @@ def masked_prospect(prospect: Prospect, secrets: Sequence[str]) -> Prospect:
         title=text(prospect.title),
         values={name: text(value) for name, value in prospect.values.items()},
         budget=budget,
-        gates=tuple(replace(gate, detail=text(gate.detail), remedy=text(gate.remedy)) for gate in prospect.gates),
+        gates=tuple(replace(gate, detail=text(gate.detail), steps=texts(gate.steps)) for gate in prospect.gates),
         on_disk=tuple(
             replace(model, name=text(model.name), path=text(model.path), note=text(model.note))
             for model in prospect.on_disk

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.documents.engine_table import choose, engine_rows, heading, identity, table_row
+from sparktop.documents.events import event_line, rows
 from sparktop.documents.finding import listing
 from sparktop.documents.finding_tree import SIGNS, FindingRow, StandingOf, row_line, worst
-from sparktop.documents.kernel_events import event_line, rows
 from sparktop.documents.node_figures import (
     bandwidth_line,
     collectors,
@@ -68,7 +68,7 @@ def _verdict(fleet: FleetState, width: int, *, is_one_look: bool) -> list[Line]:
 def _node(view: NodeView, fleet: FleetState, width: int) -> list[Line]:
     room = width - 2
     lines = [Line.of((view.name, "title"), "  ") + badge(view, fleet.monotonic_s)]
-    body = [*trouble(view, fleet.monotonic_s, room), *guard_line(view, room)]
+    body = [*trouble(view, fleet.monotonic_s, room, has_keys=False), *guard_line(view, room)]
     if view.sample is not None:
         memory = view.sample.memory
         available = Line.of(

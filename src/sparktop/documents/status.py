@@ -28,8 +28,8 @@ def badge(view: NodeView, now_s: float) -> Line:
     return Line.of((f"{glyph} {state}", tone), (f" {tail}" if tail else "", "quiet" if tone == "ok" else tone))
 
 
-def trouble(view: NodeView, now_s: float, width: int) -> list[Line]:
-    """What is wrong with a link that isn't live: state, reachability, next attempt, cause, hint."""
+def trouble(view: NodeView, now_s: float, width: int, *, has_keys: bool = True) -> list[Line]:
+    """What is wrong with a link that isn't live: state, reachability, next attempt or its key, cause, hint."""
     link = view.link
     if link.state is LinkState.LIVE:
         return []
@@ -40,7 +40,8 @@ def trouble(view: NodeView, now_s: float, width: int) -> list[Line]:
         parts.append(str(link.reach))
     if age_s is not None:
         parts.append(f"figures as of {age(age_s)} ago")
-    parts += [text for text in (_next(link, now_s),) if text]
+    if has_keys or link.state is not LinkState.REFUSED:
+        parts += [text for text in (_next(link, now_s),) if text]
     lines = wrapped(" · ".join(parts), width, tone, 2)
     room = 6 if link.state is LinkState.REFUSED else 2  # a refusal names a file, a line or a command, so it needs room
     if link.reason:

@@ -5,13 +5,14 @@ Secrets are masked, remote text is sanitised. The review and `sparktop act --dry
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from sparktop.model.operation import DockerCall, Expect
+from sparktop.model.operation import DockerCall
 from sparktop.operate.acts.arrivals import AwaitBack
-from sparktop.operate.acts.operation_text import CREATE, container_in, note_rename, typed_operation
+from sparktop.operate.acts.operation_text import CREATE, typed
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.secrets.masking import Masker
@@ -51,39 +52,21 @@ def typed_lines(step: Step, plan: Plan) -> tuple[str, ...]:
     tells."""
     if not isinstance(step.act, Remote):
         return ()
-    names = _container_names(plan)
+    names = {
+        one.act.container_id: one.act.name
+        for one in plan.steps
+        if one.node == step.node and isinstance(one.act, AwaitReady) and one.act.container_id
+    }
     for earlier in takewhile(lambda one: one != step, (*plan.steps, *plan.way_back)):
-        for operation in earlier.act.operations if isinstance(earlier.act, Remote) else ():
-            note_rename(operation, names.get(earlier.node, {}))
-    of_node = names.get(step.node, {})
-    lines: list[str] = []
-    for operation in step.act.operations:
-        lines += typed_operation(operation, of_node)
-        note_rename(operation, of_node)
-    return tuple(masked(line, plan.secrets) for line in lines)
+        if earlier.node == step.node and isinstance(earlier.act, Remote):
+            deque(typed(earlier.act.operations, names), maxlen=0)
+    return tuple(masked(line, plan.secrets) for line in typed(step.act.operations, names))
 
 
 def creates_container(plan: Plan) -> bool:
     """Whether a step creates a container, whose settings are too many for a step's line."""
     operations = (operation for step in plan.steps if isinstance(step.act, Remote) for operation in step.act.operations)
     return any(isinstance(operation, DockerCall) and operation.path == CREATE for operation in operations)
-
-
-def _container_names(plan: Plan) -> dict[str, dict[str, str]]:
-    """By node, container id, or the placeholder of one that is made -> its first name, from what the plan's steps
-    check and create."""
-    names_by_node: dict[str, dict[str, str]] = {}
-    for step in (*plan.steps, *plan.way_back):
-        names = names_by_node.setdefault(step.node, {})
-        if isinstance(step.act, AwaitReady) and step.act.container_id:
-            names.setdefault(step.act.container_id, step.act.name)  # a container that is made has another name first
-        for operation in step.act.operations if isinstance(step.act, Remote) else ():
-            match operation:
-                case Expect() if "Name" in operation.equals:
-                    names.setdefault(container_in(operation.path), str(operation.equals["Name"]).lstrip("/"))
-                case DockerCall() if operation.path == CREATE:
-                    names[f"{{{operation.saves}}}"] = operation.query.get("name", operation.saves)
-    return names_by_node
 
 
 def abort_means(run: Run) -> str:

@@ -10,7 +10,6 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.engines.images import release_of
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind
-from sparktop.model.finding import Remedy
 
 _VLLM_NONE = '{"cudagraph_mode":"none"}'
 _SGLANG_OLD = "--disable-cuda-graph"
@@ -39,21 +38,13 @@ def _value_after(words: list[str], at: int) -> str:
     return words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else ""
 
 
-def without_graphs(engine: Engine) -> Remedy:
-    """The remedy: relaunch with graphs off, or with an NCCL in which capture doesn't hang."""
-    steps = [f"add to every rank's command: {flag_without_graphs(engine)}"]
-    if engine.kind is EngineKind.VLLM:
-        steps.append("""or keep part of the speed: --compilation-config '{"cudagraph_mode":"PIECEWISE"}'""")
-    elif release_of(engine.version) is None:
-        steps.append(f"from SGLang 0.5.23 on it is called: {_SGLANG_NEW}")
-    if engine.kind is EngineKind.SGLANG:
-        steps.append("SGLANG_DISABLE_CUDA_GRAPH does nothing: no version reads that variable")
-    steps.append("or use an image with NCCL 2.30.4 or later, in which capture over two nodes no longer deadlocks")
-    return Remedy(
-        title="Relaunch without CUDA graphs on both nodes, so that it doesn't hang again",
-        steps=tuple(steps),
-        cost="some decode speed, or none: two Sparks with a mixture of experts ran 12-20 % faster without PIECEWISE "
-        "graphs, others slower; measure it",
-        action="relaunch",
-        change=change_without_graphs(engine),
-    )
+def without_graphs(engine: Engine) -> dict[str, object]:
+    """How it relaunches with graphs off, as figures of a card."""
+    is_sglang = engine.kind is EngineKind.SGLANG
+    return {
+        "without_graphs": change_without_graphs(engine),
+        "flag": flag_without_graphs(engine),
+        "newer_flag": _SGLANG_NEW if is_sglang and release_of(engine.version) is None else None,
+        "is_sglang": is_sglang,
+        "is_vllm": engine.kind is EngineKind.VLLM,
+    }

@@ -19,6 +19,7 @@ from sparktop.headless.terminal import draw, width_of
 from sparktop.operate.audit.interrupted_runs import kept_figures
 from sparktop.operate.audit_file import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
 from sparktop.operate.run.run_text import figures_text
+from sparktop.operate.step.placeholders import fill_command
 from sparktop.text.lines import Line, hanging, wrapped
 from sparktop.text.units import span
 
@@ -139,10 +140,13 @@ def _finished_steps(run: Sequence[Entry], intent: Entry) -> Iterator[str]:
     planned = intent.get("steps")
     steps = [step for step in planned if isinstance(step, dict)] if isinstance(planned, list) else []
     undone_by = {step.get("step"): _text(step.get("undone_by")) for step in steps if isinstance(step.get("step"), str)}
+    saved: dict[str, dict[str, str]] = {}
     for entry in run:
         if entry["kind"] == "step" and entry.get("state") == "done":
             name = entry.get("step")
-            how = undone_by.get(name) if isinstance(name, str) else ""
+            ids = saved.setdefault(_text(entry.get("node")), {})
+            ids |= {key: _text(value) for key, value in sanitise.mapping(entry.get("saved")).items()}
+            how = fill_command(undone_by.get(name, ""), ids) if isinstance(name, str) else ""
             yield f"{_text(entry.get('title'))}{f' (undone by: {how})' if how else ''}"
 
 

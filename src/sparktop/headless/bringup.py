@@ -16,9 +16,10 @@ from sparktop.documents.bringup import as_data, as_html, as_markdown, chapter_li
 from sparktop.errors import ConfigError
 from sparktop.headless.act import MakeSession, OutputOptions, watched
 from sparktop.headless.status import wait_until
-from sparktop.headless.terminal import draw, say, width_of
-from sparktop.model.bringup import Chapter, CheckResult, CheckState
+from sparktop.headless.terminal import draw, say, width_of, write_page
+from sparktop.model.bringup import Chapter, CheckResult
 from sparktop.model.fleet import LinkState, NodeView
+from sparktop.model.state import State
 from sparktop.model.telemetry import CollectorState
 
 FACTS_LIMIT_S = 15.0
@@ -79,17 +80,17 @@ async def bring_up(
         draw(summary(rows, width_of(sys.stdout)), sys.stdout)
     if command.page is not None:
         page = as_html if command.page.suffix in (".html", ".htm") else as_markdown
-        _write(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall(), changes=changes))
+        write_page(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall(), changes=changes), option="--page")
     return exit_code(rows) if is_reached else UNREACHED
 
 
 def exit_code(rows: Collection[CheckResult]) -> int:
     """0 nothing wrong, 1 something is or nothing could be looked at, 3 a host couldn't be reached."""
     states = {row.state for row in rows}
-    if CheckState.UNREACHED in states:
+    if State.UNREACHED in states:
         return UNREACHED
-    is_blind = CheckState.UNKNOWN in states and CheckState.PASSED not in states
-    return WRONG if is_blind or states & {CheckState.WARNING, CheckState.FAILED} else OK
+    is_blind = State.UNKNOWN in states and State.PASSED not in states
+    return WRONG if is_blind or states & {State.WARNING, State.FAILED} else OK
 
 
 def _has_facts(view: NodeView) -> bool:
@@ -99,11 +100,3 @@ def _has_facts(view: NodeView) -> bool:
     nvml = view.collectors.get("nvml")
     has_gpu = view.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
     return view.facts is not None and view.network is not None and view.has_looked_for_engines and has_gpu
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} can't be written: {error.strerror or error}", hint="--page FILE") from error
-    say(f"sparktop: the page is in {path}")

@@ -1,4 +1,4 @@
-"""The exit code that findings lead to, the same for explain, lint, recipes and status."""
+"""The exit code that findings lead to, the same for check, explain, lint, recipes and status."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from sparktop.model.finding import Finding, Phase
 WORSE = (Severity.WARNING, Severity.CRITICAL)
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """1 when a finding of warning or above fires now, else 0."""
-    return int(any(finding.severity in WORSE and finding.phase is Phase.FIRING for finding in findings))
+def firing_at(findings: Sequence[Finding], level: Severity) -> list[Finding]:
+    """The findings at this level or above that fire now."""
+    return [one for one in findings if one.severity.weight >= level.weight and one.phase is Phase.FIRING]
+
+
+def exit_code(findings: Sequence[Finding], level: Severity = Severity.WARNING) -> int:
+    """1 when a finding at this level or above fires now, else 0."""
+    return int(bool(firing_at(findings, level)))

@@ -77,7 +77,7 @@ def _step(step: Step, plan: Plan) -> dict[str, Any]:
         "limit_s": step.limit_s,
         "likely_s": step.likely_s,
         "verifies": masked(step.verifies, plan.secrets) or None,
-        "undone_by": masked(step.undone_by, plan.secrets) or None,
+        "undone_by": masked("; ".join(step.act.undoing()), plan.secrets) or None,
         "on_failure": str(step.on_failure),
     }
 

@@ -123,7 +123,7 @@ def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
     elif card.id in lint:
         yield from _lint_sections(lint[card.id])
     elif card.kind is RuleKind.LIVE:
-        watching = next((rule for rule in live_rules() if rule.card.id == card.id), None)
+        watching = next((rule for rule in live_rules() if rule.id == card.id), None)
         if watching is None:
             yield "Looks for", ["a rule that raises instead of answering"]
         else:
@@ -133,7 +133,7 @@ def _sections(card: Rule, own: OwnRules) -> Iterator[Section]:
     elif card.kind is RuleKind.DOCUMENT:
         yield from _document_sections(card.id)
     else:
-        lint_rule = next(candidate for candidate in lint_catalogue.lints() if candidate.card.id == card.id)
+        lint_rule = next(candidate for candidate in lint_catalogue.lints() if candidate.id == card.id)
         files = "launch files and running engines" if lint_rule.is_live else "launch files"
         yield "Looks for", [_doc_text(lint_rule.check) or f"what its title says, in {files}"]
 

@@ -14,8 +14,9 @@ from sparktop.cmdline.engine_command import of_container
 from sparktop.diagnose.findings import as_data as finding_data
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.findings import exit_code as finding_code
-from sparktop.headless.terminal import draw, width_of
+from sparktop.headless.terminal import draw, say, width_of
 from sparktop.model.engine import EndpointState, EngineState
+from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import CollectorState
 from sparktop.observe.watch import Publish, Watch
@@ -62,6 +63,7 @@ def _node_data(node: NodeView, state: FleetState) -> dict[str, Any]:
         "sample": sample or None,
         "gpus": gpus,
         "bandwidth": _plain(node.bandwidth),
+        "guard": _plain(node.guard),
         "engines": _plain(node.engines),
         "containers": {"available": node.containers.available, "detail": node.containers.detail},
         "kernel_source": node.kernel_source or None,
@@ -134,6 +136,19 @@ async def next_picture(fresh: asyncio.Event, running: asyncio.Task[None]) -> Non
         running.result()
 
 
+async def say_links(watch: Watch, fresh: asyncio.Event, running: asyncio.Task[None]) -> None:
+    """Say on standard error when the state of a node's link changes, until the watch ends."""
+    said = {node.name: node.link.state for node in watch.state.nodes}
+    while not running.done():
+        fresh.clear()
+        await next_picture(fresh, running)
+        for node in watch.state.nodes:
+            state, reason = node.link.state, node.link.reason
+            if state is not said[node.name]:
+                said[node.name] = state
+                say(f"{node.name}: {state}{f', {reason}' if reason not in ('', state) else ''}")
+
+
 async def settled(
     observation: Watch,
     fresh: asyncio.Event,
@@ -176,9 +191,14 @@ def _answered(node: NodeView) -> bool:
 def _complete(node: NodeView) -> bool:
     if node.link.state is not LinkState.LIVE:
         return node.link.state is not LinkState.STALE  # a machine that is only slow answers again
+    return is_known(node) and _has_engine_logs(node) and not node.awaits_previous_boot
+
+
+def is_known(node: NodeView) -> bool:
+    """Whether the GPU, the Docker Engine and the search for engines have answered, or said why not."""
     nvml = node.collectors.get("nvml")
     gpu_known = node.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
-    return gpu_known and node.containers.is_asked and node.has_looked_for_engines and _has_engine_logs(node)
+    return gpu_known and node.containers.is_asked and node.has_looked_for_engines
 
 
 def has_looked_at_desktop(node: NodeView) -> bool:
@@ -211,9 +231,9 @@ def _has_engine_logs(node: NodeView) -> bool:
     )
 
 
-def exit_code(state: FleetState) -> int:
-    """3 when a node has no live link, else 1 when a finding of warning or above fires or containers are not known, else
-    0."""
+def exit_code(state: FleetState, level: Severity = Severity.WARNING) -> int:
+    """3 when a node has no live link, else 1 when a finding at this level or above fires or containers are not known,
+    else 0."""
     if not all(node.link.state is LinkState.LIVE for node in state.nodes):
         return 3
-    return finding_code(state.findings) or int(any(node.containers.unknown for node in state.nodes))
+    return finding_code(state.findings, level) or int(any(node.containers.unknown for node in state.nodes))

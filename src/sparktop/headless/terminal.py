@@ -10,10 +10,14 @@ import sys
 import termios
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
+from sparktop.errors import UsageError
+from sparktop.files import write_shared
 from sparktop.text.ascii import ascii_text, wants_ascii
 from sparktop.text.lines import PAGE_CELLS, UNCUT, Line
+from sparktop.text.units import size
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 
 
@@ -123,6 +127,19 @@ class TerminalPrompter:
 def say(text: str) -> None:
     """Print a message on standard error."""
     written(ascii_text(text) if wants_ascii(os.environ) else text, sys.stderr)
+
+
+def write_page(path: Path, text: str, *, option: str) -> None:
+    """Write a page that is to be shared, and say so with its size.
+
+    Raises:
+        UsageError: it can't be written; `option` is how the file was named.
+    """
+    try:
+        write_shared(path, text)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}", hint=f"{option} FILE") from error
+    say(f"sparktop: the page is in {path} ({size(path.stat().st_size)})")
 
 
 def written(text: str, out: TextIO, *, end: str = "\n") -> None:

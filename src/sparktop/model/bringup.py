@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sparktop.dataclass import dataclass
 from sparktop.model.finding import Remedy
+from sparktop.model.state import State
 
 
 class Chapter(StrEnum):
@@ -49,20 +50,6 @@ Key = tuple[str, tuple[str, ...], str]
 """Identifies a row across looks: check, nodes, subject."""
 
 
-class CheckState(StrEnum):
-    """What a check found."""
-
-    PASSED = "passed"
-    WARNING = "warning"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """It doesn't apply, or what it needs is missing; the reason says which."""
-    UNREACHED = "not reached"
-    """Its node didn't answer."""
-    UNKNOWN = "unknown"
-    """It could not look; the reason says why, and the remedy what would permit it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
     """A run that changed something, as the page to keep lists it."""
@@ -85,7 +72,7 @@ class Gauge:
     unit: str
     healthy: tuple[float, float]
     """From, to."""
-    state: CheckState
+    state: State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +84,7 @@ class CheckResult:
     nodes: tuple[str, ...]
     subject: str = ""
     """The engine that it is about, by name; empty where it is about the nodes."""
-    state: CheckState
+    state: State
     found: str = ""
     """What it found, with its figure; while skipped or unknown, why."""
     remedies: tuple[Remedy, ...] = ()
@@ -120,4 +107,4 @@ class CheckResult:
 
     @property
     def is_problem(self) -> bool:
-        return self.state in (CheckState.WARNING, CheckState.FAILED)
+        return self.state.is_problem

@@ -105,10 +105,3 @@ WITHOUT_GRAPHS = Change(
         "sglang": Change(flags={"--disable-cuda-graph": ""}),
     }
 )
-
-_LIMIT = {"Name": "memlock", "Soft": -1, "Hard": -1}
-_DEVICE = {"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband", "CgroupPermissions": "rwm"}
-
-MEMLOCK = Change(options={"Ulimits": [_LIMIT]})
-INFINIBAND = Change(options={"Ulimits": [_LIMIT], "Devices": [_DEVICE]})
-"""The container options that RDMA needs."""

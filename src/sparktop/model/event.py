@@ -93,3 +93,33 @@ class KernelEvent:
     def figure(self, name: str) -> str | None:
         """What its line names so."""
         return dict(self.figures).get(name)
+
+
+class EventKind(StrEnum):
+    """Of what happened to a fleet."""
+
+    LINK = "link"
+    BOOT = "boot"
+    KERNEL = "kernel"
+    ENGINE = "engine"
+    ACTION = "action"
+    FOUND = "found"
+    WORSE = "worse"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened."""
+
+    at_s: float
+    """Seconds since the epoch, operator's clock."""
+    kind: EventKind
+    nodes: tuple[str, ...]
+    severity: Severity | None = None
+    """Of a finding or a kernel event."""
+    subject: str = ""
+    """The rule of a finding; an engine, an action."""
+    text: str
+    is_consequence: bool = False
+    """Of a finding: another one has caused it."""

@@ -142,3 +142,9 @@ class Finding:
     def names_its_nodes(self) -> bool:
         """Whether its title names its nodes."""
         return bool(self.nodes) and all(name in self.title for name in self.nodes)
+
+
+def is_of_other_nodes(key: FindingKey, other: FindingKey) -> bool:
+    """Whether another finding's key is that of the same problem, on more or fewer of its nodes."""
+    (rule, nodes, subject), (other_rule, other_nodes, other_subject) = key, other
+    return (rule, subject) == (other_rule, other_subject) and not set(nodes).isdisjoint(other_nodes)

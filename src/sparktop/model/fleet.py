@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import NOT_ASKED, Containers, Engine
-from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.event import Event, KernelEvent, Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
@@ -23,6 +23,7 @@ from sparktop.model.telemetry import (
     HostFacts,
     Interface,
     NetworkReading,
+    PreviousBoot,
     ProcessTable,
     RdmaPort,
     Sample,
@@ -216,6 +217,20 @@ class Earlier:
     tokens: Series = Series()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """What a console saw last of a node's earlier boot."""
+
+    boot_id: str
+    wall_s: float
+    """Node time."""
+    available_bytes: int | None = None
+    """None: this console wasn't there."""
+    total_bytes: int = 0
+    stall_percent: float = 0.0
+    """PSI memory full avg10."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
     """Everything known about one node at one moment."""
@@ -270,6 +285,11 @@ class NodeView:
     """Newest last, folded."""
     guard: GuardState | None = None
     """The guard's last report by the probe; None: not armed and never fired."""
+    previous_boot: PreviousBoot | None = None
+    """None: not asked for, as of a boot that was known already, or not answered yet."""
+    awaits_previous_boot: bool = False
+    last_seen: LastSeen | None = None
+    """Of another boot than this one; None: nobody here has seen one."""
     garbled_count: int = 0
     warnings: tuple[str, ...] = ()
 
@@ -383,6 +403,10 @@ class FleetState:
     """What sparktop consoles have stopped on these nodes, oldest first."""
     rules_watching: int = 0
     forwards: tuple[Forward, ...] = ()
+    events: tuple[Event, ...] = ()
+    """What happened of late, oldest first."""
+    news: tuple[Event, ...] = ()
+    """What this picture shows that the one before did not."""
 
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes if node.name == name), None)

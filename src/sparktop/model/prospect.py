@@ -8,6 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
+from sparktop.model.state import State
 
 
 class Fit(StrEnum):
@@ -134,14 +135,6 @@ class Budget:
         return f"{self.fit.words}: {self.why}. {self.advice}".rstrip()
 
 
-class GateState(StrEnum):
-    PASSED = "passed"
-    WARNED = "warned"
-    FAILED = "failed"
-    UNKNOWN = "not known"
-    """The check could not be made; `detail` says why. A launch continues, with a warning."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """One check before a launch."""
@@ -151,13 +144,20 @@ class Gate:
     memory, context, secrets, link, rate, mtu, hca, gid, peer, ssh, equal-memory, same-driver."""
     node: str
     """Empty: all nodes."""
-    state: GateState
+    state: State
     detail: str
     """The result, with its figure."""
-    remedy: str = ""
-    """The next step, as a command where possible."""
+    steps: tuple[str, ...] = ()
+    """What to do next, in order; commands where possible."""
     levers: tuple[Lever, ...] = ()
-    """Changes of the launch that would open it; `remedy` says them too."""
+    """Changes of the launch that would open it; `steps` say them too."""
+    secrets: tuple[str, ...] = ()
+    """Names of secrets that would open it."""
+
+    @property
+    def remedy(self) -> str:
+        """The steps in one line."""
+        return "; ".join(self.steps)
 
     @property
     def sentence(self) -> str:

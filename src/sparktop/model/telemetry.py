@@ -27,6 +27,8 @@ class GapReason(StrEnum):
     NOT_YET = "not read yet"
 
 
+YOUNG_BOOT_S = 24 * 3600.0
+"""While a boot is younger than this, how the one before it ended matters."""
 NO_GAPS: Mapping[str, GapReason] = MappingProxyType({})
 
 
@@ -424,6 +426,29 @@ class KernelLines:
     """Lines the follower dropped to limit its own cost."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreviousBoot:
+    """What the node still knows of the boot before this one. Compared by identity: it comes once a boot."""
+
+    boot_id: str = ""
+    """Empty: its journal can't be read, or holds no such boot."""
+    kernel: tuple[LogLine, ...] = ()
+    """The end of its kernel log, oldest first."""
+    system: tuple[LogLine, ...] = ()
+    """The end of the rest of its journal, each "sender: text"; of its earlier lines, those on going down."""
+    reason: str = ""
+    """Why there are no lines."""
+    pstore: tuple[tuple[str, float], ...] = ()
+    """Files with what a crashing kernel wrote, the newest first: path and time of change."""
+    dump: tuple[LogLine, ...] = ()
+    """The lines of the newest one, where this user may read it; with the kernel's own clock alone."""
+
+    @property
+    def end_wall_s(self) -> float | None:
+        """When the last line of its journal was written."""
+        return max((line.wall_s for line in (*self.kernel, *self.system) if line.wall_s is not None), default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """The probe's first message on a connection."""
@@ -459,6 +484,7 @@ Message = (
     | HostFacts
     | Collector
     | KernelLines
+    | PreviousBoot
     | Garbled
     | Bye
 )

@@ -18,6 +18,7 @@ from sparktop.dataclass import dataclass
 from sparktop.files import read_json, write_private
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView, ServedOn
+from sparktop.model.telemetry import HostFacts
 from sparktop.text.units import GIB
 
 VERSION = 1
@@ -171,11 +172,15 @@ class BaselineLearner:
             self._baseline = _baseline_of(self._machine)
         return self._baseline
 
+    def last_boot(self, facts: HostFacts) -> tuple[str, float]:
+        """(the boot that this machine was watched in last, "" where it never was; when, node time)."""
+        machine = self._file.of(_key_of(facts))
+        return machine.boot_id, machine.seen_wall_s
+
     def _load_machine(self, view: NodeView) -> None:
         facts = view.facts
         assert facts is not None
-        # Units were shipped with one machine id (CVE-2026-24218): the name tells those apart.
-        key = f"{facts.machine_id_digest or 'unknown'}/{facts.hostname}"
+        key = _key_of(facts)
         if key == self._key and facts.boot_id == self._machine.boot_id:
             return
         if len(self._keys) <= MACHINES_OF_ONE_NODE:
@@ -250,6 +255,11 @@ class BaselineLearner:
         if flowing:
             self._decode.extend(self._pending_power)
         self._pending_power.clear()
+
+
+def _key_of(facts: HostFacts) -> str:
+    # Units were shipped with one machine id (CVE-2026-24218): the name tells those apart.
+    return f"{facts.machine_id_digest or 'unknown'}/{facts.hostname}"
 
 
 def _with_served(view: NodeView, machine: Machine) -> Machine:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import Growth, Trend
 from sparktop.model.telemetry import GpuReading, NetworkReading, Sample, Series
@@ -85,6 +86,20 @@ class Thinned:
         return self._series
 
 
+Points = list[tuple[float, float | None]]
+"""(seconds, value), oldest first; None: a gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A node's figures before this session, by wall clock: bytes, percent, watts, tokens a second."""
+
+    available: Points
+    utilisation: Points
+    power: Points
+    tokens: Points
+
+
 MOST_POINTS = 8192
 """Of one figure's last minutes: twice as many as the shortest interval of a probe makes (`config.check_interval`)."""
 
@@ -114,6 +129,12 @@ class History:
     def earlier(self) -> Series:
         """What came before the series begins."""
         return self._older.series()
+
+    def remember(self, points: Points) -> None:
+        """Take what was recorded before this session, once, before any value of its own has become old."""
+        if points and not self._older.series().times:
+            for point in (*points, (points[-1][0] + 0.001, None)):
+                self._older.add(*point)
 
     def cut(self) -> None:
         """End the current stretch: the next value doesn't join on (another boot)."""

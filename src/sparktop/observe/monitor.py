@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from sparktop import faults
 from sparktop.clock import SystemClock
 from sparktop.diagnose.catalogue import live_rules, read_ahead
-from sparktop.diagnose.diagnosis import Diagnosis
 from sparktop.diagnose.logs.rule import LogRule, shipped
-from sparktop.diagnose.notices import notices, with_likely_hints
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import Endpoint
-from sparktop.model.finding import Finding
+from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, Forward, Intervention, LinkState, Notice
 from sparktop.observe.baseline import BaselineFile
 from sparktop.observe.contained import Contained
+from sparktop.observe.engines.engine_book import EngineBook
 from sparktop.observe.followers import Followers
+from sparktop.observe.history import Past
+from sparktop.observe.intake import Intake, Tape
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.node_state import NodeState
+from sparktop.observe.pictures import Pictures, delay_s
+from sparktop.observe.received import Connected, Intervened, Linked
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
@@ -31,11 +33,9 @@ from sparktop.transport.threads import in_thread
 
 AFTER_FAULT_S = 5.0
 """Delay before a node is watched again after a fault of sparktop's own."""
+PAST_AFTER_S = 10.0
+"""When what was recorded before is read: first come the figures, and what acts."""
 LogRules = Callable[[], Sequence[LogRule]]
-URGENT_DELAY_S = 0.006
-"""Delay after a sample: the GPU reading of the same tick comes some milliseconds later and joins the picture."""
-COALESCE_S = 0.25
-"""Delay after any other change, to combine changes: at most about five pictures a second per node."""
 FIGURES_FIRST_S = 2.0
 """How long the runner, the containers and the engines wait for a connection's first sample: on a starved host, where
 none may come, they are still opened while the connection is young."""
@@ -47,25 +47,24 @@ class _WatchedNode:
     def __init__(
         self,
         connector: Connector,
-        book: NodeState,
+        intake: Intake,
         *,
         interval_s: float,
-        log_rules: LogRules,
         connections: Connections | None,
         forwards: Forwards,
         docker_socket: str,
     ) -> None:
-        self.book = book
+        self.intake = intake
         self._forwards = forwards
         self._name = connector.name
         self._connections = connections
         self._transport: Transport | None = None
         self._later: asyncio.TimerHandle | None = None
         """Set from a connection's opening until it is followed."""
-        self.followers = Followers(book, rules=log_rules, docker_socket=docker_socket)
+        self.followers = Followers(intake, docker_socket=docker_socket)
         self.supervisor = Supervisor(
             connector,
-            book,
+            intake,
             opened=self._opened,
             sampled=self._follow,
             closed=self._closed,
@@ -74,7 +73,7 @@ class _WatchedNode:
         )
 
     def _opened(self, transport: Transport) -> None:
-        self.book.connection(transport.host_key_fingerprint, transport.warnings)
+        self.intake.take(Connected(fingerprint=transport.host_key_fingerprint, warnings=tuple(transport.warnings)))
         self._transport = transport
         self._forwards.opened(self._name, transport)
         self._later = asyncio.get_running_loop().call_later(FIGURES_FIRST_S, self._follow)
@@ -86,7 +85,7 @@ class _WatchedNode:
         self._later.cancel()
         self._later = None
         if self._connections is not None:
-            self._connections.opened(self._name, self._transport, self.book.fault)
+            self._connections.opened(self._name, self._transport, self.intake.state.fault)
         self.followers.start(self._transport)
 
     def _closed(self) -> None:
@@ -115,6 +114,8 @@ class Monitor:
         connections: Connections | None = None,
         docker_sockets: Mapping[str, str] = MappingProxyType({}),
         interventions: Callable[[], tuple[Intervention, ...]] = tuple,
+        tape: Callable[[str], Tape | None] = lambda _: None,
+        past: Callable[[str], Past | None] = lambda _: None,
     ) -> None:
         """`rules` are the live rules; by default all that are shipped. `log_rules` loads the log rules, called in a
         thread when they are first needed.
@@ -122,7 +123,8 @@ class Monitor:
         `baselines` is the file of learned baselines; without one they are lost at exit. `remarks` are notices by
         sparktop itself, added to each picture. `connections` is notified of each connection. `docker_sockets`: node ->
         socket path, for nodes whose Docker Engine doesn't listen at the default one. `interventions` returns what
-        sparktop consoles have stopped.
+        sparktop consoles have stopped. `tape` gives the tape of a node, where it is recorded; `past`
+        what was recorded before, called in a thread.
         """
         self._clock = SystemClock()
         self._publish = publish
@@ -130,11 +132,9 @@ class Monitor:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._nodes: dict[str, _WatchedNode] = {}
+        self._past = past
         self._baselines = BaselineFile(baselines)
-        self._remarks = remarks
-        self._interventions = interventions
         self._contained = Contained(self._clock)
-        self._findings: tuple[Finding, ...] = ()
         self._forwards = Forwards(self._endpoint, lambda: self._changed(urgent=True))
         for connector in connectors:
             book = NodeState(
@@ -145,17 +145,25 @@ class Monitor:
                 contained=self._contained,
                 later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             )
+            engines = EngineBook(book, rules=log_rules)
             self._nodes[connector.name] = _WatchedNode(
                 connector,
-                book,
+                Intake(book, engines, tape(connector.name)),
                 interval_s=interval_s,
-                log_rules=log_rules,
                 connections=connections,
                 forwards=self._forwards,
                 docker_socket=docker_sockets.get(connector.name, ""),
             )
-        self._diagnosis = Diagnosis(live_rules() if rules is None else rules, faulted=faults.named)
-        self._state = self._picture()
+        self._pictures = Pictures(
+            [line.intake.state for line in self._nodes.values()],
+            clock=self._clock,
+            contained=self._contained,
+            rules=live_rules() if rules is None else rules,
+            remarks=lambda: (*remarks, *self._unrecorded()),
+            interventions=self._intervened,
+        )
+        self._asked, self._told = interventions, tuple[Intervention, ...]()
+        self._state = self._pictures.make()
 
     @property
     def state(self) -> FleetState:
@@ -172,6 +180,7 @@ class Monitor:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_ahead())
+                group.create_task(self._remember())
                 for line in self._nodes.values():
                     group.create_task(self._watch_node(line))
         finally:
@@ -180,6 +189,8 @@ class Monitor:
             await self._forwards.aclose()
             for line in self._nodes.values():
                 await line.followers.aclose()
+                if line.intake.tape is not None:
+                    line.intake.tape.close()
             self._baselines.write()
 
     async def _read_ahead(self) -> None:
@@ -188,23 +199,36 @@ class Monitor:
         except Exception as error:  # noqa: BLE001 - what could not be read ahead is read when it is needed
             self._contained.add("", "the rules' knowledge", error)
 
+    async def _remember(self) -> None:
+        """Give the nodes what was recorded of them before."""
+        await asyncio.sleep(PAST_AFTER_S)
+        for name, line in self._nodes.items():
+            try:
+                past = await in_thread(self._past, name)
+            except Exception as error:  # noqa: BLE001 - the charts begin with this session
+                self._contained.add(name, "recordings", error)
+                continue
+            if past is not None:
+                line.intake.state.remember(past)
+
     async def _watch_node(self, line: _WatchedNode) -> None:
         """Watch one node until cancelled; after a fault, again from the connection on."""
         while True:
             try:
                 return await line.supervisor.run()
             except Exception as error:  # noqa: BLE001 - the other node is watched all the same
-                line.book.link(LinkState.LOST, faults.named(f"{line.book.name}'s connection", error))
+                why = faults.named(f"{line.intake.state.name}'s connection", error)
+                line.intake.take(Linked(state=LinkState.LOST, reason=why))
             await asyncio.sleep(AFTER_FAULT_S)
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         """The feed of an engine's log."""
         line = self._nodes.get(node)
-        return line.followers.feed(engine_key) if line else None
+        return line.intake.engines.feed(engine_key) if line else None
 
     def kernel_lines(self, node: str) -> LineRing:
         """The node's kernel log, line by line."""
-        return self._nodes[node].book.kernel_lines
+        return self._nodes[node].intake.state.kernel_lines
 
     def set_interval(self, seconds: float) -> None:
         """Set the sample interval of all probes."""
@@ -242,7 +266,7 @@ class Monitor:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # nobody listens before the event loop runs
-        due_s = loop.time() + (URGENT_DELAY_S if urgent else COALESCE_S)
+        due_s = loop.time() + delay_s(urgent=urgent)
         if self._timer is not None:
             if self._due_s <= due_s:
                 return
@@ -252,33 +276,22 @@ class Monitor:
 
     def _publish_now(self) -> None:
         self._timer = None
-        self._state = self._picture()
+        self._state = self._pictures.make(forwards=self._forwards.shown)
         try:
             self._publish(self._state)
         except Exception as error:  # noqa: BLE001 - the next picture may be shown
             self._contained.add("", "the picture", error)
 
-    def _picture(self) -> FleetState:
-        views = tuple(line.book.view() for line in self._nodes.values())
-        own = self._contained
-        nothing: tuple[Notice, ...] = ()
-        unread: tuple[Intervention, ...] = ()
-        interventions = own.outcome("", "the audit", self._interventions, unread)
-        nodes = with_likely_hints(views, interventions)
-        observed = own.outcome("", "the notices", lambda: notices(nodes, interventions), nothing)
-        picture = FleetState(
-            nodes=nodes,
-            wall_s=self._clock.wall(),
-            monotonic_s=self._clock.monotonic(),
-            notices=observed,
-            findings=self._findings,
-            interventions=interventions,
-            forwards=self._forwards.shown,
-        )
-        self._findings = own.outcome("", "the rules", lambda: self._diagnosis.update(picture), self._findings)
-        return replace(
-            picture,
-            findings=self._findings,
-            rules_watching=self._diagnosis.watching,
-            notices=(*observed, *self._remarks, *own.notices()),
-        )
+    def _intervened(self) -> tuple[Intervention, ...]:
+        """What consoles have stopped; each tape gets its node's where that changed."""
+        found = self._asked()
+        if found != self._told:
+            self._told = found
+            for name, line in self._nodes.items():
+                line.intake.take(Intervened(interventions=tuple(one for one in found if one.node == name)))
+        return found
+
+    def _unrecorded(self) -> Iterator[Notice]:
+        tapes = [line.intake.tape for line in self._nodes.values()]
+        for problem in [tape.problem for tape in tapes if tape is not None and tape.problem]:
+            yield Notice(severity=Severity.WARNING, text=problem)

@@ -11,9 +11,21 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.incident import IncidentGrouper
 from sparktop.engines.labels import name_set_aside
 from sparktop.model.engine import NOT_ASKED, Containers, Engine, figures_of
-from sparktop.model.fleet import Contact, Earlier, Ledger, Link, LinkChange, LinkState, NodeView, Reach
+from sparktop.model.fleet import (
+    Contact,
+    Earlier,
+    Intervention,
+    LastSeen,
+    Ledger,
+    Link,
+    LinkChange,
+    LinkState,
+    NodeView,
+    Reach,
+)
 from sparktop.model.guard import GuardState
 from sparktop.model.telemetry import (
+    YOUNG_BOOT_S,
     Collector,
     DesktopReading,
     EngineMoment,
@@ -26,6 +38,7 @@ from sparktop.model.telemetry import (
     Memory,
     Message,
     NetworkReading,
+    PreviousBoot,
     ProcessTable,
     Sample,
 )
@@ -36,6 +49,7 @@ from sparktop.observe.history import (
     WINDOW_S,
     GrowthWatch,
     History,
+    Past,
     Placement,
     rdma_rate,
     remembering,
@@ -101,6 +115,9 @@ class NodeState:
         self._growth = GrowthWatch()
         self._desktop: DesktopReading | None = None
         self._guard: GuardState | None = None
+        self._previous_boot: PreviousBoot | None = None
+        self._awaits_previous_boot = False
+        self._last_seen: LastSeen | None = None
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
@@ -114,6 +131,8 @@ class NodeState:
         self._engines: tuple[Engine, ...] = ()
         self._has_looked_for_engines = False
         self._warnings: tuple[str, ...] = ()
+        self.interventions: tuple[Intervention, ...] = ()
+        """What consoles had stopped there, by a tape."""
         self._view: NodeView | None = None
         self._last_view = NodeView(name=name, link=self._link)
 
@@ -197,6 +216,8 @@ class NodeState:
                 self._facts = message
             case GuardState():
                 self._guard = message
+            case PreviousBoot():
+                self._previous_boot, self._awaits_previous_boot = message, False
             case Collector():
                 if message.name in self._collectors or len(self._collectors) < MAX_COLLECTORS:
                     self._collectors[message.name] = message
@@ -205,6 +226,26 @@ class NodeState:
             case _:
                 return
         self._notify(isinstance(message, Sample | GuardState))
+
+    def asks_previous_boot(self) -> bool:
+        """Whether to ask the probe how the boot before this one ended: once a boot, of a young or unknown one."""
+        facts, sample = self._facts, self._sample
+        if facts is not None and sample is not None and self._previous_boot is None:
+            is_known = self._baseline_learner.last_boot(facts)[0] == facts.boot_id
+            self._awaits_previous_boot = sample.boot_s < YOUNG_BOOT_S or not is_known
+        return self._awaits_previous_boot
+
+    def remember(self, past: Past) -> None:
+        """Take what earlier sessions recorded, so that the charts reach back."""
+        lead_s = self.clock.monotonic() - self.clock.wall()
+        for history, points in (
+            (self._available, past.available),
+            (self._utilisation, past.utilisation),
+            (self._power, past.power),
+            (self._tokens, past.tokens),
+        ):
+            history.remember([(wall_s + lead_s, value) for wall_s, value in points])
+        self._notify(False)
 
     # Called by the followers.
 
@@ -312,6 +353,9 @@ class NodeState:
             kernel_source=self._kernel_source,
             kernel_events=tuple(kernel_line.with_container(event, names) for event in self._incidents.events),
             guard=self._guard,
+            previous_boot=self._previous_boot,
+            awaits_previous_boot=self._awaits_previous_boot,
+            last_seen=self._last_seen,
             garbled_count=self._garbled,
             warnings=self._warnings,
         )
@@ -320,7 +364,19 @@ class NodeState:
     # One method per message.
 
     def _take_hello(self, hello: Hello) -> None:
+        earlier_boot, seen_wall_s = self._baseline_learner.last_boot(hello.facts)
+        if self._facts is None and earlier_boot not in ("", hello.facts.boot_id):
+            self._last_seen = LastSeen(boot_id=earlier_boot, wall_s=seen_wall_s)
         if self._placement.boot(hello.facts.boot_id):
+            if self._facts is not None and self._sample is not None:
+                self._last_seen = LastSeen(
+                    boot_id=self._facts.boot_id,
+                    wall_s=self._sample.wall_s,
+                    available_bytes=self._sample.memory.available_bytes,
+                    total_bytes=self._sample.memory.total_bytes,
+                    stall_percent=self.memory_stall_percent,
+                )
+            self._previous_boot = None
             self._link_changes.append(
                 LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
             )

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 
 from sparktop import wire
-from sparktop.clock import Clock
 from sparktop.errors import LinkLost, ProbeError, TransportError
-from sparktop.model.telemetry import Garbled, Hello, Message
+from sparktop.model.telemetry import Garbled, Hello
+from sparktop.observe.received import Probed
 from sparktop.probe import bundle
 from sparktop.transport.base import Channel, Transport
 from sparktop.wire.decode import decode
@@ -22,18 +22,15 @@ RESTARTS_AT_MOST = 5
 ACK_DELAY_S = 0.02
 """The parts of one sample come within some 10 ms: one acknowledgement is for all. A write costs the console and the
 node two packets, as asyncssh sends an empty one before each."""
-Heard = Callable[[Message, float], None]
+Heard = Callable[[Probed], None]
 
 
 class ProbeSession:
     """Keeps a probe running on an open connection until that connection closes."""
 
-    def __init__(
-        self, transport: Transport, heard: Heard, *, clock: Clock, interval_s: float, docker_socket: str = ""
-    ) -> None:
+    def __init__(self, transport: Transport, heard: Heard, *, interval_s: float, docker_socket: str = "") -> None:
         self._transport = transport
         self._heard = heard
-        self._clock = clock
         self._docker_socket = docker_socket
         self.interval_s = interval_s
         self.greeted = False
@@ -125,10 +122,9 @@ class ProbeSession:
                 return self.greeted
 
     def _take(self, lines: list[bytes | Garbled]) -> None:
-        arrived_s = self._clock.monotonic()
         for line in lines:
             if isinstance(line, Garbled):
-                self._heard(line, arrived_s)
+                self._heard(Probed(line=b"", message=line))
                 continue
             sequence = sequence_of(line)
             if sequence is not None:
@@ -138,7 +134,7 @@ class ProbeSession:
             if isinstance(message, Hello):
                 self._greet(message)
             if message is not None:
-                self._heard(message, arrived_s)
+                self._heard(Probed(line=line, message=message))
 
     def _acknowledge(self) -> None:
         self._ack = None

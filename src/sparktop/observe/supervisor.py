@@ -23,10 +23,11 @@ from sparktop.errors import (
     TurnedAway,
     UnknownName,
 )
-from sparktop.model.fleet import LinkState, Reach
-from sparktop.model.telemetry import Message, Sample
-from sparktop.observe.node_state import NodeState
+from sparktop.model.fleet import Contact, LinkState, Reach
+from sparktop.model.telemetry import Sample
+from sparktop.observe.intake import Intake
 from sparktop.observe.probe_session import ProbeSession
+from sparktop.observe.received import Contacted, Linked, Probed
 from sparktop.probe.bundle import SLOW_START_HINT
 from sparktop.transport.base import PATIENCE_S, Connector, Transport
 
@@ -72,7 +73,7 @@ class Supervisor:
     def __init__(
         self,
         connector: Connector,
-        book: NodeState,
+        intake: Intake,
         *,
         opened: Callable[[Transport], None],
         sampled: Callable[[], None],
@@ -82,7 +83,8 @@ class Supervisor:
     ) -> None:
         """`opened` and `closed` are told of each connection, `sampled` of its first sample."""
         self._connector = connector
-        self._book = book
+        self._intake = intake
+        self._book = intake.state
         self._opened = opened
         self._sampled = sampled
         self._closed = closed
@@ -91,6 +93,7 @@ class Supervisor:
         self._retry = asyncio.Event()
         self._session: ProbeSession | None = None
         self._ever_live = False
+        self._met: Contact | None = None
         self._last_reach_s = -REACH_SPACING_S
 
     def set_interval(self, seconds: float) -> None:
@@ -128,18 +131,23 @@ class Supervisor:
             failures = 0 if was_live else failures + 1
             await self._wait_after(loss, failures, attempt)
 
+    def _meet(self) -> None:
+        if self._connector.contact != self._met:
+            self._met = self._connector.contact
+            self._intake.take(Contacted(contact=self._met))
+
     async def _connect(self, attempt: int) -> Transport:
         """One attempt; its state is reported while it lasts."""
         state = LinkState.LOST if self._ever_live else LinkState.CONNECTING
         if not self._ever_live and attempt == 1:
-            self._book.link(state, "connecting", attempt=attempt)
+            self._intake.take(Linked(state=state, reason="connecting", attempt=attempt))
         namer = asyncio.create_task(self._name_slow_attempt(state, attempt))
         namer.add_done_callback(self._report_fault)
         try:
             return await self._connector.connect(patience_s=PATIENCE_S)
         finally:
             namer.cancel()
-            self._book.contact(self._connector.contact)
+            self._meet()
 
     def _report_fault(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -151,7 +159,7 @@ class Supervisor:
         while True:
             if tested := await self._test_reach():
                 reach, sentence = tested
-                self._book.link(state, sentence, reach=reach, attempt=attempt)
+                self._intake.take(Linked(state=state, reason=sentence, reach=reach, attempt=attempt))
             await asyncio.sleep(1.0)
 
     async def _test_reach(self) -> tuple[Reach, str] | None:
@@ -164,20 +172,21 @@ class Supervisor:
     async def _wait_after(self, error: TransportError, failures: int, attempt: int) -> None:
         """Report why there is no link, and wait: for the back-off, or until the operator retries."""
         if isinstance(error, AuthRefused | HostKeyRefused | ProbeError):
-            hint = f"{error.hint} · press r to try again" if error.hint else "press r to try again"
-            self._book.link(LinkState.REFUSED, error.message, hint=hint, attempt=attempt)
+            refused = Linked(state=LinkState.REFUSED, reason=error.message, hint=error.hint or "", attempt=attempt)
+            self._intake.take(refused)
             await self._retry.wait()
             return
         delay_s = backoff_s(error, failures) * random.uniform(0.85, 1.15)  # noqa: S311 - jitter, not a secret
         state = LinkState.LOST if self._ever_live or failures > 1 else LinkState.CONNECTING
-        self._book.link(
-            state,
-            error.message,
+        failed = Linked(
+            state=state,
+            reason=error.message,
             hint=error.hint or "",
             reach=reach_of(error),
             attempt=attempt,
-            next_attempt_s=self._book.clock.monotonic() + delay_s,
+            next_attempt_in_s=delay_s,
         )
+        self._intake.take(failed)
         try:
             async with asyncio.timeout(delay_s):
                 await self._retry.wait()
@@ -188,19 +197,20 @@ class Supervisor:
         """Run the probe until the connection closes; (why, whether samples came)."""
         was_live = False
 
-        def on_message(message: Message, arrived_s: float) -> None:
+        def heard(probed: Probed) -> None:
             nonlocal was_live
-            is_first = not was_live and isinstance(message, Sample)
+            is_first = not was_live and isinstance(probed.message, Sample)
             if is_first:
                 was_live = self._ever_live = True
-            self._book.message(message, arrived_s)
+            self._intake.take(probed)
             if is_first:
                 self._sampled()
+                if self._book.asks_previous_boot():
+                    session.tell({"previous": 1})
 
         session = ProbeSession(
             transport,
-            on_message,
-            clock=self._book.clock,
+            heard,
             interval_s=self._interval_s,
             docker_socket=self._docker_socket,
         )
@@ -222,7 +232,7 @@ class Supervisor:
         wall_lead = self._book.clock.wall() - opened_s
         while True:
             await asyncio.sleep(0.5)
-            self._book.contact(self._connector.contact)  # a login that proved a key makes it another
+            self._meet()  # a login that proved a key makes it another
             now_s = self._book.clock.monotonic()
             if self._book.clock.wall() - now_s - wall_lead > SUSPEND_JUMP_S:
                 await transport.close()  # this machine was suspended: most likely it is dead, and reconnecting is quick
@@ -233,21 +243,22 @@ class Supervisor:
             limit_s = max(STALE_AT_LEAST_S, STALE_INTERVALS * session.interval_s)
             if silent_s <= limit_s:
                 if stale:
-                    self._book.link(LinkState.LIVE, "samples are back")
+                    self._intake.take(Linked(state=LinkState.LIVE, reason="samples are back"))
                 stale = False
                 continue
             if not session.started and silent_s > STALE_AT_LEAST_S:
                 state = LinkState.LOST if self._ever_live else LinkState.CONNECTING
-                self._book.link(
-                    state, f"logged in; the probe has not started for {silent_s:.0f} s", hint=SLOW_START_HINT
-                )
+                why = f"logged in; the probe has not started for {silent_s:.0f} s"
+                self._intake.take(Linked(state=state, reason=why, hint=SLOW_START_HINT))
                 continue
             if not stale and last_s > opened_s:
                 stale = True
-                self._book.link(LinkState.STALE, "samples stopped; the connection is still open")
+                silent = "samples stopped; the connection is still open"
+                self._intake.take(Linked(state=LinkState.STALE, reason=silent))
             if silent_s > limit_s and (tested := await self._test_reach()):
                 reach, sentence = tested
                 if stale:
-                    self._book.link(LinkState.STALE, f"samples stopped; {sentence}", reach=reach)
+                    found = Linked(state=LinkState.STALE, reason=f"samples stopped; {sentence}", reach=reach)
+                    self._intake.take(found)
             if silent_s > NEW_PROBE_AFTER_S and session.greeted:
                 session.replace_probe()

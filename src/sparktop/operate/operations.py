@@ -13,7 +13,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,7 +169,9 @@ class Operations:
         plan = planner.plan(request, picture, survey)
         if self._recalls:
             plan = as_before(plan, await in_thread(self._recalled))
-        return replace(plan, warnings=(*plan.warnings, *owed_notes(plan, survey.owed)))
+        warnings = (*plan.warnings, *owed_notes(plan, survey))
+        equivalent = plan.equivalent or tuple(_typed(plan))
+        return replace(plan, warnings=warnings, equivalent=equivalent, seen_monotonic_s=picture.monotonic_s)
 
     async def _survey(self, planner: Planner, request: Request, picture: FleetState) -> Survey:
         """The answers to the planner's questions, asked round by round until it asks nothing new."""
@@ -355,10 +357,16 @@ class Operations:
         )
 
 
+def _typed(plan: Plan) -> Iterator[str]:
+    """What its steps change, as it is typed, but for what depends on an earlier step."""
+    for step in plan.steps:
+        yield from (f"on {step.node}: {line}" for line in step.act.commands() if fill_command(line, {}))
+
+
 def _filled(step: Step, saved: Mapping[str, str]) -> Step | None:
     """The step with the ids that the run saved; None where its container was never created."""
     act = step.act.filled(saved)
-    return None if act is None else replace(step, act=act, by_hand=fill_command(step.by_hand, saved))
+    return None if act is None else replace(step, act=act)
 
 
 def _unanswered(asks: Sequence[Ask], problem: str) -> Mapping[Ask, Answer]:

@@ -70,6 +70,7 @@ class ActionFlow:
         clock: Clock,
         *,
         is_read_only: bool,
+        refusal: str = "",
         picture: Callable[[], FleetState],
         changed: Callable[[], None],
         ask_sudo: AskSudo,
@@ -81,6 +82,7 @@ class ActionFlow:
         self._app = app
         self._clock = clock
         self._is_read_only = is_read_only
+        self._refusal = refusal
         self._picture = picture
         self._on_change = changed
         self._ask_sudo = ask_sudo
@@ -575,6 +577,9 @@ class ActionFlow:
 
     def _may_start(self, *, looks: bool = False) -> bool:
         """Whether a command may start now; notifies the operator why not. `looks`: the command can be read-only."""
+        if self._refusal:
+            self._notify(self._refusal, severity="warning")
+            return False
         if self.is_read_only and not looks:
             self._notify("read-only: this console changes nothing; start it without --read-only, or take read_only "
                       "out of config.toml. x shows what can be done here", severity="warning")  # fmt: skip

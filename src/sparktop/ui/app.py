@@ -19,6 +19,7 @@ from textual.await_complete import AwaitComplete
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
@@ -33,9 +34,10 @@ from sparktop.ui.action_flow import ActionFlow
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS, Command, bindings, key_name
 from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.drivers.terminal import TerminalDriver
 from sparktop.ui.notify import Notifier, NotifyOptions
+from sparktop.ui.panes.header import RunLine
 from sparktop.ui.strips import free_undivided_strips
-from sparktop.ui.terminal_driver import TerminalDriver
 from sparktop.ui.theme import DARK, LIGHT, THEMES, AsciiFilter, named_theme, variable_defaults
 
 if TYPE_CHECKING:
@@ -93,6 +95,12 @@ def _freeze_permanent_objects() -> None:
     gc.set_threshold(15_000, 20, 50)  # more than a batch of log lines: each takes the place of an older one
 
 
+def _page_driver() -> type[Driver]:
+    from sparktop.ui.drivers.page import PageDriver
+
+    return PageDriver
+
+
 class Published(Message):
     """A new fleet state is waiting; several that arrive together are drawn once."""
 
@@ -126,18 +134,24 @@ class SparktopApp(App[int]):
         notifying: NotifyOptions | None = None,
         attention: Attention | None = None,
         proven: Path | None = None,
+        runs: RunLine | None = None,
+        refusal: str = "",
+        recordings: Path | None = None,
+        is_in_browser: bool = False,
     ) -> None:
         """`operating` builds the planner and executor, called once there are figures; `shell` makes the command line of
         a shell, None: there is none to open; `greeting` is shown at the start; `attention` holds
-        acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept.
+        acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept;
+        `runs` stands where the runs do; `refusal` is why nothing can be done here, however one asks;
+        `recordings` is the folder of what is recorded, None: nothing is.
 
-        `is_ascii`: the terminal shows no more than ASCII.
+        `is_ascii`: the terminal shows no more than ASCII; `is_in_browser`: Textual draws it in a page.
 
         Raises:
             ConfigError: there is no such theme.
         """
         free_undivided_strips()
-        super().__init__(driver_class=TerminalDriver)
+        super().__init__(driver_class=_page_driver() if is_in_browser else TerminalDriver)
         for shipped_theme in THEMES:
             self.register_theme(shipped_theme)
         self.theme = named_theme(theme, self.available_themes)
@@ -159,6 +173,8 @@ class SparktopApp(App[int]):
             protected=protected,
             attention=attention,
             shell=shell,
+            runs=runs,
+            recordings=recordings,
         )
         self._operating = operating
         self._prompter: ConsolePrompter | None = None
@@ -166,6 +182,7 @@ class SparktopApp(App[int]):
             self,
             clock,
             is_read_only=read_only,
+            refusal=refusal,
             picture=lambda: self.console_screen.fleet,
             changed=self.console_screen.show_runs,
             ask_sudo=self._ask_sudo,

@@ -26,7 +26,8 @@ class Command:
     action: str
     """A Textual action, run on the widget, screen or app that holds the binding."""
     scopes: tuple[str, ...]
-    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel", "processes"."""
+    """Who binds it: "app", "console" (the screen), "findings", "node", "engines", "log", "kernel", "processes",
+    "events"; "replay" binds its own before all others."""
     footer: str = ""
     """The word in the footer line; empty: not in the footer."""
     footer_in: tuple[str, ...] = ()
@@ -95,6 +96,9 @@ COMMANDS: tuple[Command, ...] = (
         _row("processes", "7", "Processes", "console",
              "The processes that hold GPU memory or RAM, the largest first.",
              action="view('processes')", footer="processes", footer_in="nodes processes"),
+        _row("events", "8", "What happened", "console",
+             "One stream on one clock: link, boots, kernel, engines, actions, findings.",
+             action="view('events')", footer="happened", footer_in="events"),
         _row("back", "escape", "Back", "console", "Close what is open, then return to the overview.", in_palette=False),
     ),
     *_group("Acting",
@@ -121,6 +125,9 @@ COMMANDS: tuple[Command, ...] = (
         _row("guard", "M", "Memory guard", "console",
              "Kill the engine if memory drops below a limit; if that guard is armed, disarm it.",
              action="act('guard')", footer="guard", footer_in="overview nodes engines", changes=True),
+        _row("replay", "v", "Replay", "console",
+             "What was recorded of the selected node, from two minutes before it was last lost, else from ten minutes "
+             "ago; q comes back.", action="replay"),
         _row("forward", "F", "Forward a port", "console",
              "Open a port of this machine that leads to the selected engine, as long as the console runs; again closes "
              "it."),
@@ -140,28 +147,28 @@ COMMANDS: tuple[Command, ...] = (
              "Select the next node; on a narrow screen it is the one shown.", action="step_node(1)"),
         _row("previous-node", "left_square_bracket left", "Previous node", "console",
              "Select the node before; on a narrow screen it is the one shown.", action="step_node(-1)"),
-        _row("down", "j down", "Down", "findings engines log kernel processes",
+        _row("down", "j down", "Down", "findings engines log kernel processes events",
              "Next finding, engine, line, event or process.", in_palette=False),
-        _row("up", "k up", "Up", "findings engines log kernel processes", "The one before.", in_palette=False),
-        _row("page-down", "pagedown", "Page down", "findings log kernel processes",
+        _row("up", "k up", "Up", "findings engines log kernel processes events", "The one before.", in_palette=False),
+        _row("page-down", "pagedown", "Page down", "findings log kernel processes events",
              "One screen of lines on.", in_palette=False),
-        _row("page-up", "pageup", "Page up", "findings log kernel processes",
+        _row("page-up", "pageup", "Page up", "findings log kernel processes events",
              "One screen of lines back.", in_palette=False),
-        _row("first", "home g", "First", "findings engines log kernel processes",
+        _row("first", "home g", "First", "findings engines log kernel processes events",
              "To the oldest line.", in_palette=False),
-        _row("last", "end G", "Last", "findings engines log kernel processes",
+        _row("last", "end G", "Last", "findings engines log kernel processes events",
              "To the newest line, and follow.", in_palette=False),
     ),
     *_group("Findings, engines, kernel",
-        _row("details", "d", "Details", "findings kernel processes console",
+        _row("details", "d", "Details", "findings kernel processes events console",
              "Why, on what evidence and what to do: of the selected finding or event, else of the first line that "
              "tells of a finding; with nothing wrong, of the selected engine.", footer="details"),
-        _row("open", "enter", "Open", "node findings engines kernel processes",
+        _row("open", "enter", "Open", "node findings engines kernel processes events",
              "All details of the selected line; the selected node on the whole screen.", in_palette=False),
         _row("sort", "S", "Sort", "findings engines processes",
              "Sort by the next figure: tokens, KV cache, memory, time; findings by age or node. Then as at first.",
              in_palette=False),
-        _row("filter", "slash", "Filter", "findings engines processes",
+        _row("filter", "slash", "Filter", "findings engines processes events",
              "Show only what a regular expression finds; engines in their own view.", in_palette=False),
         _row("acknowledge", "a", "Acknowledge", "findings",
              "Hide the selected finding from the top line, keep it in the list.",
@@ -171,6 +178,21 @@ COMMANDS: tuple[Command, ...] = (
         _row("wake", "u", "Unsnooze", "findings", "Show all snoozed findings again."),
         _row("logs", "l", "Engine's log", "findings console",
              "Follow the log of the selected engine; of a selected finding, the log that its evidence is from."),
+    ),
+    *_group("Replay",
+        _row("replay-pause", "space", "Play or pause", "replay", "Play the recording, or pause it.", in_palette=False),
+        _row("replay-back", "comma", "Back", "replay", "Ten seconds back.", action="replay_step(-10)",
+             in_palette=False),
+        _row("replay-on", "full_stop", "On", "replay", "Ten seconds on.", action="replay_step(10)", in_palette=False),
+        _row("replay-slower", "less_than_sign", "Slower", "replay", "Play slower.", action="replay_speed(-1)",
+             in_palette=False),
+        _row("replay-faster", "greater_than_sign", "Faster", "replay", "Play faster, up to 240 times.",
+             action="replay_speed(1)", in_palette=False),
+        _row("replay-next", "right_curly_bracket", "Next finding", "replay",
+             "To where the next problem was found, or the next node lost.", action="replay_mark(1)",
+             in_palette=False),
+        _row("replay-previous", "left_curly_bracket", "Finding before", "replay",
+             "To where the problem before was found.", action="replay_mark(-1)", in_palette=False),
     ),
     *_group("Log",
         _row("search", "slash", "Search the log", "log kernel console",
@@ -195,7 +217,7 @@ COMMANDS: tuple[Command, ...] = (
              in_palette=False),
         _row("raw", "a", "All kernel lines", "kernel",
              "Cycle: the events that matter, then each node's whole kernel log.", in_palette=False),
-        _row("copy", "y c", "Copy", "findings node engines log kernel processes",
+        _row("copy", "y c", "Copy", "findings node engines log kernel processes events",
              "Copy the focused pane's selected line or text to the clipboard; in a dialog, what it says.",
              in_palette=False),
         _row("save-log", "ctrl+s", "Save the log", "log kernel console",
@@ -215,6 +237,12 @@ PLAIN_KEYS = {
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "colon": ":",
+    "comma": ",",
+    "full_stop": ".",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
     "escape": "Esc",
     "enter": "Enter",
     "space": "Space",
@@ -263,9 +291,11 @@ def keys_text(command: Command) -> str:
 
 
 def readme_table() -> str:
-    """The README's Markdown table of keys and titles, one row per group."""
+    """The README's Markdown table of keys and titles, one row per group; a replay shows its own."""
     rows = ["| | keys |", "| --- | --- |"]
     for group, commands in by_group():
+        if all(command.scopes == ("replay",) for command in commands):
+            continue
         named = (f"{' '.join(f'`{key_name(key)}`' for key in command.keys)} {command.title}" for command in commands)
         rows.append(f"| **{group}** | {' · '.join(named)} |")
     return "\n".join(rows) + "\n"

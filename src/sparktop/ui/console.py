@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,12 +35,16 @@ from sparktop.ui.panes.node_graphs import Window
 from sparktop.ui.panes.verdict import VerdictPane
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sparktop.model.engine import Container as EngineContainer
     from sparktop.operate.targets import Selection
     from sparktop.ui.action_flow import ActionFlow
     from sparktop.ui.screens.finding import FindingScreen
     from sparktop.ui.shell import ShellArgv
 
+BEFORE_LOSS_S = 120.0
+"""How long before a loss its replay begins."""
 TICK_S, TICK_ALONE_S = 0.5, 0.9
 """Ages and the clock that are this old are drawn again together with a picture, or alone by a timer of one second."""
 
@@ -63,11 +67,15 @@ class ConsoleScreen(Screen[None]):
         protected: frozenset[str] = frozenset(),
         attention: Attention | None = None,
         shell: ShellArgv | None = None,
+        runs: RunLine | None = None,
+        recordings: Path | None = None,
     ) -> None:
-        """`protected` are the nodes that may not be changed; `shell` is None where there is no shell to open."""
+        """`protected` are the nodes that may not be changed; `shell` is None where there is no shell to open; `runs`
+        stands where the runs do; `recordings` is the folder of what is recorded."""
         super().__init__()
         self._protected, self._shell_argv = protected, shell
         self._has_shell = False
+        self._recordings = recordings
         self._clock = clock
         self._attention = attention or Attention(clock)
         link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
@@ -89,7 +97,7 @@ class ConsoleScreen(Screen[None]):
         """What failed when it was shown last, by the pane's name."""
         self.is_read_only = read_only
         self.header = Header(clock, title=title, read_only=read_only, protected=protected)
-        self.runs = RunLine()
+        self.runs = runs or RunLine()
         self.verdict = VerdictPane(clock, standing_of=self._attention.standing)
         self.findings = FindingsPane(clock, self._attention)
         self.nodes = tuple(NodePane(name, clock) for name in node_names)
@@ -506,17 +514,36 @@ class ConsoleScreen(Screen[None]):
         elif refused is not None:
             self.notify(f"A shell could change anything. {refused}", severity="warning", markup=False)
         elif not self._has_shell:
-            self._has_shell = True
             place = f"{container.name} on {node}" if container is not None else node
             argv = self._shell_argv(node, container.container_id if container is not None else "")
+            self._give_terminal(open_shell(self.app, argv, place))
 
-            async def attended() -> None:
-                try:
-                    await open_shell(self.app, argv, place)
-                finally:
-                    self._has_shell = False
+    def _give_terminal(self, until_it_ends: Coroutine[object, object, None]) -> None:
+        self._has_shell = True
 
-            self.run_worker(attended(), name="shell", group="shell")
+        async def attended() -> None:
+            try:
+                await until_it_ends
+            finally:
+                self._has_shell = False
+
+        self.run_worker(attended(), name="shell", group="shell")
+
+    def action_replay(self) -> None:
+        """Open what was recorded of the selected node, shortly before it was lost."""
+        from sparktop.ui.shell import open_shell, replay_argv
+
+        view = self.fleet.node(self.selection().node)
+        if self._recordings is None or view is None:
+            self.notify("Nothing is recorded here.", markup=False, timeout=4)
+        elif not self._has_shell:
+            lost = [one.wall_s for one in view.link_history if one.state in (LinkState.LOST, LinkState.STALE)]
+            seen = [view.last_seen.wall_s] if view.last_seen is not None else []
+            at_s = max((*lost, *seen)) - BEFORE_LOSS_S if (*lost, *seen) else self._clock.wall() - 5 * BEFORE_LOSS_S
+            argv = replay_argv(view.name, self._recordings, at_s)
+            self._give_terminal(
+                open_shell(self.app, argv, f"the recording of {view.name}", leave="q", failed=range(1, 256))
+            )
 
     def _shell_place(self) -> tuple[str, EngineContainer | None]:
         """(node, the container that runs there) of what is selected; None: the node itself."""

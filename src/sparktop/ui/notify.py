@@ -6,34 +6,32 @@ was resolved and fires again is announced as such, and once in a run: a relaunch
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.findings import as_data, cause_of
+from sparktop.diagnose.findings import as_data
+from sparktop.diagnose.incidents import Change, Incidents
+from sparktop.documents.finding import headline
 from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState
 from sparktop.operate.step.run import Run
 from sparktop.operate.step.step_result import StepState
+from sparktop.transport.outgoing.program import run_command
 from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:
     from textual.app import App
 
 GATHER_S = 2.0
-COMMAND_LIMIT_S = 10.0
 TOAST_S = 10.0
 TERMINAL_CHARS = 200
-_SECRET_NAME = re.compile(r"(?i)token|secret|passw|passphrase|api_?key|private_?key|credential")
 _PLACEHOLDER = re.compile(r"\{(severity|title|nodes|rule|explanation)\}")
 
 
@@ -49,7 +47,7 @@ class NewFindings:
     """Remembers which findings were announced, and picks the new ones."""
 
     def __init__(self) -> None:
-        self._announced: set[FindingKey] = set()
+        self._incidents = Incidents(Severity.CRITICAL)
         self._onsets: Counter[FindingKey] = Counter()
         """How often each finding has begun to fire."""
         self._again_in_run: set[FindingKey] = set()
@@ -62,31 +60,22 @@ class NewFindings:
 
         Left out: the consequences of another critical finding, and a dead rank that a run `under_way` stops; that
         one is announced if it is still so when the run is over. A finding that comes back during a run is announced
-        once.
+        once. A snoozed finding was seen: it isn't announced when the snooze ends either.
         """
         runs = tuple(under_way)
-        firing = [
-            finding
-            for finding in findings
-            if finding.phase is Phase.FIRING
-            and finding.severity is Severity.CRITICAL
-            and not any(is_own_doing(finding, run) for run in runs)
-        ]
-        self._announced &= {finding.key for finding in firing}
+        before = self._incidents.firing
+        news = self._incidents.update([one for one in findings if not any(is_own_doing(one, run) for run in runs)])
         new_findings = tuple(
-            finding
-            for finding in firing
-            if finding.key not in self._announced
-            and attention.standing(finding) is AttentionState.OPEN
-            and cause_of(finding, firing) is None
-            and finding.key not in self._again_in_run
+            incident.root
+            for change, incident in news
+            if change is not Change.RESOLVED
+            and attention.standing(incident.root) is AttentionState.OPEN
+            and incident.root.key not in self._again_in_run
         )
-        self._onsets.update({finding.key for finding in firing} - self._announced)
+        self._onsets.update(self._incidents.firing - before)
         self._again_in_run |= {finding.key for finding in new_findings if self.is_back(finding)}
         if not runs:
             self._again_in_run.clear()
-        # A snoozed finding was seen: it isn't announced when the snooze ends either.
-        self._announced |= {finding.key for finding in firing}
         return new_findings
 
     def is_back(self, finding: Finding) -> bool:
@@ -213,14 +202,6 @@ class Notifier:
             driver.write(sequence)
 
 
-def headline(findings: Sequence[Finding]) -> str:
-    """The first finding's nodes and title, and how many more there are."""
-    first = findings[0]
-    where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
-    more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
-    return f"{where}{first.title}{more}"
-
-
 def window_title(fleet: FleetState, attention: Attention) -> str:
     """The worst open notice or finding, and the watched nodes."""
     names = " ".join(view.name for view in fleet.nodes)
@@ -256,34 +237,3 @@ def filled(argv: Sequence[str], findings: Sequence[Finding]) -> list[str]:
         text = _PLACEHOLDER.sub(lambda match: values[match[1]], argument).replace("\0", "")
         arguments.append(f" {text}" if text.startswith("-") and not argument.startswith("-") else text)
     return arguments
-
-
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables for the program: without those whose name suggests a secret."""
-    return {name: value for name, value in variables.items() if not _SECRET_NAME.search(name)}
-
-
-async def run_command(argv: Sequence[str], data: bytes, *, limit_s: float = COMMAND_LIMIT_S) -> str:
-    """Run a program with `data` on its standard input, kill it after the limit; "" or what went wrong."""
-    quiet = asyncio.subprocess.DEVNULL
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=quiet,
-            stderr=quiet,
-            env=environment(os.environ),
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        return f"{argv[0]}: {error}"
-    try:
-        async with asyncio.timeout(limit_s):
-            await process.communicate(data)
-    except TimeoutError:
-        return f"{argv[0]} took longer than {limit_s:g} s and was ended"
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    return f"{argv[0]} ended with code {process.returncode}" if process.returncode else ""

@@ -1,4 +1,4 @@
-"""What the key s does: gives the terminal to a shell on a node or in a container, and takes it back."""
+"""What the keys s and v do: gives the terminal to a shell, or to a replay, and takes it back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from textual.app import App, SuspendNotSupported
 
-from sparktop.errors import SparktopError
+from sparktop.errors import SparktopError, UsageError
+from sparktop.record.reader import heading_of
+from sparktop.record.tape import folder_of, recordings
 from sparktop.transport.threads import in_thread
 
 ShellArgv = Callable[[str, str], Awaitable[Sequence[str]]]
@@ -21,20 +25,47 @@ NOT_STARTED = (125, 126, 127, 255)
 """How docker and ssh end where no shell was started: what they wrote is left to be read."""
 
 
-async def open_shell(app: App[Any], argv: Awaitable[Sequence[str]], place: str) -> None:
-    """Run a shell at the app's terminal until it ends; the event loop goes on, and nothing is drawn meanwhile."""
+async def replay_argv(node: str, home: Path, at_s: float) -> Sequence[str]:
+    """The command line that opens what was recorded of a node, at a moment, or where the recording begins.
+
+    Raises:
+        UsageError: nothing was.
+    """
+    folder = folder_of(node, home)
+    kept = recordings(folder)
+    if not kept:
+        raise UsageError(f"nothing of {node} was recorded")
+    at_s = max(at_s, heading_of(kept[-1].files[0]).at_s + 1.0)
+    at = datetime.fromtimestamp(at_s).isoformat(" ", "seconds")
+    return sys.executable, "-m", "sparktop", "replay", "--at", at, str(folder)
+
+
+async def open_shell(
+    app: App[Any],
+    argv: Awaitable[Sequence[str]],
+    place: str,
+    *,
+    leave: str = "exit or Ctrl-D",
+    failed: Collection[int] = NOT_STARTED,
+) -> None:
+    """Run a program at the app's terminal until it ends; the event loop goes on, and nothing is drawn meanwhile.
+
+    Args:
+        leave: what ends it.
+        failed: exit codes after which what it wrote is left to be read.
+    """
     try:
         words = await argv
         with app.suspend(), _without_job_signals():
-            await _attended(words, place)
+            await _attended(words, place, leave, failed)
     except SparktopError as error:
         app.notify(f"{error.message}{f': {error.hint}' if error.hint else ''}", severity="error", markup=False)
     except SuspendNotSupported:
         app.notify("This terminal can't be given to a shell.", severity="warning", markup=False)
 
 
-async def _attended(argv: Sequence[str], place: str) -> None:
-    print(f"sparktop: {place}. exit or Ctrl-D goes back to the console.", flush=True)
+async def _attended(argv: Sequence[str], place: str, leave: str, failed: Collection[int]) -> None:
+    print(f"sparktop: {place}. {leave} goes back to the console.", flush=True)
     try:
         process = subprocess.Popen(argv)  # noqa: ASYNC220 - it is started in a few ms, and waited for in a thread
     except OSError as error:
@@ -45,7 +76,7 @@ async def _attended(argv: Sequence[str], place: str) -> None:
     finally:
         if process.returncode is None:  # the console ends meanwhile
             process.terminate()
-    if code in NOT_STARTED:
+    if code in failed:
         await _let_read(f"{os.path.basename(argv[0])} ended with {code}")
 
 

@@ -22,16 +22,19 @@ From the Spark (`kind` says which; numbers are integers or floats, times are CLO
     collector  name (nvml, processes, kernel), state (ok, missing, denied, stuck, failed, paused), detail, since
     kernel     source (journal, sudo journal, sudo dmesg, kmsg), dropped,
                lines [[boot|null, wall|null, priority|null, text]]
+    previous   boot_id (without hyphens; "": none), reason (why it has no lines), kernel [as kernel's lines], system
+               [[wall, sender, text]]: the end of the previous boot's journal; pstore [[path, modified (wall)]],
+               dump [as kernel's lines]
     guard      phase (armed, fired, failed, disarmed), id (64 hex digits), name, floor (bytes), within (s|null),
                stay (s), since (wall), available (bytes at firing|null), answered (s|null: how long Docker took),
                until (wall|null: of one that stayed after its console), detail
     bye        reason
 
 To the Spark: {"ack": seq} for each line received that has a seq (also proof of life), {"beat": 1} every 3 s,
-{"interval": seconds}, {"bye": 1}, {"guard": {id, name, floor (bytes), within (s|null), stay (s), token, again}} arms
-the guard, or disarms it where id is empty; the same token again is only answered, and `again` says that it was armed
-before, so that it is however low memory is by now. Every line from the Spark that counts against the window carries
-`seq`.
+{"interval": seconds}, {"bye": 1}, {"previous": 1} (asks for that message, once a boot), {"guard": {id, name, floor
+(bytes), within (s|null), stay (s), token, again}} arms the guard, or disarms it where id is empty; the same token again
+is only answered, and `again` says that it was armed before, so that it is however low memory is by now. Every line from
+the Spark that counts against the window carries `seq`.
 Before its first line the probe prints `SPARKTOP <nonce>` so that a login banner can't be mistaken for it.
 
 Unknown kinds and fields are ignored, so old recordings stay readable; anything else that isn't a message is Garbled.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sparktop import sanitise
@@ -29,6 +30,7 @@ from sparktop.model.telemetry import (
     Message,
     NetworkReading,
     Pressure,
+    PreviousBoot,
     Process,
     ProcessTable,
     RdmaPort,
@@ -361,16 +363,34 @@ def _collector(raw: Mapping[str, Any]) -> Collector:
 def _kernel(raw: Mapping[str, Any]) -> KernelLines:
     return KernelLines(
         source=_name(raw["source"]),
-        lines=tuple(
-            LogLine(
-                text=sanitise.line(string_of(text)),
-                boot_s=None if boot is None else seconds_of(boot),
-                wall_s=None if wall is None else seconds_of(wall),
-                priority=None if priority is None else whole(priority),
-            )
-            for boot, wall, priority, text in list_of(raw["lines"])
-        ),
+        lines=_kernel_lines(raw["lines"]),
         dropped=amount(raw.get("dropped") or 0),
+    )
+
+
+def _kernel_lines(rows: Any) -> tuple[LogLine, ...]:
+    return tuple(
+        LogLine(
+            text=sanitise.line(string_of(text)),
+            boot_s=None if boot is None else seconds_of(boot),
+            wall_s=None if wall is None else seconds_of(wall),
+            priority=None if priority is None else whole(priority),
+        )
+        for boot, wall, priority, text in list_of(rows)
+    )
+
+
+def _previous(raw: Mapping[str, Any]) -> PreviousBoot:
+    return PreviousBoot(
+        boot_id=_name(raw.get("boot_id") or ""),
+        kernel=_kernel_lines(raw.get("kernel") or ()),
+        system=tuple(
+            LogLine(text=sanitise.line(f"{string_of(sender)}: {string_of(text)}"), wall_s=seconds_of(wall))
+            for wall, sender, text in list_of(raw.get("system") or ())
+        ),
+        reason=sanitise.line(string_of(raw.get("reason") or ""), limit=300),
+        pstore=tuple((_name(path), seconds_of(wall)) for path, wall in list_of(raw.get("pstore") or ())),
+        dump=tuple(replace(line, wall_s=None) for line in _kernel_lines(raw.get("dump") or ())),
     )
 
 
@@ -404,6 +424,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Message]] = {
     "facts": _facts,
     "collector": _collector,
     "kernel": _kernel,
+    "previous": _previous,
     "guard": _guard,
     "bye": _bye,
 }

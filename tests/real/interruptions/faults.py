@@ -26,6 +26,13 @@ def _freeze(spark: Machine) -> None:
     spark.thaw()
 
 
+def _reboot(spark: Machine) -> None:
+    before = spark.boot_id()
+    spark.run("sh", "-c", "systemctl reboot --no-block || true")  # it may be rebooting already
+    spark.until(lambda: spark.boot_id() not in ("", before), what="another boot")
+    spark.answers()
+
+
 def _power(spark: Machine) -> None:
     spark.kill()
     spark.again()
@@ -54,7 +61,7 @@ FAULTS: dict[str, Callable[[Machine], None] | None] = {
     "lan 60 s": _cut(60),
     "lan 150 s": _cut(150),
     "freeze": _freeze,
-    "reboot": lambda spark: spark.reboot(),
+    "reboot": _reboot,
     "power": _power,
     "dockerd killed": _dockerd_killed,
     "dockerd stopped": _dockerd_stopped,

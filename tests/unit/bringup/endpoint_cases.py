@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
 from sparktop.model.proof import Proof, Verdict
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.operate.measure.proof_verdicts import FAILURES
 from sparktop.operate.measure.proofs import Prove
 from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import StepState
 
-PASSED, WARNING, FAILED, *_ = CheckState
+PASSED, WARNING, FAILED = State.PASSED, State.WARNING, State.FAILED
 
 
 def proof_run(*shown: tuple[Proof, Verdict | None, str], kind: EngineKind = EngineKind.VLLM) -> Run:
@@ -32,7 +32,7 @@ def proof_run(*shown: tuple[Proof, Verdict | None, str], kind: EngineKind = Engi
 HEALTHY = (Proof.HEALTH, Verdict.OK, "200")
 PARSER = "start it with --enable-auto-tool-choice --tool-call-parser NAME"
 
-ENDPOINT: tuple[tuple[str, CheckState, str, Run], ...] = (
+ENDPOINT: tuple[tuple[str, State, str, Run], ...] = (
     # (check, state, a part of what it says, the run)
     ("endpoint.answer", PASSED, "/health 200;", proof_run(
         HEALTHY, (Proof.ANSWER, Verdict.OK, '"It warns ships of the shore.", 9 tokens in 0.6 s'))),

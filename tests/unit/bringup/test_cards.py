@@ -36,15 +36,15 @@ from sparktop.checks.catalogue import CHECKS
 from sparktop.checks.judgement import View
 from sparktop.cli.commands import split
 from sparktop.documents.bringup import typed
-from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import Contact, LinkState, LoginMethod, NodeView
+from sparktop.model.state import State
 from sparktop.model.survey import Answer, Privileges
 from sparktop.model.telemetry import Collector, CollectorState, Disk, GpuReading, Interface, NetworkReading, Unit
 from sparktop.operate.actions import ACTIONS
 from sparktop.operate.step.run import Run, StepRun
 
-PASSED, WARNING, FAILED, SKIPPED, _, UNKNOWN = CheckState
+PASSED, WARNING, FAILED, SKIPPED, UNKNOWN = State.PASSED, State.WARNING, State.FAILED, State.SKIPPED, State.UNKNOWN
 
 
 class Given:
@@ -183,7 +183,7 @@ def three(*hears: tuple[str, str]) -> Given:
     return made
 
 
-CASES: list[tuple[str, CheckState, str, Given]] = [
+CASES: list[tuple[str, State, str, Given]] = [
     # (check, state, a part of what it says, what spoils it)
     ("reach.name", FAILED, "mDNS", met(LinkState.LOST, addresses=(), answered="", is_unknown_name=True)),
     (
@@ -675,7 +675,7 @@ CASES: list[tuple[str, CheckState, str, Given]] = [
 
 
 @over("check, state, part, given", CASES, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in CASES])
-def test_a_check_finds(check: str, state: CheckState, part: str, given: Given) -> None:
+def test_a_check_finds(check: str, state: State, part: str, given: Given) -> None:
     rows = given.made().rows(check)
     row = next(row for row in rows if "spark1" in row.nodes)
     assert (row.state, part in row.found) == (state, True), row.found
@@ -753,7 +753,7 @@ def test_every_judgement_that_is_shown_here_has_its_card() -> None:
 def test_a_node_that_is_not_reached_is_told_by_all_chapters_but_the_first() -> None:
     desk = spoilt(link=link(LinkState.LOST, reason="no route")).made()
     rows = [row for row in desk.rows() if "spark1" in row.nodes]
-    assert {row.state for row in rows if not row.check.startswith("reach.")} == {CheckState.UNREACHED}
+    assert {row.state for row in rows if not row.check.startswith("reach.")} == {State.UNREACHED}
     assert not [ask for ask in desk.asked if ask.node == "spark1"]
 
 

@@ -14,28 +14,28 @@ from sparktop.bringup.catalogue import BY_ID
 from sparktop.bringup.measured import measured
 from sparktop.bringup.measurements.endpoint import CARDS as ALL
 from sparktop.bringup.measurements.endpoint import judged
-from sparktop.model.bringup import CheckState
 from sparktop.model.engine import EngineKind
 from sparktop.model.proof import Proof, Verdict
+from sparktop.model.state import State
 from sparktop.operate.step.run import Run
 
 CARDS = [card for card in ALL if card.measured_by]
 
 
 @over("check, state, said, run", ENDPOINT)
-def test_a_run_makes_its_row(check: str, state: CheckState, said: str, run: Run) -> None:
+def test_a_run_makes_its_row(check: str, state: State, said: str, run: Run) -> None:
     card = BY_ID[check]
     assert card.judge is not None
     outcome = card.judge(run, ("spark1",))
     assert outcome is not None
     assert (outcome.state, said in outcome.found) == (state, True), outcome.found
-    assert bool(outcome.remedies) is (state is not CheckState.PASSED)
+    assert bool(outcome.remedies) is (state is not State.PASSED)
 
 
 def test_every_check_has_a_row_that_passed_and_one_that_did_not() -> None:
     for card in CARDS:
         states = {state for check, state, _, _ in ENDPOINT if check == card.id}
-        assert CheckState.PASSED in states, card.id
+        assert State.PASSED in states, card.id
         assert len(states) > 1, card.id
 
 
@@ -43,7 +43,7 @@ def test_every_verdict_is_judged() -> None:
     for verdict in Verdict:
         outcome = judged(proof_run((Proof.STREAM, verdict, "said")), Proof.STREAM)
         assert outcome is not None
-        assert bool(outcome.remedies) is (outcome.state is not CheckState.PASSED), verdict
+        assert bool(outcome.remedies) is (outcome.state is not State.PASSED), verdict
 
 
 def test_what_was_not_measured_leaves_no_row() -> None:
@@ -68,7 +68,7 @@ def test_a_whole_run_makes_a_row_of_each_check() -> None:
     run = proof_run(*((proof, Verdict.OK, "well") for proof in Proof))
     rows = measured(run, desk.picture, now_wall_s=WALL_S)
     assert [(row.check, row.subject, row.state) for row in rows] == [
-        (card.id, "vllm-qwen36", CheckState.PASSED) for card in CARDS
+        (card.id, "vllm-qwen36", State.PASSED) for card in CARDS
     ]
     assert all(set(row.basis) == {"spark1 boot", "spark1 engine"} and all(row.basis.values()) for row in rows)
     others = replace(run, plan=replace(run.plan, request=replace(run.plan.request, target="another")))
@@ -88,6 +88,6 @@ def test_a_server_of_two_nodes_has_one_row_that_either_rank_s_restart_ends() -> 
     desk.runs = ()
     desk.views["spark2"] = pair.spark(2, engines=(pair.rank(1, held=replace(pair.box(1), started_wall_s=WALL_S)),))
     (row,) = desk.rows("endpoint.answer", kept=kept)
-    assert (row.state, row.is_kept) == (CheckState.UNKNOWN, False)
+    assert (row.state, row.is_kept) == (State.UNKNOWN, False)
     worker = next(row for row in desk.rows("endpoint.served") if row.nodes == ("spark2",))
     assert worker.found == "holds a rank of big-rank0: spark1 serves"

@@ -16,8 +16,9 @@ from tests.unit.diagnose.rules.pair_support import fabric
 from sparktop.bringup.kept import ResultFile
 from sparktop.documents.bringup import summary
 from sparktop.headless.bringup import exit_code
-from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.bringup import CheckResult
 from sparktop.model.fleet import LinkState, NodeView
+from sparktop.model.state import State
 
 
 def proven(path: Path, desk: Desk | None = None) -> ResultFile:
@@ -69,7 +70,7 @@ def test_what_was_not_reached_is_said_and_takes_nothing_back(tmp_path: Path) -> 
     desk = Desk()
     desk.views = {name: replace(one, link=link(LinkState.LOST)) for name, one in desk.views.items()}
     rows = desk.rows("machine.gpu", "identity.product")
-    assert {row.state for row in rows} == {CheckState.UNREACHED}
+    assert {row.state for row in rows} == {State.UNREACHED}
     (line,) = summary(rows, 100)
     assert line.runs[0][1] == "warning"
     assert f"{len(rows)} not reached" in line.plain
@@ -82,14 +83,14 @@ def test_what_was_not_reached_is_said_and_takes_nothing_back(tmp_path: Path) -> 
 @over(
     "states, code",
     [
-        ((CheckState.PASSED, CheckState.UNKNOWN, CheckState.SKIPPED), 0),
-        ((CheckState.PASSED, CheckState.WARNING), 1),
-        ((CheckState.SKIPPED, CheckState.UNKNOWN), 1),
-        ((CheckState.FAILED, CheckState.UNREACHED), 3),
-        ((CheckState.PASSED, CheckState.UNREACHED), 3),
+        ((State.PASSED, State.UNKNOWN, State.SKIPPED), 0),
+        ((State.PASSED, State.WARNING), 1),
+        ((State.SKIPPED, State.UNKNOWN), 1),
+        ((State.FAILED, State.UNREACHED), 3),
+        ((State.PASSED, State.UNREACHED), 3),
     ],
 )
-def test_the_exit_code_says_what_could_not_be_looked_at(states: tuple[CheckState, ...], code: int) -> None:
+def test_the_exit_code_says_what_could_not_be_looked_at(states: tuple[State, ...], code: int) -> None:
     row = Desk().rows("machine.gpu")[0]
     assert exit_code([replace(row, state=state) for state in states]) == code
 
@@ -126,12 +127,12 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     basis = {"spark1 boot": "boot-of-spark1", "spark1 driver": "580.142"}
     path.write_text(json.dumps({"version": 1, "proven": [row | {"basis": basis}]}))
     (kept,) = ResultFile(path).read().values()
-    assert (kept.key, kept.state, kept.basis) == (("machine.gpu", ("spark1",), ""), CheckState.PASSED, basis)
+    assert (kept.key, kept.state, kept.basis) == (("machine.gpu", ("spark1",), ""), State.PASSED, basis)
 
 
 def test_a_changed_network_asks_the_pair_anew(tmp_path: Path) -> None:
     desk = Desk()
     desk.views["spark1"] = view(network=fabric(1, gid=5))
     rows: list[CheckResult] = desk.rows("rdma.gid", kept=proven(tmp_path / "b.json").read())
-    assert [row.state for row in rows] == [CheckState.PASSED]
+    assert [row.state for row in rows] == [State.PASSED]
     assert "index 5" in rows[0].found

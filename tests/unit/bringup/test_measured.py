@@ -19,8 +19,9 @@ from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
 from sparktop.cli.composition import keep_measured, proven_path
 from sparktop.documents.bringup import as_data, as_markdown, detail_lines, row_lines
-from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.bringup import CheckResult
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.operate.acts.arrivals import AwaitGone
 from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
@@ -91,11 +92,11 @@ def kept_of(tmp_path: Path, run: Run) -> ResultFile:
     return kept
 
 
-def told(found: list[CheckResult]) -> list[tuple[str, CheckState, str, bool]]:
+def told(found: list[CheckResult]) -> list[tuple[str, State, str, bool]]:
     return [(row.subject, row.state, row.found, row.is_kept) for row in found]
 
 
-UNMEASURED = (CheckState.UNKNOWN, "not measured yet", False)
+UNMEASURED = (State.UNKNOWN, "not measured yet", False)
 
 
 def test_before_any_run_each_engine_has_a_row_that_says_what_measures_it() -> None:
@@ -107,12 +108,12 @@ def test_before_any_run_each_engine_has_a_row_that_says_what_measures_it() -> No
     ]  # fmt: skip
 
 
-@over("rate, state", [(30.0, CheckState.PASSED), (3.0, CheckState.FAILED)])
-def test_a_measurement_stands_whatever_it_found(tmp_path: Path, rate: float, state: CheckState) -> None:
+@over("rate, state", [(30.0, State.PASSED), (3.0, State.FAILED)])
+def test_a_measurement_stands_whatever_it_found(tmp_path: Path, rate: float, state: State) -> None:
     kept = kept_of(tmp_path, a_run(rate=rate))
     found = rows(desk(), kept)
     assert told(found) == [("vllm-a", state, f"{rate:g} tok/s", True), ("vllm-b", *UNMEASURED)]
-    assert found[0].remedies == (() if state is CheckState.PASSED else (SLOW,))
+    assert found[0].remedies == (() if state is State.PASSED else (SLOW,))
     assert rows(desk(), kept, again=True)[0].is_kept, "a look can't measure it again"
     kept.keep(found)
     assert rows(desk(), kept)[0].is_kept

@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.table import over
 
-from sparktop.checks.judgement import State
 from sparktop.checks.link import (
     BandwidthFacts,
     CollectiveFacts,
@@ -15,8 +14,9 @@ from sparktop.checks.link import (
     judge_collective,
     judge_latency,
 )
+from sparktop.model.state import State
 
-PASSED, NOTE, WARNING, FAILED, UNKNOWN = State
+PASSED, NOTE, WARNING, FAILED, UNKNOWN = State.PASSED, State.NOTE, State.WARNING, State.FAILED, State.UNKNOWN
 WITNESSED = {"counted_percent": 101.4}
 
 

@@ -20,7 +20,7 @@ from sparktop.bringup.looking import targets
 from sparktop.checks import container, docker, host, link, machine, nccl, parity, ray
 from sparktop.checks import image as images
 from sparktop.checks.catalogue import CHECKS
-from sparktop.checks.judgement import SEVERITY_ORDER, Check, State, View
+from sparktop.checks.judgement import SEVERITY_ORDER, Check, View
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.lint import catalogue as lints
 from sparktop.diagnose.lint import two_nodes
@@ -28,12 +28,11 @@ from sparktop.diagnose.rules.host import system
 from sparktop.diagnose.rules.pair import container_access, node_parity
 from sparktop.diagnose.rules.pair import link as pair_link
 from sparktop.diagnose.rules.pair import nccl as pair_nccl
-from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Containers
 from sparktop.model.event import Severity
 from sparktop.model.fleet import NodeView
-from sparktop.model.prospect import GateState
 from sparktop.model.recipe import Requirement
+from sparktop.model.state import State
 from sparktop.model.survey import Answer, AskPrivileges, Privileges
 from sparktop.model.telemetry import Disk
 from sparktop.operate.launch.gates import catalogue as gates
@@ -42,22 +41,22 @@ from sparktop.operate.launch.gates import downloads, node
 from sparktop.operate.launch.gates import link as gates_link
 from sparktop.operate.launch.inputs.gate_inputs import disk_ask
 
-PASSED, NOTE, WARNING, FAILED, UNKNOWN = State
+PASSED, NOTE, WARNING, FAILED, UNKNOWN = State.PASSED, State.NOTE, State.WARNING, State.FAILED, State.UNKNOWN
 SEVERITIES = {Severity.CRITICAL: FAILED, Severity.WARNING: WARNING, Severity.INFO: State.NOTE}
 GATE_STATES = {
-    GateState.PASSED: PASSED,
-    GateState.WARNED: WARNING,
-    GateState.FAILED: FAILED,
-    GateState.UNKNOWN: UNKNOWN,
+    State.PASSED: PASSED,
+    State.WARNING: WARNING,
+    State.FAILED: FAILED,
+    State.UNKNOWN: UNKNOWN,
 }
 
 
 BRING_UP_STATES = {
-    CheckState.PASSED: PASSED,
-    CheckState.WARNING: WARNING,
-    CheckState.FAILED: FAILED,
-    CheckState.UNKNOWN: UNKNOWN,
-    CheckState.SKIPPED: None,
+    State.PASSED: PASSED,
+    State.WARNING: WARNING,
+    State.FAILED: FAILED,
+    State.UNKNOWN: UNKNOWN,
+    State.SKIPPED: None,
 }
 
 
@@ -84,7 +83,7 @@ class Facts:
             rows = [BRING_UP_STATES[card.look(seen, nodes).state] for nodes in shown]
             return max(filter(None, rows), key=SEVERITY_ORDER.index, default=None)
         elif view is View.RULE:
-            (rule,) = (rule for rule in live_rules() if rule.card.id == name)
+            (rule,) = (rule for rule in live_rules() if rule.id == name)
             states = [SEVERITIES[finding.severity] for finding in rule.check(self.world.picture)]
         else:
             states = [SEVERITIES[finding.severity] for finding in linted(self.line) if finding.rule == name]
@@ -347,7 +346,7 @@ SHOWN_AS_NOTES = {"config.image-not-pinned", "cluster.hca-unset", "config.memloc
 
 def test_every_check_is_listed_once_and_has_its_views_and_cases() -> None:
     names = {
-        View.RULE: {rule.card.id for rule in live_rules()},
+        View.RULE: {rule.id for rule in live_rules()},
         View.GATE: set(gates.NAMES),
         View.LINT: {card.id for card in lints.cards()},
         View.BRING_UP: set(CARDS_BY_ID),

@@ -8,7 +8,7 @@ import pytest
 from tests.table import over
 
 from sparktop.checks.fabric import End, Heard, Shape, judge_wiring, wiring_of
-from sparktop.checks.judgement import State
+from sparktop.model.state import State
 
 Link = tuple[End, End]
 

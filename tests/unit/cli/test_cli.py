@@ -27,6 +27,9 @@ from sparktop.model.fleet import FleetState
     [
         ([], "sparktop demo"),
         (["status"], "sparktop status local"),
+        (["check"], "sparktop check local"),
+        (["exporter"], "sparktop exporter local"),
+        (["exporter", "local", "--listen", "9948"], "--listen wants ADDRESS:PORT"),
         (["--interval", "0.01", "local"], "out of range"),
         (["a b"], "space"),
         (["spark1", "spark2:99999"], "port"),

@@ -13,7 +13,9 @@ from tests.pictures_support import memory, process
 from sparktop.clock import SystemClock
 from sparktop.diagnose.logs.rule import LogRule, shipped
 from sparktop.model.telemetry import ProcessTable, Sample
+from sparktop.observe.engines.engine_book import EngineBook
 from sparktop.observe.followers import Followers
+from sparktop.observe.intake import Intake
 from sparktop.observe.node_state import NodeState
 from sparktop.transport.local import LocalTransport
 
@@ -97,7 +99,7 @@ async def test_log_rules_are_read_once_there_is_an_engine_and_in_a_thread(tmp_pa
 
     clock = SystemClock()
     book = NodeState("spark1", clock=clock, changed=lambda _: None)
-    followers = Followers(book, rules=rules, docker_socket=str(tmp_path / "no-docker.sock"))
+    followers = Followers(Intake(book, EngineBook(book, rules=rules)), docker_socket=str(tmp_path / "no-docker.sock"))
     followers.start(LocalTransport())
     try:
         await asyncio.sleep(0)

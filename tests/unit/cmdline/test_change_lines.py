@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.relaunch_support import INFINIBAND
 from tests.table import over
 
 from sparktop.cmdline.change_lines import lines_of, read
-from sparktop.model.change import INFINIBAND, Change
+from sparktop.model.change import Change
 
 
 @over(

@@ -34,7 +34,11 @@ TIMES = 64.0
 SWEPT_CHARS = 400
 SEARCHED = ("sparktop.diagnose.", "sparktop.documents.", "sparktop.observe.", "sparktop.masking", "sparktop.sanitise")
 """Their expressions may be searched for anywhere in what a Spark sent; others match whole values and own texts."""
-ONLY_MATCHED = ("sparktop.diagnose.outputs.nvidia_smi.", "sparktop.diagnose.lint.read.", "sparktop.diagnose.rule_file.")
+ONLY_MATCHED = (
+    "sparktop.diagnose.outputs.nvidia_smi.",
+    "sparktop.diagnose.lint.read.",
+    "sparktop.knowledge.rule_file.",
+)
 
 
 def _expressions() -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -12,7 +12,7 @@ from tests.table import over
 
 from sparktop.diagnose.diagnosis import FAILURE_KEPT_S, MAX_GONE, RESOLVED_KEPT_S, Diagnosis
 from sparktop.diagnose.findings import ordered
-from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.diagnose.rule import LiveRule
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Link, LinkState, NodeView
@@ -30,10 +30,7 @@ class Scripted:
     def __init__(self, rule: str, *, hold_s: float = 0.0, **more: Any) -> None:
         self.claims: list[Finding] = []
         self.fault: Exception | None = None
-        card = Rule(
-            id=rule, kind=RuleKind.LIVE, title=rule, severity=Severity.CRITICAL, scope="anywhere", sources=("a test",)
-        )
-        self.rule = LiveRule(card=card, check=self._check, hold_s=hold_s, **more)
+        self.rule = LiveRule(id=rule, check=self._check, hold_s=hold_s, **more)
 
     def _check(self, fleet: FleetState) -> Iterable[Finding]:
         if self.fault:
@@ -179,18 +176,18 @@ def test_a_short_silence_does_not_shorten_the_time_to_clear() -> None:
 
 
 def test_a_rule_that_raises_is_contained_and_told_until_it_works_again() -> None:
-    good, bad = Scripted("host.good"), Scripted("host.bad")
-    good.claims, bad.fault = [finding("host.good")], ZeroDivisionError("division by zero")
+    good, bad = Scripted("host.disk-low"), Scripted("host.clock")
+    good.claims, bad.fault = [finding("host.disk-low")], ZeroDivisionError("division by zero")
     told: list[tuple[str, BaseException]] = []
     diagnosis = Diagnosis([bad.rule, good.rule], faulted=lambda where, error: told.append((where, error)) or "text")
     shown = diagnosis.update(picture(0))
-    assert [(one.rule, one.subject) for one in shown] == [("host.good", ""), ("sparktop.rule-failed", "host.bad")]
-    assert told == [("the rule host.bad", bad.fault)]
+    assert [(one.rule, one.subject) for one in shown] == [("host.disk-low", ""), ("sparktop.rule-failed", "host.clock")]
+    assert told == [("the rule host.clock", bad.fault)]
     assert diagnosis.watching == 1
-    bad.fault, bad.claims = None, [finding("host.bad")]
+    bad.fault, bad.claims = None, [finding("host.clock")]
     rules = {one.rule for one in diagnosis.update(picture(1))}
-    assert rules == {"host.good", "host.bad", "sparktop.rule-failed"}
-    assert {one.rule for one in diagnosis.update(picture(FAILURE_KEPT_S + 2))} == {"host.good", "host.bad"}
+    assert rules == {"host.disk-low", "host.clock", "sparktop.rule-failed"}
+    assert {one.rule for one in diagnosis.update(picture(FAILURE_KEPT_S + 2))} == {"host.disk-low", "host.clock"}
     assert diagnosis.watching == 2
 
 
@@ -201,9 +198,10 @@ def test_a_rule_that_one_nodes_data_breaks_judges_the_other_node() -> None:
                 raise OverflowError("int too large to convert to float")
             yield finding("memory.low", node=view.name)
 
-    card = Rule(id="memory.low", kind=RuleKind.LIVE, title="x", severity=Severity.INFO, scope="", sources=())
     both = tuple(NodeView(name=name, link=Link(state=LinkState.LIVE)) for name in ("spark1", "spark2"))
-    shown = Diagnosis([LiveRule(card=card, check=judge)]).update(FleetState(nodes=both, monotonic_s=0.0, wall_s=1.0))
+    shown = Diagnosis([LiveRule(id="memory.low", check=judge)]).update(
+        FleetState(nodes=both, monotonic_s=0.0, wall_s=1.0)
+    )
     assert {(one.rule, one.nodes) for one in shown} == {
         ("memory.low", ("spark2",)),
         ("sparktop.rule-failed", ("spark1",)),
@@ -221,8 +219,7 @@ def test_a_rule_that_raises_half_way_through_its_claims_is_contained_too() -> No
         yield finding("host.half")
         raise KeyError("gone")
 
-    card = Rule(id="host.half", kind=RuleKind.LIVE, title="x", severity=Severity.INFO, scope="", sources=())
-    (shown,) = Diagnosis([LiveRule(card=card, check=half)]).update(picture(0))
+    (shown,) = Diagnosis([LiveRule(id="host.clock", check=half)]).update(picture(0))
     assert shown.rule == "sparktop.rule-failed"
 
 

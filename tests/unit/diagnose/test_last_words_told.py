@@ -63,11 +63,13 @@ def test_what_a_program_says_after_it_was_started_again_are_not_its_last_words()
     assert "--colour" in found[0].title
 
 
-def test_a_unit_that_failed_hangs_under_its_program_s_last_words() -> None:
-    found = explained("Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED)
+def test_a_unit_that_failed_and_its_restarts_hang_under_its_program_s_last_words() -> None:
+    again = SYSTEMD + "nim-proxy.service: Scheduled restart job, restart counter is at 7."
+    found = explained("Mar 03 10:00:00 spark1 nim-proxy[77]: Error: unknown flag: --colour", *FAILED, again)
     assert {one.rule: one.caused_by for one in found} == {
         "engine.last-words": None,
         "host.unit-failed": "engine.last-words",
+        "host.unit-restart-loop": "engine.last-words",
     }
 
 
@@ -99,6 +101,8 @@ VLLM = '  File "/opt/venv/lib/python3.12/site-packages/vllm/{}", line 7, in f'
             "ValueError: this needs the other scheduler. Set VLLM_USE_OTHER=1 to go on",
             "VLLM_USE_OTHER=1",
         ),
+        ("config/cache.py", "ValueError: no seats. Please try to take fewer guests", "own advice: take fewer guests"),
+        ("_ops.py", "RuntimeError: _C::fold_rows() expected at most 0 argument(s)", "lacks the operator _C::fold_rows"),
         ("v1/attention/backends/new.py", "RuntimeError: the plan is empty", "--attention-backend TRITON_ATTN"),
         ("model_executor/layers/fused_moe/new.py", "AssertionError", "--moe-backend marlin"),
     ],
@@ -121,6 +125,15 @@ def test_another_program_gets_no_engine_s_flags() -> None:
     error = "RuntimeError: the attention plan is empty"
     (found,) = explained("Traceback (most recent call last):", '  File "/srv/app/attention.py", line 7', error)
     assert not any("--" in remedy.title for remedy in found.remedies)
+
+
+def test_an_illegal_access_that_the_watchdog_of_nccl_tells_is_the_kernel_s() -> None:
+    glog = "[rank3]:[E704 02:11:05.123456789 ProcessGroupNCCL.cpp:1595] [Rank 3] watchdog thread terminated: "
+    access = "CUDA error: an illegal memory access was encountered"
+    assert loud(glog + access)[0] == "cuda.illegal-memory-access"
+    assert loud("a:1:2 [0] enqueue.cc:9 NCCL WARN Cuda failure 'an illegal memory access'") != [
+        "cuda.illegal-memory-access"
+    ]
 
 
 HUB = "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out."
@@ -161,6 +174,20 @@ def test_an_exception_in_a_row_of_results_is_somebody_else_s(line: str, told: li
 def test_an_unknown_program_s_error_is_loud_where_it_concerns_the_machine(error: str, severity: Severity) -> None:
     (found,) = explained("Traceback (most recent call last):", '  File "/srv/app/x.py", line 7', "    f()", error)
     assert found.severity is severity
+
+
+@over(
+    "lines, name",
+    [
+        (["10:00:00 - LiteLLM Proxy:ERROR: utils.py:9 - the key's table is missing"], "LiteLLM"),
+        (["INFO:open_webui.env:starts", "Error: no such revision: 7"], "Open WebUI"),
+        (["2026-04-09T10:00:00.1Z  INFO text_embeddings_router: starts", "Error: no such pooling"], "Text Embeddings"),
+    ],
+)
+def test_a_program_beside_the_engine_is_told_of_by_its_name(lines: list[str], name: str) -> None:
+    (found,) = explained(*lines)
+    assert (found.rule, found.severity) == ("engine.last-words", Severity.CRITICAL)
+    assert name in found.title
 
 
 GUIDE = ["# Trouble", "## No memory", "**Symptom**", "```", "{}", "```", "**Solution**: fewer sequences"]

@@ -224,7 +224,7 @@ def test_no_text_makes_it_raise(parts: list[str]) -> None:
 def test_every_ending_has_words_and_a_way_on() -> None:
     for code, ending in endings().items():
         assert ending.explanation, code
-        assert ending.remedies, code
+        assert ending.remedies or code == "log", code  # its log's own finding has them
         assert ending.sources, code
     assert ending_of(None) is None
     other = ending_of(99)
@@ -255,7 +255,7 @@ BAR = "Capturing batches (bs={bs} avail_mem=9.00 GB):  40%|████      | {
 
 @over(
     "counts, expected",
-    [((14, 14), [UNFINISHED.id]), ((13, 14), []), ((36, 36), []), ((0,), [UNFINISHED.id])],
+    [((14, 14), [UNFINISHED]), ((13, 14), []), ((36, 36), []), ((0,), [UNFINISHED])],
 )
 def test_a_capture_that_still_moved_was_only_cut_off(counts: tuple[int, ...], expected: list[str]) -> None:
     text = "\n".join(BAR.format(bs=256 - at, done=done) for at, done in enumerate(counts))

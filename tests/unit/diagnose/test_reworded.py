@@ -34,8 +34,9 @@ from sparktop.documents.run import head_lines as run_head_lines
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.fleet import FleetState, Growth
-from sparktop.model.prospect import Gate, GateState, Lever, OnDisk
+from sparktop.model.prospect import Gate, Lever, OnDisk
 from sparktop.model.request import Request
+from sparktop.model.state import State
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import action
 from sparktop.operate.acts.remote import Remote
@@ -57,7 +58,7 @@ PROSE = frozenset(
     (
         *("title", "detail", "text", "meaning", "remedy", "source", "explanation", "distinction", "settles"),
         *("steps", "cost", "brief", "references", "scope"),
-        *("verifies", "undone_by", "message", "hint", "brief_hint", "remains", "effect", "outcome", "warnings"),
+        *("verifies", "reverse", "message", "hint", "brief_hint", "remains", "effect", "outcome", "warnings"),
         *(
             "reason",
             "remedies",
@@ -237,9 +238,9 @@ def test_a_prospect_in_other_words_has_the_same_rows_and_colours(number: int) ->
     port = Gate(
         name="port",
         node="spark1",
-        state=GateState.FAILED,
+        state=State.FAILED,
         detail="port 8000 is held",
-        remedy="--stop old, or --set port=8001",
+        steps=("--stop old, or --set port=8001",),
         levers=(Lever(stops=("old",)), Lever(values={"port": "8001"})),
     )
     answer = replace(answer, prospect=replace(answer.prospect, gates=(*answer.prospect.gates, port)))
@@ -276,18 +277,10 @@ STOPPED = Run(
 
 
 def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> None:
-    remote = Remote(operations=())
+    look, start = Remote(operations=()), Remote(operations=(), reverse="docker start vllm")
     steps = (
-        Step(
-            id="look",
-            title="See that it is as it was",
-            node="spark1",
-            act=remote,
-            undone_by="nothing",
-            has_no_undo=True,
-        ),
-        Step(id="stop", title="Stop vllm", node="spark1", act=remote, undone_by="docker start vllm", stops="vllm"),
-        Step(id="drop", title="Nothing", node="spark1", act=remote, undone_by="nothing: it is read again"),
+        Step(id="look", title="See that it is as it was", node="spark1", act=look),
+        Step(id="stop", title="Stop vllm", node="spark1", act=start, stops="vllm"),
     )
     run = replace(
         STOPPED, steps=tuple(StepRun(step=step, state=StepState.DONE, detail="3 s", brief="") for step in steps)
@@ -296,7 +289,7 @@ def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> Non
     died = Finding(rule="cluster.rank-died", severity=Severity.CRITICAL, title="It died", subject="vllm")
     assert is_own_doing(died, run)
     assert is_own_doing(reworded(died), in_other_words)
-    assert by_hand(run) == ("nothing: it is read again", "docker start vllm")
+    assert by_hand(run) == ("docker start vllm",)
     assert by_hand(in_other_words) == tuple(text.translate(OTHER) for text in by_hand(run))
 
 

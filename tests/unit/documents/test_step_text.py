@@ -92,7 +92,7 @@ NAMED = Expect(path=f"/containers/{ID}/json", equals={"Name": "/vllm"})
         (Command(argv=("dd", "if={content}", "of=/home/me/keys", "oflag=append"), content="a\n"),
          ["dd if=… of=/home/me/keys oflag=append"]),
         (Command(argv=("/usr/bin/install", "-T", "{content}", "/etc/x y"), content="a\n", privilege=Privilege.ROOT),
-         ["sudo /usr/bin/install -T … '/etc/x y'"]),
+         ["sudo install -T … '/etc/x y'"]),
         (Command(argv=("/usr/bin/cmp", "{content}", "/etc/x"), content="a\n"), []),
         (Command(argv=("grep", "-qxF", "a", "/etc/x")), []),
     ],

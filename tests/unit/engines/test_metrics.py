@@ -13,6 +13,7 @@ from sparktop.engines.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, 
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
 from sparktop.model.telemetry import GapReason
 
+CAPTURES = Path(__file__).parents[2] / "real/captures"
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -139,11 +140,17 @@ def test_prompt_tokens_are_those_computed() -> None:
 
 
 def test_sglang_with_priorities_counts_its_total_alone() -> None:
-    labels = RANKS.format(tp=0, pp=0)
-    rows = [
-        ("sglang:num_running_reqs", f'{labels},priority="{one}"', n) for one, n in (("", 4.0), ("1", 3.0), ("9", 1.0))
-    ]
-    assert metrics(sglang(*rows), EngineKind.SGLANG).running == 4.0
+    """One request of priority 1 and three of 9 run."""
+    found = parse((CAPTURES / "sglang-0.5.23/metrics-priorities.txt").read_bytes(), EngineKind.SGLANG, 0.0)
+    assert isinstance(found, EngineMetrics)
+    assert (found.running, found.waiting) == (4.0, 0.0)
+
+
+@over("when, running, generated", [("ready", 0.0, 0.0), ("under-load", 1.0, 829.0), ("after", 0.0, 2428.0)])
+def test_a_real_vllm_before_under_and_after_load(when: str, running: float, generated: float) -> None:
+    found = parse((CAPTURES / f"vllm-0.32.0/metrics-{when}.txt").read_bytes(), EngineKind.VLLM, 0.0)
+    assert isinstance(found, EngineMetrics)
+    assert (found.running, found.waiting, found.generation_tokens) == (running, 0.0, generated)
 
 
 def test_sglang_before_its_first_request_has_names_without_figures() -> None:
@@ -238,7 +245,6 @@ def test_more_samples_than_any_engine_has_are_left_unread() -> None:
 
 def test_how_a_real_vllm_s_answers_ended_is_counted() -> None:
     """Those of its load test, which ask it not to end by itself."""
-    capture = Path(__file__).parents[2] / "real/captures/vllm-0.32.0/metrics-after.txt"
-    found = parse(capture.read_bytes(), EngineKind.VLLM, 0.0)
+    found = parse((CAPTURES / "vllm-0.32.0/metrics-after.txt").read_bytes(), EngineKind.VLLM, 0.0)
     assert isinstance(found, EngineMetrics)
     assert (found.answers, found.cut, found.repeated) == (15.0, 15.0, 0.0)

@@ -21,9 +21,10 @@ from sparktop.cli.launch import _notes, _secrets, _values
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
 from sparktop.headless.launch import Launch, exported, launch
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 
@@ -147,7 +148,7 @@ async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str])
     plan = planned()
     assert isinstance(plan, Plan)
     assert plan.prospect is not None
-    gate = Gate(name="port", node="spark1", state=GateState.WARNED, detail="is odd", remedy="look at it")
+    gate = Gate(name="port", node="spark1", state=State.WARNING, detail="is odd", steps=("look at it",))
     said = ("The log is lost.", "port on spark1: is odd")
     odd = replace(plan, warnings=said, prospect=replace(plan.prospect, gates=(gate,)))
     side.answer = lambda request: odd

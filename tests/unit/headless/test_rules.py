@@ -193,8 +193,8 @@ def test_a_broken_file_is_a_notice_for_who_watches(capsys: pytest.CaptureFixture
 
 def test_an_own_lint_looks_at_what_runs() -> None:
     (rule,) = read_own([("a.toml", LINT)]).lint
-    ids = [each.card.id for each in live_rules()]
-    assert [each.card.id for each in live_rules((rule,))] == ids
+    ids = [each.id for each in live_rules()]
+    assert [each.id for each in live_rules((rule,))] == ids
     argv = ("vllm", "serve", "m", "--max-model-len", "131072")
     spark = node(engines=(engine(argv=argv, container=container(argv=argv)),))
     found = {one.rule for each in live_rules((rule,)) for one in each.check(picture(spark))}

@@ -14,10 +14,10 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Containers, Engine, EngineKind, EngineState, figures_of
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import GpuProcess, GpuReading, Hello, Level, Process, ProcessTable, Sample
-from sparktop.observe import followers as followers_module
 from sparktop.observe.baseline import READINGS_KEPT
-from sparktop.observe.discovery import MAX_ENGINES, discover
-from sparktop.observe.followers import LAST_FEEDS_KEPT, Followers
+from sparktop.observe.engines import engine_book
+from sparktop.observe.engines.discovery import MAX_ENGINES, discover
+from sparktop.observe.engines.engine_book import LAST_FEEDS_KEPT, EngineBook
 from sparktop.observe.history import MOST_POINTS, MOST_READINGS, History, Thinned
 from sparktop.observe.node_state import NodeState
 from sparktop.wire.decode import decode
@@ -85,16 +85,16 @@ def test_a_gap_that_is_longer_than_a_stretch_stays() -> None:
 
 
 def test_engines_under_ever_new_names_leave_only_so_many_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    followers = Followers(book())
+    found = EngineBook(book())
     engines: list[Engine] = []
-    monkeypatch.setattr(followers_module, "discover", lambda *_, **__: tuple(engines))
+    monkeypatch.setattr(engine_book, "discover", lambda *_, **__: tuple(engines))
     for number in range(3 * LAST_FEEDS_KEPT):
         name = f"vllm-{number}" if number % 2 else "the same"
         engines[:] = [Engine(key=f"k{number}", kind=EngineKind.VLLM, name=name, state=EngineState.READY)]
-        followers._discover()
-    assert len(followers._feeds) == 1
-    assert len(followers._last_feeds) == LAST_FEEDS_KEPT
-    assert list(followers._last_feeds)[-1] == "the same"  # the newest stay
+        found.look()
+    assert len(found._feeds) == 1
+    assert len(found._last_feeds) == LAST_FEEDS_KEPT
+    assert list(found._last_feeds)[-1] == "the same"  # the newest stay
 
 
 # --- processes
@@ -121,10 +121,10 @@ def test_only_so_many_engines_are_followed_and_it_is_said(command: str, argv: tu
     crowded = book()
     crowded.process_table = processes(500, command, *argv)
     crowded.containers(Containers(available=True))
-    followers = Followers(crowded)
-    followers._discover()
+    found = EngineBook(crowded)
+    found.look()
     view = crowded.view()
-    assert len(view.engines) == len(followers._feeds) == MAX_ENGINES
+    assert len(view.engines) == len(found._feeds) == MAX_ENGINES
     assert view.engines[0].pids == (1000,)
     assert (
         view.collectors["engines"].detail == f"more than {MAX_ENGINES} engines are seen here: only so many are followed"
@@ -135,7 +135,7 @@ def test_as_many_as_are_followed_are_no_news() -> None:
     full = book()
     full.process_table = processes(MAX_ENGINES, "vllm", "vllm", "serve", "m")
     full.containers(Containers(available=True))
-    Followers(full)._discover()
+    EngineBook(full).look()
     assert len(full.view().engines) == MAX_ENGINES
     assert "engines" not in full.view().collectors
 

@@ -20,7 +20,9 @@ from sparktop.model.telemetry import Sample
 from sparktop.observe import monitor as monitor_module
 from sparktop.observe import node_state
 from sparktop.observe.contained import KEPT_S, MAX_KEPT, Contained
+from sparktop.observe.engines.engine_book import EngineBook
 from sparktop.observe.followers import Followers
+from sparktop.observe.intake import Intake
 from sparktop.observe.monitor import Monitor
 from sparktop.observe.node_state import NodeState
 from sparktop.wire.decode import decode
@@ -81,7 +83,7 @@ async def test_a_fault_while_connecting_leaves_the_other_node_watched(monkeypatc
     running = asyncio.create_task(monitor.run())
     try:
         await until(lambda: broken.attempts > 2)  # type: ignore[attr-defined]
-        state = monitor._picture()
+        state = monitor._pictures.make()
         assert not running.done()
         assert [node for node, _ in faults(state)] == ["spark1"]
         first, second = state.nodes
@@ -110,25 +112,25 @@ async def test_a_fault_in_a_message_costs_that_message(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         break_for("spark1", "_take_sample", patch)
         for name in ("spark1", "spark2"):
-            monitor._nodes[name].book.message(sample(), 1.0)
-        first, second = (state := monitor._picture()).nodes
+            monitor._nodes[name].intake.state.message(sample(), 1.0)
+        first, second = (state := monitor._pictures.make()).nodes
         assert (first.sample, second.sample is not None) == (None, True)
         assert [node for node, _ in faults(state)] == ["spark1"]
         assert "spark1's Sample message" in faults(state)[0][1]
-    monitor._nodes["spark1"].book.message(sample(), 2.0)
-    assert monitor._picture().nodes[0].sample is not None
+    monitor._nodes["spark1"].intake.state.message(sample(), 2.0)
+    assert monitor._pictures.make().nodes[0].sample is not None
 
 
 async def test_a_fault_in_a_nodes_picture_keeps_its_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = watch()
     for name in ("spark1", "spark2"):
-        monitor._nodes[name].book.message(sample(1_000_000), 1.0)
-    before = monitor._picture()
+        monitor._nodes[name].intake.state.message(sample(1_000_000), 1.0)
+    before = monitor._pictures.make()
     break_for("spark1", "_new_view", monkeypatch)
     for name in ("spark1", "spark2"):
-        monitor._nodes[name].book.message(sample(2_000_000), 2.0)
-    monitor._nodes["spark1"].book.link(LinkState.STALE, "samples stopped")
-    first, second = (state := monitor._picture()).nodes
+        monitor._nodes[name].intake.state.message(sample(2_000_000), 2.0)
+    monitor._nodes["spark1"].intake.state.link(LinkState.STALE, "samples stopped")
+    first, second = (state := monitor._pictures.make()).nodes
     assert first.sample is before.nodes[0].sample
     assert first.link.state is LinkState.STALE
     assert second.sample is not None
@@ -142,8 +144,8 @@ async def test_a_fault_in_the_ledger_of_one_node_is_contained(monkeypatch: pytes
 
     monkeypatch.setattr(node_state, "ledger", broken)
     monitor = watch()
-    monitor._nodes["spark1"].book.message(sample(), 1.0)
-    state = monitor._picture()
+    monitor._nodes["spark1"].intake.state.message(sample(), 1.0)
+    state = monitor._pictures.make()
     assert [view.name for view in state.nodes] == ["spark1", "spark2"]
     assert [node for node, _ in faults(state)] == ["spark1"]
 
@@ -170,10 +172,10 @@ async def test_what_is_told_of_the_nodes_may_fail(name: str, monkeypatch: pytest
 
     monitor = watch()
     if name == "notices":
-        monkeypatch.setattr(monitor_module, "notices", broken)
+        monkeypatch.setattr("sparktop.observe.pictures.notices", broken)
     else:
-        monkeypatch.setattr(monitor._diagnosis, "update", broken)
-    state = monitor._picture()
+        monkeypatch.setattr(monitor._pictures._diagnosis, "update", broken)
+    state = monitor._pictures.make()
     assert len(state.nodes) == 2
     assert len(faults(state)) == 1
 
@@ -190,7 +192,7 @@ async def test_a_follower_is_started_again_and_costs_the_others_nothing(monkeypa
         if times < 3:
             raise AttributeError("'list' object has no attribute 'get'")
 
-    await asyncio.wait_for(Followers(book)._contained("log of vllm", follow), 10)
+    await asyncio.wait_for(Followers(Intake(book, EngineBook(book)))._contained("log of vllm", follow), 10)
     assert times == 3
     (notice,) = contained.notices()
     assert notice.node == "spark1"

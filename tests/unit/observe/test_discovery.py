@@ -22,8 +22,8 @@ from sparktop.model.engine import (
     Served,
 )
 from sparktop.model.telemetry import GapReason, Gpu, GpuProcess, GpuReading, Process, ProcessTable
-from sparktop.observe.discovery import discover
-from sparktop.observe.engine_log import log_source
+from sparktop.observe.engines.discovery import discover
+from sparktop.observe.engines.engine_log import log_source
 
 CID = "ab" * 32
 NOW = 1_780_000_000.0
@@ -116,6 +116,12 @@ def test_docker_that_is_silent_for_a_while_forgets_nothing() -> None:
     (engine,) = find(table(SERVER, CORE), card(), Containers(detail="not answered"), previous=before)
     assert engine.name == "vllm-qwen"
     assert engine.container == BOX
+
+
+def test_one_that_goes_before_docker_has_named_its_container_leaves_no_phantom() -> None:
+    seen = find(table(SERVER, CORE), card(), Containers(is_asked=False))
+    assert [engine.name for engine in seen] == ["vllm:8123"]
+    assert find(table(), card(), docker(), previous=seen) == ()
 
 
 def test_bare_metal_is_grouped_by_the_chain_of_parents() -> None:

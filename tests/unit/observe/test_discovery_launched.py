@@ -8,7 +8,7 @@ from tests.unit.observe.test_discovery import BOX, CID, NOW, docker, find, proce
 
 from sparktop.engines import labels
 from sparktop.model.engine import EngineKind, EngineState
-from sparktop.observe.discovery import discover
+from sparktop.observe.engines.discovery import discover
 from sparktop.recipe.render import rank_argv
 
 JOINS = replace(

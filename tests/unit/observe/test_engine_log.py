@@ -18,7 +18,7 @@ from sparktop.diagnose.logs.routine import routine
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.engine import Engine, EngineKind, EngineMetrics, EngineState, LogFacts
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.engine_log import Feed
+from sparktop.observe.engines.engine_log import Feed
 from sparktop.observe.frames import FRAME_S
 from sparktop.transport.docker import log_follower
 from sparktop.transport.docker.log_follower import Pump

@@ -21,39 +21,43 @@ from sparktop.model.engine import (
 )
 from sparktop.model.telemetry import Gpu, GpuReading, Sample
 from sparktop.observe import followers as module
+from sparktop.observe.engines import engine_book
+from sparktop.observe.engines.engine_book import EngineBook, Figures
 from sparktop.observe.followers import Followers
+from sparktop.observe.intake import Intake
 from sparktop.observe.node_state import NodeState
+from sparktop.observe.received import Scraped
 
 
 def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     book = NodeState("spark1", clock=clock, changed=lambda _: None)
     book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
-    followers = Followers(book)
+    found = EngineBook(book)
     engines: list[Engine] = []
-    monkeypatch.setattr(module, "discover", lambda *_, **__: tuple(engines))
+    monkeypatch.setattr(engine_book, "discover", lambda *_, **__: tuple(engines))
 
     def see(*now: Engine) -> None:
         engines[:] = now
-        followers._discover()
+        found.look()
 
     first = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY)
     second = replace(first, key="bbb")
     see(first)
-    feed = followers.feed("aaa")
+    feed = found.feed("aaa")
     assert feed is not None
     assert feed.previous is None
     # A relaunch renames the old container and makes one of its name.
     see(replace(first, name="vllm.old", state=EngineState.EXITED), second)
-    renewed = followers.feed("bbb")
+    renewed = found.feed("bbb")
     assert renewed is not None
     assert renewed.previous is feed
     see(second)
-    renewed = followers.feed("bbb")
+    renewed = found.feed("bbb")
     assert renewed is not None
     assert renewed.previous is feed
     see(replace(first, key="ccc", name="other"), second)
-    other = followers.feed("ccc")
+    other = found.feed("ccc")
     assert other is not None
     assert other.previous is None
 
@@ -62,9 +66,9 @@ def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.Monk
     clock = ManualClock()
     book = NodeState("spark1", clock=clock, changed=lambda _: None)
     book.message(Sample(sequence=1, boot_s=1.0, wall_s=1.0, interval_s=1.0, memory=memory()), clock.monotonic())
-    followers = Followers(book)
+    found = EngineBook(book)
     engines: list[Engine] = []
-    monkeypatch.setattr(module, "discover", lambda *_, **__: tuple(engines))
+    monkeypatch.setattr(engine_book, "discover", lambda *_, **__: tuple(engines))
 
     def seen(*pids: int) -> Engine:
         endpoint = Endpoint(host="127.0.0.1", port=8000)
@@ -72,15 +76,27 @@ def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.Monk
             Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.STARTING, pids=pids,
                    endpoint=endpoint)
         ]  # fmt: skip
-        followers._discover()
-        return followers._engines[0]
+        found.look()
+        return found.engines[0]
 
     seen(10)
-    scraped = followers._scraped["aaa"] = module._Scraped()
+    scraped = found.figures["aaa"] = Figures()
     scraped.endpoint = Endpoint(host="127.0.0.1", port=8000, state=EndpointState.OK)
     scraped.metrics = EngineMetrics(wall_s=1.0, running=2.0)
     assert seen(10, 11).metrics is scraped.metrics
     assert seen(20).metrics is None
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"), [(EndpointState.OK, ["old"]), (EndpointState.REFUSED, ["old", "new"])], ids=["listens", "loads"]
+)
+def test_who_starts_on_another_one_s_port_is_not_taken_for_it(state: EndpointState, asked: list[str]) -> None:
+    """Its start lasts half a minute before it finds the port taken; meanwhile the other one would answer for it."""
+    endpoint = Endpoint(host="127.0.0.1", port=8000, state=state)
+    old = Engine(key="old", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint, uptime_s=60.0)
+    new = replace(old, key="new", endpoint=replace(endpoint, state=EndpointState.NOT_ASKED), uptime_s=1.0)
+    targets = module._targets((new, old))
+    assert {target[0] for target in targets if target[0].startswith("ask")} == {f"ask {key}" for key in asked}
 
 
 def test_containers_listed_as_before_make_no_picture_of_their_own() -> None:
@@ -115,20 +131,23 @@ async def test_an_engine_at_rest_is_asked_every_quarter_of_a_minute(
     clock, asked = ManualClock(), list[float]()
     book = NodeState("spark1", clock=clock, changed=lambda _: None)
     book.gpu_reading = GpuReading(boot_s=1.0, gpus=(Gpu(name="GB10", utilisation_percent=gpu_percent),))
-    followers = Followers(book)
+    found = EngineBook(book)
+    followers = Followers(Intake(book, found))
     endpoint = Endpoint(host="127.0.0.1", port=8000)
     engine = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
-    scraped = followers._scraped["aaa"] = module._Scraped()
-    scraped.metrics, scraped.rates = metrics, EngineRates(progress_age_s=age_s)
+    scraped = found.figures["aaa"] = Figures()
+    scraped.rates, found.engines = EngineRates(progress_age_s=age_s), (engine,)
 
-    async def scrape(*_: object) -> bool:
+    async def scrape(*_: object) -> Scraped:
         asked.append(clock.monotonic())
-        return True
+        if len(asked) == 5:
+            found.engines = ()
+        return Scraped(key="aaa", state=EndpointState.OK, metrics=metrics)
 
     async def rest(seconds: float) -> None:
         clock.advance(seconds)
 
-    monkeypatch.setattr(followers, "_engine", lambda _: engine if len(asked) < 5 else None)
+    monkeypatch.setattr(engine_book, "advance", lambda scrapes, _: (scrapes, scraped.rates))
     monkeypatch.setattr(followers, "_scrape", scrape)
     monkeypatch.setattr(followers, "_rest", rest)
     await followers._follow_endpoint(cast("Any", None), ("127.0.0.1", 8000), "aaa")

@@ -202,9 +202,9 @@ async def holds(lie: str, docker: Path, heard: Callable[[Monitor], object] = lam
         await until(lambda: monitor.state.nodes[0].link.state is LinkState.LIVE)
         liar = monitor._nodes["spark2"]
         if "live()" in lie:
-            await until(lambda: liar.book.last_sample_arrived_s is not None)
+            await until(lambda: liar.intake.state.last_sample_arrived_s is not None)
         else:
-            await until(lambda: liar.supervisor._session is not None or liar.book.view().link.reason)
+            await until(lambda: liar.supervisor._session is not None or liar.intake.state.view().link.reason)
         await until(lambda: heard(monitor))
         first = monitor.state.nodes[0].sample
         assert first is not None

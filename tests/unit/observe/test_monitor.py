@@ -36,7 +36,7 @@ class Noted:
 @contextlib.asynccontextmanager
 async def watching(connector: LocalConnector, noted: Noted) -> AsyncIterator[Monitor]:
     monitor = Monitor((connector,), publish=lambda _: None, interval_s=0.2, rules=(), connections=noted)
-    book = monitor._nodes[connector.name].book
+    book = monitor._nodes[connector.name].intake.state
     noted.has_sample = lambda: book.last_sample_arrived_s is not None
     running = asyncio.create_task(monitor.run())
     try:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from sparktop.clock import SystemClock
 from sparktop.observe import probe_session
 from sparktop.observe.probe_session import ProbeSession
 
@@ -58,8 +57,7 @@ async def running() -> AsyncIterator[ScriptedChannel]:
     channel = ScriptedChannel()
     session = ProbeSession(
         ScriptedTransport(channel),  # type: ignore[arg-type]
-        lambda message, at_s: None,
-        clock=SystemClock(),
+        lambda probed: None,
         interval_s=1.0,
     )
     task = asyncio.create_task(session.run())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.model.engine import EngineMetrics, EngineRates
-from sparktop.observe.rates import Scrapes, advance, between, quantile, restarted
+from sparktop.observe.engines.rates import Scrapes, advance, between, quantile, restarted
 
 INF = float("inf")
 BASE = EngineMetrics(

@@ -156,9 +156,10 @@ async def test_what_may_have_been_made_unseen_is_told(tmp_path: Path) -> None:
     lost(stage, 0, "make")
     make = step(
         "make",
-        Remote(operations=(DockerCall(method="POST", path="/containers/create", saves="NEW"),)),
+        Remote(
+            operations=(DockerCall(method="POST", path="/containers/create", saves="NEW"),), reverse="docker rm vllm"
+        ),
         on_failure=ROLL_BACK,
-        undone_by="docker rm vllm",
     )
     back = step("remove", Remote(operations=(DockerCall(method="DELETE", path="/containers/{NEW}"),)))
     run = await stage.carry_out(plan(make, back=(back,), is_all_or_nothing=True))

@@ -57,7 +57,7 @@ def hold(result: Plan | Refusal) -> None:
         assert unclean((result.reason, result.remedies)) == []
         return
     steps = (*result.steps, *result.way_back)
-    words = [(step.title, step.verifies, step.undone_by, step.by_hand) for step in steps]
+    words = [(step.title, step.verifies, *step.act.undoing(), *step.act.commands()) for step in steps]
     assert unclean((result.title, result.effect, result.warnings, result.equivalent, words)) == []
 
 

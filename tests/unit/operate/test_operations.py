@@ -14,8 +14,10 @@ from tests.pictures_support import link
 from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
+from sparktop.model.operation import Command, DockerCall
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, RunNotes, Survey
+from sparktop.operate.acts.remote import Remote
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
 from sparktop.operate.runner.api import Outcome, OutcomeState
@@ -43,7 +45,7 @@ class Planner:
         self.surveys.append(survey)
         if isinstance(self.made, Exception):
             raise self.made
-        return self.made or plan(step("stop"), seen_monotonic_s=state.monotonic_s)
+        return self.made or plan(step("stop"), seen_monotonic_s=0.0)
 
 
 def operations(stage: Stage, planner: Any = None, **more: Any) -> Operations:
@@ -87,6 +89,15 @@ async def test_questions_are_asked_in_rounds_of_each_node_and_each_once(tmp_path
     assert survey.value(first[1]) == "answer of spark2"
     assert survey.value(second[0]) == "answer of spark1"
     assert "answer" not in repr(survey)
+
+
+async def test_a_plan_says_as_it_is_typed_what_its_planner_does_not(tmp_path: Path) -> None:
+    start = Remote(operations=(DockerCall(method="POST", path="/containers/{NEW}/start"),))
+    bare = await operations(Stage(tmp_path), Planner(made=plan(step("stop"), step("start", start)))).plan(REQUEST)
+    told = await operations(Stage(tmp_path), Planner(made=plan(step("stop"), equivalent=("all",)))).plan(REQUEST)
+    assert isinstance(bare, Plan)
+    assert isinstance(told, Plan)
+    assert (bare.equivalent, told.equivalent) == (("on spark1: do stop",), ("all",))
 
 
 async def test_a_planner_that_never_has_enough_is_stopped(tmp_path: Path) -> None:
@@ -312,11 +323,12 @@ async def test_a_way_back_that_fails_names_what_is_left_of_it(tmp_path: Path) ->
     stage = Stage(tmp_path)
     stage.node.fails["start"] = FAILED
     acting = operations(stage)
+    stop = DockerCall(method="POST", path="/containers/{NEW}/stop", accepts=(204, 404))
     back_steps = (
-        step("aside", by_hand="docker stop {NEW}"),
-        step("old", by_hand="docker start vllm"),
-        step("ready"),
-        step("policy", by_hand="docker update --restart=always vllm"),
+        step("aside", Remote(operations=(stop,))),
+        step("old"),
+        step("ready", Remote(operations=(Command(argv=("test", "-e", "/ready")),))),
+        step("policy"),
     )
     run = await run_of(acting, plan(step("make"), step("start"), back=back_steps))
     run = replace(run, saved={"spark1": {"NEW": ID}}, evidence_path="/e/evidence.tar.gz")
@@ -326,10 +338,8 @@ async def test_a_way_back_that_fails_names_what_is_left_of_it(tmp_path: Path) ->
     stage.node.fails["old"] = FAILED
     failed = await run_of(acting, back)
     assert failed.state is RunState.FAILED
-    assert failed.hint == (
-        "What is left of the rollback, by hand: docker start vllm; docker update --restart=always vllm"
-    )
-    assert acting.way_back(run).steps[0].by_hand == f"docker stop {ID[:12]}"  # type: ignore[union-attr]
+    assert failed.hint == ("What is left of the rollback, by hand: do old; do policy")
+    assert acting.way_back(run).steps[0].act.commands() == (f"docker stop {ID[:12]}",)  # type: ignore[union-attr]
     stage.node.fails.clear()
     stage.node.fails["ready"] = FAILED
     stage.node.begun.clear()

@@ -305,6 +305,20 @@ def test_another_consoles_guard_is_shown_and_its_end_too(start: Start, docker: F
     assert place.kept("guard") is None
 
 
+def test_a_console_that_watches_already_sees_anothers_guard_armed_and_its_kill(
+    start: Start, docker: FakeDocker, place: Place
+) -> None:
+    watching = start()
+    watching.more_samples(1)
+    one = armed_probe(start, stay=60.0)
+    assert phase(watching, GuardPhase.ARMED, "another console").container_name == NAME
+    one.hang_up()
+    phase(watching, GuardPhase.ARMED, "is gone")
+    place.set_available(1 * GIB)
+    phase(watching, GuardPhase.FIRED)
+    assert docker.kill_count == 1
+
+
 def test_a_second_console_takes_the_guard_over(start: Start, docker: FakeDocker) -> None:
     one, two = start(), start()
     one.send(order())

@@ -210,6 +210,7 @@ HARMLESS = [
     "openssl req -x509 -key k.pem -keyout k.pem",
     "http GET x --form -a me",
     "echo done | tee /tmp/x | grep -a x",
+    "sparktop act relaunch spark1 --unset-flag=--api-key --env VLLM_API_KEY; vllm serve m --api-ke --port 8000",
 ]
 
 

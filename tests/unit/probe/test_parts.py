@@ -33,7 +33,7 @@ LOADED: dict[tuple[bundle.Program, str], tuple[str, ...]] = {
     ("runner", "fetching step"): (*bundle.RUNNER_START, "journal", "main", *STEP_PARTS, *FETCH_PARTS),
 }
 """What each process of theirs has compiled, in order."""
-DEFERRED = {("probe", "main"), ("runner", "main")}
+DEFERRED = {("probe", "main"), ("probe", "kernel_log"), ("runner", "main")}
 """Parts that name others' functions and classes before those are compiled: they load them first."""
 EACH = [(program, name) for program, names in PARTS.items() for name in names]
 HEAVY = {

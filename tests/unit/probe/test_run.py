@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,6 +93,19 @@ def test_it_says_hello_and_then_samples_of_this_machine(start: Start) -> None:
     assert facts.disks[0].mount == "/"
     assert facts.disks[0].total_bytes >= facts.disks[0].free_bytes > 0
     assert "disks" not in facts.gaps
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13"])
+def test_it_runs_by_the_other_pythons_that_a_spark_may_have(start: Start, tmp_path: Path, version: str) -> None:
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
+        pytest.skip(f"there is no python{version} here")
+    (tmp_path / "python3").symlink_to(found)
+    probe = start(nvml=GB10_NVML.format(hold=""), env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert probe.hello().facts.python_version.startswith(f"{version}.")
+    probe.more_samples(2)
+    for kind in (ProcessTable, NetworkReading, GpuReading):
+        probe.first(kind)
 
 
 def test_the_process_table_shows_engines_with_their_secrets_masked(start: Start) -> None:

@@ -476,8 +476,10 @@ rsync error: error in file IO (code 11) at receiver.c(380) [receiver=3.2.7]
 rsync: [generator] write error: Broken pipe (32)
 """
     assert last_line(said).endswith("No space left on device (28)")
+    assert "28" in last_line("rsync: write error: Broken pipe (32)\nrsync: write failed: full (28)\nrsync error: io\n")
     assert last_line("rsync error: received SIGINT\n\n") == "rsync error: received SIGINT"
     assert last_line("") == ""
+    assert last_line("/etc/sudoers.d/x:1:5: syntax error\nme may\n   ^~~\n") == "/etc/sudoers.d/x:1:5: syntax error"
     assert last_line("rsync: link_stat failed\nrsync: retrying\nssh: no route\n") == "ssh: no route"  # not rsync's end
     assert last_line("rsync: first\nsomething between\nrsync error: last\n") == "rsync: first"
 

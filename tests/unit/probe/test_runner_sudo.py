@@ -20,6 +20,7 @@ from sparktop.model.survey import AskPrivileges, Privileges
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
+from sparktop.probe.runner import step
 from sparktop.probe.runner.questions import free_rules
 
 PASSWORD = "correct horse; $(battery) 'staple'"
@@ -38,6 +39,7 @@ while [ "$1" != -- ]; do [ "$1" = -p ] && mark=$2; shift; done
 shift
 case "$FAKE_SUDO" in
   free) exec "$@" ;;
+  idle) exit 0 ;;
   tty) echo "sudo: sorry, you must have a tty to run sudo" >&2; exit 1 ;;
   exact) [ "$1" != timeout ] && exec "$@" ;;
 esac
@@ -157,6 +159,8 @@ async def test_a_process_that_root_can_t_end_either_is_a_failure(stage: Stage) -
         assert outcome.problem.startswith("kill exited")
         assert f"/usr/bin/kill -s KILL {process.pid}" in stage.calls
         assert process.returncode is None
+        outcome = await stage.perform(await stage.line("idle"), order, run="r2")
+        assert outcome.state is OutcomeState.DONE, "one that got it may go on for a while"
     finally:
         process.kill()
         await process.wait()
@@ -244,6 +248,16 @@ async def asked(line: RunnerLine) -> asyncio.Task[Outcome]:
     async with asyncio.timeout(10):
         await asking.wait()
     return performing
+
+
+def test_a_password_that_nobody_types_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "SECRET_S", 0.05)
+    answers, kept_open = os.pipe()
+    work = step.StepWork({}, folder=("", -1), docker="", journal=-1, tell=lambda *_: True, answers=answers)
+    with pytest.raises(step.Unable):
+        work._secret(0)
+    os.close(answers)
+    os.close(kept_open)
 
 
 async def test_a_link_lost_while_sudo_asks_ends_it(stage: Stage) -> None:

@@ -223,7 +223,7 @@ def test_a_healthy_pair_has_none_either(name: str) -> None:
 
 
 def test_every_rule_of_gpu_and_memory_has_a_scenario_in_which_it_fires() -> None:
-    ours = {rule.card.id for rule in live_rules() if rule.card.id.startswith(("gpu.", "memory."))}
+    ours = {rule.id for rule in live_rules() if rule.id.startswith(("gpu.", "memory."))}
     seen: set[str] = set()
     for name, until_s in (
         ("spin-deadlock", 70), ("memory-spike", 80), ("leak-after-kill", 45), ("power-wedge", 40), ("thermal", 50),

@@ -21,7 +21,7 @@ from sparktop.clock import SystemClock
 from sparktop.engines.metrics import parse
 from sparktop.model.engine import EngineKind, EngineMetrics
 from sparktop.model.telemetry import Bye, Garbled, GpuReading, KernelLines, Message, ProcessTable, Sample
-from sparktop.observe.rates import Scrapes, advance
+from sparktop.observe.engines.rates import Scrapes, advance
 from sparktop.probe import bundle
 from sparktop.sim.node import DEMO_PASSWORD
 from sparktop.sim.scenario.scenario import load

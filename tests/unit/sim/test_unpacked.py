@@ -11,8 +11,9 @@ from tests.stage_operations import Acting
 from sparktop.bringup.catalogue import CARDS
 from sparktop.bringup.looking import look
 from sparktop.bringup.measured import measured
-from sparktop.model.bringup import CheckResult, CheckState
+from sparktop.model.bringup import CheckResult
 from sparktop.model.request import Request
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import Run, RunState
 
@@ -63,11 +64,11 @@ async def test_a_cable_that_was_plugged_in_after_the_boot_is_slow_until_both_reb
     try:
         await done("set-addresses", "spark1", "spark2")
         slow = half(await done("measure-link", "spark1", "spark2"))
-        assert (slow.state, slow.found[:9]) == (CheckState.FAILED, "12.9 Gb/s")
+        assert (slow.state, slow.found[:9]) == (State.FAILED, "12.9 Gb/s")
         assert slow.remedies[0].steps[:2] == ("sparktop act reboot spark1", "sparktop act reboot spark2")
         await done("reboot", "spark1")
         await done("reboot", "spark2")
-        assert half(await done("measure-link", "spark1", "spark2")).state is CheckState.PASSED
+        assert half(await done("measure-link", "spark1", "spark2")).state is State.PASSED
     finally:
         await acting.aclose()
 
@@ -98,10 +99,10 @@ async def test_its_faults_are_cured_by_what_the_page_offers(tmp_path: Path) -> N
             rows = await looked(acting)
             assert row.key not in {one.key for one in rows if one.is_problem}, f"{row.check} is cured"
         assert problems(rows) == set(), [row.found for row in rows if row.is_problem]
-        passed = {row.check for row in rows if row.state is CheckState.PASSED}
+        passed = {row.check for row in rows if row.state is State.PASSED}
         assert {"reach.login", "addresses.ssh"} <= passed
         reached = next(row for row in rows if row.check == "addresses.ping")
-        assert reached.state is CheckState.PASSED
+        assert reached.state is State.PASSED
         assert "192.168.100.11" in reached.found
         plan = await acting.plan(Request(action="measure-link", nodes=("spark1", "spark2")))
         assert isinstance(plan, Plan), plan
@@ -109,7 +110,7 @@ async def test_its_faults_are_cured_by_what_the_page_offers(tmp_path: Path) -> N
         assert run.state is RunState.DONE, run.message
         made = {row.check: row for row in measured(run, acting.stage.picture, now_wall_s=acting.stage.clock.wall())}
         assert {check: row.state for check, row in made.items()} == dict.fromkeys(
-            ("bandwidth.half", "bandwidth.both", "bandwidth.latency"), CheckState.PASSED
+            ("bandwidth.half", "bandwidth.both", "bandwidth.latency"), State.PASSED
         )
         plan = await acting.plan(Request(action="measure-power", nodes=("spark1", "spark2")))
         assert isinstance(plan, Plan), plan
@@ -117,7 +118,7 @@ async def test_its_faults_are_cured_by_what_the_page_offers(tmp_path: Path) -> N
         assert run.state is RunState.DONE, run.message
         powers = measured(run, acting.stage.picture, now_wall_s=acting.stage.clock.wall())
         assert [(row.check, row.state, row.found[:12]) for row in powers] == [
-            ("machine.power", CheckState.PASSED, "2398 MHz at ")
+            ("machine.power", State.PASSED, "2398 MHz at ")
         ] * 2
         assert made["bandwidth.both"].found.startswith("196.0 Gb/s over both halves, spark1 to spark2; the RDMA ports")
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,15 @@ async def test_reasoning_alone_is_an_answer(transport: LocalTransport) -> None:
         found = await asked(transport, chat=events(delta(**{name: "hm"}), delta("length", content=None)))
         assert found.state is CompletionState.OK
         assert (found.has_content, found.has_reasoning, found.finish_reason) == (False, True, "length")
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "tokens"), [("stream.txt", "text/event-stream", 4), ("chat.json", "application/json", 8)]
+)
+async def test_what_a_real_vllm_answers_is_read(transport: LocalTransport, file: str, kind: str, tokens: int) -> None:
+    body = (Path(__file__).parents[2] / "real/captures/vllm-0.32.0" / file).read_bytes()
+    found = await asked(transport, chat=reply(body, kind=kind))
+    assert (found.state, found.tokens, found.finish_reason) == (CompletionState.OK, tokens, "length")
 
 
 async def test_without_a_chat_template_a_plain_completion_is_asked(transport: LocalTransport) -> None:

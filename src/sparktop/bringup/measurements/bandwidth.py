@@ -16,15 +16,14 @@ from sparktop.bringup.card import (
     Scope,
     by_action,
     by_hand,
-    card_of,
+    card,
     judged,
     skipped,
-    state_of,
     unknown,
     warning,
 )
 from sparktop.bringup.memory import TOOLS, missing_tools, tools_ask
-from sparktop.checks.judgement import Judgement, State, worst
+from sparktop.checks.judgement import Judgement, worst
 from sparktop.checks.link import (
     BOTH_HEALTHY_GBPS,
     HALF_HEALTHY_GBPS,
@@ -36,6 +35,7 @@ from sparktop.checks.link import (
 )
 from sparktop.model.bringup import Gauge
 from sparktop.model.finding import Remedy
+from sparktop.model.state import State
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
 from sparktop.operate.measure.link_load import COUNTED, PATH_MTU, MeasureLink, name_of
@@ -100,7 +100,7 @@ def _bandwidths(run: Run, nodes: Nodes, *, halves: int) -> list[tuple[Judgement,
         where = f"{label}, {step_run.step.node} to {act.peer}"
         healthy = BOTH_HEALTHY_GBPS if halves > 1 else HALF_HEALTHY_GBPS
         gauge = (
-            Gauge(label=where, value=gbps, unit="Gb/s", healthy=healthy, state=state_of(judgement)) if gbps else None
+            Gauge(label=where, value=gbps, unit="Gb/s", healthy=healthy, state=judgement.state.shown) if gbps else None
         )
         rows.append((judgement, gauge))
     return rows
@@ -184,7 +184,7 @@ def _judge_latency(run: Run, nodes: Nodes) -> Outcome | None:
             value=typical_us,
             unit="µs",
             healthy=LATENCY_HEALTHY_US,
-            state=state_of(judgement),
+            state=judgement.state.shown,
         )
         hint = by_hand(
             "Look at the cable's errors and at what else uses it", *(f"on {node}: rdma link" for node in nodes)
@@ -194,24 +194,10 @@ def _judge_latency(run: Run, nodes: Nodes) -> Outcome | None:
 
 
 CARDS = (
-    card_of(
-        judge_bandwidth,
-        title="Each half of the cable",
-        looks_at="ib_write_bw over each half, both ways, and the RDMA ports' counters",
-        why="A link with every light green may move 13 instead of 111 Gb/s: only a measurement tells.",
-        look=_look,
-        asks=_asks,
-        measured_by=MEASURE,
-        judge=_judge(1),
-        scope=Scope.PAIR,
-        basis=BASIS,
-    ),
-    card_of(
-        judge_bandwidth,
-        id="bandwidth.both",
-        title="Both halves at once",
-        looks_at="ib_write_bw over both halves together",
-        why="Each half may be well alone: 196 Gb/s together is what NCCL has.",
+    card(judge_bandwidth, look=_look, asks=_asks, measured_by=MEASURE, judge=_judge(1), scope=Scope.PAIR, basis=BASIS),
+    card(
+        "bandwidth.both",
+        check=judge_bandwidth,
         look=_look,
         asks=_asks,
         measured_by=MEASURE,
@@ -219,16 +205,7 @@ CARDS = (
         scope=Scope.PAIR,
         basis=BASIS,
     ),
-    card_of(
-        judge_latency,
-        title="Latency",
-        looks_at="ib_write_lat with messages of 2 bytes",
-        why="Each token of a model over two nodes waits for small messages many times.",
-        look=_look,
-        asks=_asks,
-        measured_by=MEASURE,
-        judge=_judge_latency,
-        scope=Scope.PAIR,
-        basis=BASIS,
+    card(
+        judge_latency, look=_look, asks=_asks, measured_by=MEASURE, judge=_judge_latency, scope=Scope.PAIR, basis=BASIS
     ),
 )

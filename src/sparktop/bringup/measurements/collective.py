@@ -11,10 +11,9 @@ from sparktop.bringup.card import (
     Scope,
     by_action,
     by_hand,
-    card_of,
+    card,
     judged,
     skipped,
-    state_of,
     unknown,
 )
 from sparktop.bringup.measurements import bandwidth
@@ -55,7 +54,7 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
     )
     judgement = judge_collective(facts)
     found = f"{gbps:.1f} Gb/s{f' over {transport}' if transport else ''}{_note(judgement.case, facts)}"
-    state = state_of(judgement)
+    state = judgement.state.shown
     gauge = Gauge(label="all-reduce of 1 GiB", value=gbps, unit="Gb/s", healthy=COLLECTIVE_HEALTHY_GBPS, state=state)
     return judged(judgement, found, *_remedies(judgement.case, nodes), gauges=(gauge,))
 
@@ -115,11 +114,8 @@ def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
 
 
 CARDS = (
-    card_of(
+    card(
         judge_collective,
-        title="All-reduce",
-        looks_at="1 GiB by PyTorch and NCCL inside a serving image, NCCL's NET line, the RDMA ports' counters",
-        why="RDMA may be fast and NCCL slow, or silently on TCP: only a collective proves both.",
         look=_look,
         asks=_asks,
         measured_by=MEASURE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
 
 from sparktop.bringup.card import (
     Basis,
@@ -15,20 +14,21 @@ from sparktop.bringup.card import (
     Target,
     by_action,
     by_hand,
-    failed,
+    card,
     not_measured,
+    outcome,
     passed,
     skipped,
     target_of,
     unknown,
-    warning,
 )
+from sparktop.checks.judgement import SEVERITY_ORDER
 from sparktop.engines.ranks import EngineRank, teams
-from sparktop.model.bringup import CheckState
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.proof import Proof, Verdict
+from sparktop.model.state import State
 from sparktop.model.survey import Ask
 from sparktop.operate.measure.proofs import Prove
 from sparktop.operate.measure.prove import SERVING, container_asks, is_open, port_bindings
@@ -47,18 +47,12 @@ _WARNED = (
     Verdict.OPEN,
 )
 _PASSED = (Verdict.OK, Verdict.REASONED, Verdict.LOCAL)
-_OUTCOMES: Mapping[CheckState, Callable[..., Outcome]] = {
-    CheckState.PASSED: passed,
-    CheckState.WARNING: warning,
-    CheckState.FAILED: failed,
-}
-_WORST_LAST = tuple(_OUTCOMES)
 
 
-def _state(verdict: Verdict) -> CheckState:
+def _state(verdict: Verdict) -> State:
     if verdict in _PASSED:
-        return CheckState.PASSED
-    return CheckState.WARNING if verdict in _WARNED else CheckState.FAILED
+        return State.PASSED
+    return State.WARNING if verdict in _WARNED else State.FAILED
 
 
 def judged(run: Run, *proofs: Proof) -> Outcome | None:
@@ -72,8 +66,8 @@ def judged(run: Run, *proofs: Proof) -> Outcome | None:
     ]
     if not shown:
         return None
-    state = max((_state(verdict) for _, _, verdict in shown), key=_WORST_LAST.index)
-    if state is not CheckState.FAILED and proofs[-1] not in {act.proof for _, act, _ in shown}:
+    state = max((_state(verdict) for _, _, verdict in shown), key=SEVERITY_ORDER.index)
+    if state is not State.FAILED and proofs[-1] not in {act.proof for _, act, _ in shown}:
         return None
     found = "; ".join(f"{_label(act)}{step_run.detail}" for step_run, act, _ in shown)
     remedies = [
@@ -82,7 +76,7 @@ def judged(run: Run, *proofs: Proof) -> Outcome | None:
         if _state(verdict) is state
         for remedy in _remedies(verdict, act, step_run)
     ]
-    return _OUTCOMES[state](found, *dict.fromkeys(remedies))
+    return outcome(state, found, *dict.fromkeys(remedies))
 
 
 def _label(act: Prove) -> str:
@@ -125,16 +119,12 @@ def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, 
             return (by_action("safe-restart", "Look at its log (l in the console), then restart it"),)
 
 
-def _card(name: str, title: str, looks_at: str, why: str, sources: tuple[str, ...], *proofs: Proof) -> Card:
+def _card(name: str, *proofs: Proof) -> Card:
     def judge(run: Run, nodes: Nodes) -> Outcome | None:
         return judged(run, *proofs)
 
-    return Card(
-        id=f"endpoint.{name}",
-        title=title,
-        looks_at=looks_at,
-        why=why,
-        sources=sources,
+    return card(
+        f"endpoint.{name}",
         look=not_measured(ACTION, "Prove it: a minute of requests, while nobody else uses it"),
         measured_by=ACTION,
         judge=judge,
@@ -142,8 +132,6 @@ def _card(name: str, title: str, looks_at: str, why: str, sources: tuple[str, ..
         basis=(Basis.BOOT, Basis.ENGINE),
     )
 
-
-_SELFTEST = "hasso5703/dgx-spark-qwen38 selftest: seven requests in 51 s"
 
 # --- what serves
 
@@ -194,71 +182,12 @@ def _reached(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 
 CARDS = (
-    Card(
-        id="endpoint.served",
-        title="Served",
-        looks_at="the engines of the node",
-        why="A bring-up ends with a served model.",
-        sources=("docs/facts/engines.md section 3",),
-        look=_served,
-    ),
-    Card(
-        id="endpoint.reach",
-        title="Reached",
-        looks_at="where the engine listens, Docker's published ports, the sites of nginx and Caddy",
-        why="Clients elsewhere need a port that they reach, or a proxy before it.",
-        sources=("field report 001", "docs/facts/engines.md section 3"),
-        look=_reached,
-        asks=_reached_asks,
-        scope=Scope.ENGINE,
-    ),
-    _card(
-        "answer",
-        "Answer",
-        "/health, then a chat completion in one piece",
-        "/health passes with a dead peer rank; only an answer with text proves an engine.",
-        (_SELFTEST, "evanwtf/local-llm"),
-        Proof.HEALTH,
-        Proof.ANSWER,
-    ),
-    _card(
-        "stream",
-        "Stream",
-        "a streamed chat completion, timed",
-        "An answer that comes in one piece looks like a hang to its reader.",
-        (_SELFTEST,),
-        Proof.STREAM,
-    ),
-    _card(
-        "tools",
-        "Tool call",
-        "a chat completion with one tool",
-        "Agents need it; without its parser the call is refused, or stays in the text.",
-        (_SELFTEST, "docs/facts/engines.md section 3"),
-        Proof.TOOL_CALL,
-    ),
-    _card(
-        "long-prompt",
-        "Long prompt",
-        "a word hidden in some 8,000 tokens",
-        "Prefill takes memory and other kernels: engines pass short prompts and fail long ones.",
-        (_SELFTEST, "field report 001"),
-        Proof.LONG_PROMPT,
-    ),
-    _card(
-        "parallel",
-        "Two at once",
-        "two chat completions at once",
-        "A batch of two runs other CUDA graphs than one alone.",
-        (_SELFTEST,),
-        Proof.TWO_AT_ONCE,
-    ),
-    _card(
-        "key",
-        "API key",
-        "/v1/models with a wrong key, and without one",
-        "An engine without a key that the network reaches serves whoever finds it.",
-        ("docs/facts/engines.md section 3", "field report 001"),
-        Proof.WRONG_KEY,
-    ),
+    card("endpoint.served", look=_served),
+    card("endpoint.reach", look=_reached, asks=_reached_asks, scope=Scope.ENGINE),
+    _card("answer", Proof.HEALTH, Proof.ANSWER),
+    _card("stream", Proof.STREAM),
+    _card("tools", Proof.TOOL_CALL),
+    _card("long-prompt", Proof.LONG_PROMPT),
+    _card("parallel", Proof.TWO_AT_ONCE),
+    _card("key", Proof.WRONG_KEY),
 )

@@ -9,11 +9,10 @@ from sparktop.bringup.card import (
     Outcome,
     by_action,
     by_hand,
-    card_of,
+    card,
     each,
     judged,
     skipped,
-    state_of,
     unknown,
 )
 from sparktop.checks.machine import LOADED_HEALTHY_MHZ, LOADED_HEALTHY_W, PowerFacts, judge_power
@@ -52,7 +51,7 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
             is_throttled=THROTTLED in step_run.figures,
         )
     )
-    state = state_of(judgement)
+    state = judgement.state.shown
     gauges = [Gauge(label="SM clock", value=clock, unit="MHz", healthy=LOADED_HEALTHY_MHZ, state=state)]
     if power is not None:
         gauges.append(Gauge(label="power", value=power, unit="W", healthy=LOADED_HEALTHY_W, state=state))
@@ -92,11 +91,8 @@ def _remedies(case: str, node: str) -> tuple[Remedy, ...]:
 
 
 CARDS = (
-    card_of(
+    card(
         judge_power,
-        title="Power under load",
-        looks_at="SM clock and power while cuBLAS multiplies matrices",
-        why="A GPU whose power delivery is stuck serves at half speed, and nothing else tells.",
         look=_look,
         asks=each(library_ask),
         measured_by=MEASURE,

@@ -63,7 +63,7 @@ def check(
         for lint in all_lints:
             if is_elsewhere and _SPARK.search(f"{lint.card.title} {lint.card.scope}"):
                 continue
-            if (is_live and not lint.is_live) or (not is_live and spec.has_remark(f"{_SILENCER} .*{lint.card.id}")):
+            if (is_live and not lint.is_live) or (not is_live and spec.has_remark(f"{_SILENCER} .*{lint.id}")):
                 continue
             for finding in lint.findings(spec):
                 masked = _masked(finding, secrets, mask_line)
@@ -118,6 +118,7 @@ def _masked(finding: Finding, secrets: Sequence[str], line: Mask) -> Finding:
         finding,
         title=own_text(finding.title),
         explanation=own_text(finding.explanation),
+        settles=own_text(finding.settles),
         evidence=tuple(
             replace(evidence, text=line(evidence.text), source=own_text(evidence.source))
             for evidence in finding.evidence

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.cmdline.engine_flags import closest, is_in
-from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.lint import Claim, change, lint, removal, removed, renamed, replaced, respelled
+from sparktop.diagnose.lint.lint import Claim, lint, removed, renamed, replaced, respelled
 from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind, at_least, is_at_most, likely_version
 from sparktop.engines.images import STOCK, Family, numbers_of
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 
 _NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
+_FIRST = ("first", "second", "third")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +83,7 @@ def lifetimes() -> tuple[Lifetime, ...]:
     return _table()[0]
 
 
-@lint(
-    "variable-without-effect",
-    Severity.WARNING,
-    "A variable that this version of the engine doesn't read",
-    "by variable and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
-    "vLLM envs.py",
-    "SGLang environ.py",
-    "field report 001",
-    "field report 003",
-    is_live=True,
-)
+@lint("variable-without-effect", is_live=True)
 def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else None
@@ -107,34 +97,36 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             continue
         version = f"{name} {spec.version}" if spec.version else f"this version of {name}"
         is_sure = (is_gone or is_idle) and (row.never or spec.version is not None)
-        reason = row.idle_why if is_idle else _why(row, name)
+        replacement = _replacement(row, spec) if is_gone else ""
+        figures = {
+            "variable": item.name,
+            "version": version,
+            "engine": name,
+            "module": row.engine.value,
+            "gone_from": row.gone_from,
+            "sure": is_sure,
+            "unsure": not is_sure,
+            "replace": replacement,
+            "remove": not replacement and (is_gone or row.idle_from),
+            **_why(row, is_idle=is_idle),
+        }
         yield claim(
             item,
-            title=f"{item.name} does nothing in {version}" if is_sure else f"{item.name} may do nothing in {version}",
+            "unread",
+            figures,
             severity=_severity_of(row, spec, is_gone=is_gone or (row.is_old and spec.version is None)),
-            explanation=f"{reason} The engine starts without it, at most with a warning in the log.",
-            settles=spec.settles_image if is_sure else _settles(row),
-            remedies=_remedies(row, spec, item, is_gone=is_gone),
+            settles=spec.settles_image if is_sure else "",
+            edits=[removed(spec, item)],
             subject=item.name,
             references=row.sources,
         )
 
 
-def _why(row: Lifetime, name: str) -> str:
-    instead = f" `{row.replacement}` replaces it." if row.replacement else ""
-    if row.never:
-        return f"No released {name} reads it: it comes from a fork, or from a recipe that copied a mistake.{instead}"
-    if row.works_to:
-        return f"{name} reads it up to {row.works_to}, and no longer in {row.gone_from}.{instead}"
-    return f"{name} {row.gone_from} and later don't read it.{instead}"
-
-
-def _settles(row: Lifetime) -> str:
-    module = row.engine.value
-    return (
-        f"the version (`python3 -c 'import {module}; print({module}.__version__)'` in the container): "
-        f"gone in {row.gone_from}"
-    )
+def _why(row: Lifetime, *, is_idle: bool) -> dict[str, object]:
+    if is_idle:
+        return {"idle": row.idle_why}
+    reason = {"never": True} if row.never else {"until": row.works_to} if row.works_to else {"since": row.gone_from}
+    return {**reason, "instead": row.replacement}
 
 
 def _severity_of(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
@@ -144,14 +136,10 @@ def _severity_of(row: Lifetime, spec: LaunchSpec, *, is_gone: bool) -> Severity:
     return Severity.WARNING if is_gone and not is_covered and not is_tuned else Severity.INFO
 
 
-def _remedies(row: Lifetime, spec: LaunchSpec, item: Item, *, is_gone: bool) -> list[Remedy]:
-    has_replacement = row.replacement and not (
-        row.replacement_from and spec.version and not at_least(spec, row.replacement_from)
-    )
-    if has_replacement and is_gone:
-        title = f"set {row.replacement} {row.value}".rstrip() + f", and remove {item.name}"
-        return [change(title, removed(spec, item))]
-    return [removal(spec, item)] if is_gone or row.idle_from else []
+def _replacement(row: Lifetime, spec: LaunchSpec) -> str:
+    """What is set instead, with its value; "" where this version doesn't have it yet."""
+    is_later = row.replacement_from and spec.version and not at_least(spec, row.replacement_from)
+    return "" if is_later or not row.replacement else f"{row.replacement} {row.value}".rstrip()
 
 
 @cache
@@ -164,13 +152,7 @@ def _vllm_variables() -> tuple[tuple[str, ...], Mapping[str, tuple[str, str]]]:
     return versions, {f"VLLM_{name}": (one or versions[0], end or versions[-1]) for name, (one, end) in known.items()}
 
 
-@lint(
-    "variable-unknown",
-    Severity.WARNING,
-    "A VLLM_ variable that this vLLM doesn't have",
-    "vLLM 0.19 to 0.33, but for community builds, which may have variables of their own",
-    "released wheels of vLLM 0.19.0 to 0.33.0",
-)
+@lint("variable-unknown")
 def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     versions, known = _vllm_variables()
     version = spec.version
@@ -194,19 +176,14 @@ def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not unread:
         return
     names = ", ".join(item.name for item in unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
-    release = f"vLLM {version}" if version else "No vLLM from 0.19 to 0.33"
+    first = unread[:3]
     yield claim(
-        unread[:3],
-        title=f"{release} {'does not have' if version else 'has'} {names}",
+        first,
+        "this-version" if version else "any-version",
+        {"version": version, "names": names, **dict(zip(_FIRST, (item.name for item in first), strict=False))},
         severity=None if spec.family in STOCK else Severity.INFO,
-        explanation=(
-            "The name stands nowhere in what was released: it is older, a fork's, or a recipe's mistake. vLLM starts "
-            "without it, and at most logs `Unknown vLLM environment variable detected`."
-        ),
-        settles=spec.settles_image
-        if version
-        else "that line of the engine's log, which names each variable that it doesn't have",
-        remedies=[removal(spec, item) for item in unread[:3]] if version else (),
+        settles=spec.settles_image if version else "",
+        edits=[removed(spec, item) for item in first],
     )
 
 
@@ -223,14 +200,11 @@ def _is_own(spec: LaunchSpec, name: str) -> bool:
     return re.search(rf"{sign}\{{?{name}\b", spec.document.text) is not None
 
 
-@lint(
-    "flag-unknown-to-version",
-    Severity.CRITICAL,
-    "A flag or value that this version of the engine doesn't have",
-    "by flag and version: the parsers of vLLM 0.24.0 to 0.33.0 and SGLang 0.5.23, earlier ones for some flags",
-    "vLLM engine/arg_utils.py",
-    "SGLang server_args.py",
-)
+def _of_version(spec: LaunchSpec) -> dict[str, object]:
+    return {"engine": _NAMES[spec.engine] if spec.engine else "", "version": spec.version}
+
+
+@lint("flag-unknown-to-version")
 def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     rows, choices = _table()
     for row in rows:
@@ -239,17 +213,13 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             continue
         if not is_at_most(spec, row.absent_to):
             continue
-        name = f"{_NAMES[row.engine]} {spec.version}"
-        fix = change(f"use {row.instead}", renamed(spec, item, row.instead)) if row.instead else removal(spec, item)
+        figures = {"flag": row.flag, "works_from": row.works_from, "instead": row.instead}
         yield claim(
             item,
-            title=f"{name} has no {row.flag}: it refuses to start",
-            explanation=(
-                f"{row.works_from} is the first known version with it. The parser exits with `unrecognized "
-                f"arguments: {row.flag}`."
-            ),
+            "newer",
+            _of_version(spec) | figures,
             settles=spec.settles_image,
-            remedies=[fix],
+            edits=[renamed(spec, item, row.instead) if row.instead else removed(spec, item)],
             subject=row.flag,
             references=row.sources,
         )
@@ -261,12 +231,14 @@ def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         if not (at_least(spec, choice.version) and is_at_most(spec, choice.version)):
             continue
         if (item.value or "").lower().replace("-", "_") not in choice.values:
+            values = ", ".join(choice.values)
+            figures = {"flag": choice.flag, "value": item.value or "", "values": values, "instead": choice.instead}
             yield claim(
                 item,
-                title=f"{choice.flag} of {_NAMES[choice.engine]} {spec.version} has no {item.value}",
-                explanation=f"The parser exits with `invalid choice`. It accepts {', '.join(choice.values)}.",
+                "value",
+                _of_version(spec) | figures,
                 settles=spec.settles_image,
-                remedies=[change(f"on a Spark: {choice.instead}", replaced(spec, item, choice.instead))],
+                edits=[replaced(spec, item, choice.instead)],
                 subject=choice.flag,
                 references=choice.sources,
             )
@@ -287,29 +259,16 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             right = closest(spelled, engine, version)
         yield claim(
             item,
-            title=f"{_NAMES[engine]} {version} has no {spelled}: it refuses to start",
-            explanation=(
-                f"The parser exits with `unrecognized arguments: {spelled}` before anything is loaded, and so does "
-                "every start until each such flag is gone."
-            ),
+            "refused",
+            _of_version(spec) | {"flag": spelled, "right": right, "alone": not right},
             settles=spec.settles_image,
-            remedies=[
-                *([change(f"write {right}", respelled(spec, item, right))] if right else []),
-                change(f"{'or ' if right else ''}remove {spelled}", removed(spec, item)),
-            ],
+            edits=[*([respelled(spec, item, right)] if right else []), removed(spec, item)],
             subject=spelled,
             references=row.sources if row else (),
         )
 
 
-@lint(
-    "deprecated",
-    Severity.INFO,
-    "A flag or variable is deprecated: it still works",
-    "by name and version, as read in released wheels of vLLM 0.19.0 to 0.33.0 and SGLang 0.5.12 and 0.5.23",
-    "vLLM envs.py",
-    "SGLang server_args.py",
-)
+@lint("deprecated")
 def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else spec.flag(row.flag)
@@ -321,8 +280,8 @@ def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             continue
         yield claim(
             item,
-            title=f"{item.name if row.variable else row.flag} is deprecated in {_NAMES[row.engine]} {spec.version}",
-            explanation=f"It still works. `{row.replacement}` replaces it.",
+            "works",
+            _of_version(spec) | {"name": item.name if row.variable else row.flag, "replacement": row.replacement},
             settles=spec.settles_image,
             subject=item.name,
             references=row.sources,

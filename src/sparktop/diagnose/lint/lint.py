@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
-from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.diagnose.rule import Rule, RuleKind, rule_of
+from sparktop.knowledge.card import Figures, found
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
@@ -20,39 +22,46 @@ class Claim:
     """Makes the findings of one lint in one specification."""
 
     spec: LaunchSpec
-    card: Rule
+    lint: Lint
 
     def __call__(
         self,
         items: Item | Sequence[Item] | None,
+        case: str,
+        figures: Figures = MappingProxyType({}),
         *,
-        title: str = "",
-        explanation: str,
-        remedies: Sequence[Remedy] = (),
+        edits: Iterable[Edit] = (),
         severity: Severity | None = None,
         settles: str = "",
-        distinction: Sequence[str] = (),
         subject: str = "",
-        references: Sequence[str] = (),
+        references: tuple[str, ...] = (),
     ) -> Finding:
+        """What the card says of these items in this case, but for what is given here.
+
+        Args:
+            edits: the changes that its first remedies make, one each.
+        """
+        said = found(self.lint.id, case, figures, confidence=Confidence.SUSPECTED, subject=subject)
+        said = replace(
+            said,
+            severity=severity or said.severity,
+            settles=settles or said.settles,
+            remedies=edited(said.remedies, edits),
+            references=references or said.references,
+        )
+        return self.of(items, said)
+
+    def of(self, items: Item | Sequence[Item] | None, said: Finding) -> Finding:
         """A finding about these items, or (None) about something missing. With `settles` it is only suspected."""
-        spec, card = self.spec, self.card
         item_list = (items,) if isinstance(items, Item) else tuple(items or ())
-        settles = settles or spec.guess or next(filter(None, map(spec.doubt, item_list)), "")
-        return Finding(
-            rule=card.id,
-            severity=severity or card.severity,
+        settles = said.settles or self.spec.guess or next(filter(None, map(self.spec.doubt, item_list)), "")
+        lines = tuple(dict.fromkeys(line for item in item_list for line in evidence(self.spec, item)))
+        return replace(
+            said,
             confidence=Confidence.SUSPECTED if settles else Confidence.CONFIRMED,
-            title=title or card.title,
-            explanation=explanation,
             settles=settles,
-            distinction=tuple(distinction),
-            evidence=tuple(dict.fromkeys(line for item in item_list for line in evidence(spec, item)))
-            or (beginning(spec),),
-            remedies=tuple(remedies),
-            references=tuple(references) or card.sources,
-            scope=card.scope,
-            subject=subject,
+            evidence=lines or (beginning(self.spec),),
+            scope=self.lint.card.scope,
         )
 
 
@@ -64,22 +73,25 @@ LintCheck = Callable[[LaunchSpec, Claim], Iterable[Finding]]
 class Lint:
     """One rule over launch specifications."""
 
-    card: Rule
+    id: str
     check: LintCheck
     is_live: bool = False
     """Whether it can be certain about a running engine."""
+    own_card: Rule | None = None
+    """None: `knowledge` has it."""
+
+    @property
+    def card(self) -> Rule:
+        return self.own_card or rule_of(self.id, RuleKind.LINT)
 
     def findings(self, spec: LaunchSpec) -> tuple[Finding, ...]:
         """Its findings in one specification."""
-        return tuple(self.check(spec, Claim(spec=spec, card=self.card)))
+        return tuple(self.check(spec, Claim(spec=spec, lint=self)))
 
 
-def lint(
-    name: str, severity: Severity, title: str, scope: str, *sources: str, is_live: bool = False
-) -> Callable[[LintCheck], Lint]:
-    """Make a check the lint of this card; `lint.catalogue` lists it. `name` is the part after "config."."""
-    card = Rule(id=f"config.{name}", kind=RuleKind.LINT, title=title, severity=severity, scope=scope, sources=sources)
-    return lambda check: Lint(card=card, check=check, is_live=is_live)
+def lint(name: str, *, is_live: bool = False) -> Callable[[LintCheck], Lint]:
+    """Make a check the lint of the card `config.NAME`; `lint.catalogue` lists it."""
+    return lambda check: Lint(id=f"config.{name}", check=check, is_live=is_live)
 
 
 def evidence(spec: LaunchSpec, item: Item) -> tuple[Evidence, ...]:
@@ -112,19 +124,23 @@ class Edit:
     change: Change | None = None
     """None where a relaunch can't make it: a file, or an option of the container."""
 
-
-def change(title: str, *edits: Edit | str, cost: str = "") -> Remedy:
-    """A remedy whose steps are the changed lines; a relaunch where one can make all these edits, in this order."""
-    steps = tuple(line for edit in edits for line in ((edit,) if isinstance(edit, str) else edit.lines))
-    merged = _merged([None if isinstance(edit, str) else edit.change for edit in edits])
-    title = title[0].upper() + title[1:]
-    return Remedy(title=title, steps=steps, cost=cost, action="relaunch" if merged else None, change=merged)
+    def __add__(self, other: Edit) -> Edit:
+        """Both edits, in this order."""
+        return Edit(lines=(*self.lines, *other.lines), change=_merged([self.change, other.change]))
 
 
-def removal(spec: LaunchSpec, item: Item, *, then: str = "", cost: str = "") -> Remedy:
-    """Remove the item; `then` is what happens without it."""
-    name = item.name if item in spec.environment or item in spec.unit else f"--{item.name}"
-    return change(f"remove {name}{f': {then}' if then else ''}", removed(spec, item), cost=cost)
+def edited(remedies: Sequence[Remedy], edits: Iterable[Edit]) -> tuple[Remedy, ...]:
+    """The remedies, the first of them with these edits, one each, before their steps; a relaunch where one can."""
+    first = tuple(
+        replace(
+            remedy,
+            steps=(*edit.lines, *remedy.steps),
+            action="relaunch" if edit.change else remedy.action,
+            change=edit.change or remedy.change,
+        )
+        for remedy, edit in zip(remedies, edits, strict=False)
+    )
+    return (*first, *remedies[len(first) :])
 
 
 Replacement = tuple[int, int, str]

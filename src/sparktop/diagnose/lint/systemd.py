@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable
 
 from sparktop.cmdline.source import Item
-from sparktop.diagnose.lint.lint import Claim, change, lint, removed, replaced
+from sparktop.diagnose.lint.lint import Claim, Edit, lint, removed, replaced
 from sparktop.diagnose.lint.spec import LaunchSpec
-from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 
 RESTART_S = 60.0
+DEFAULT_RESTART_S = 0.1
 START_TIMEOUT_S = 90.0
 """systemd's default for TimeoutStartSec, which covers ExecStartPre too."""
 _UNITS_S = {
@@ -43,102 +43,41 @@ def _restarts(spec: LaunchSpec) -> Item | None:
     return item if item and item.value not in ("no", "", "on-success") else None
 
 
-@lint(
-    "restart-sec",
-    Severity.WARNING,
-    "The unit restarts the engine before the memory of the last run is free",
-    "systemd units of engines on GB10",
-    "field report 004",
-)
+@lint("restart-sec")
 def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     item = spec.key("RestartSec", "Service")
     restarts = _restarts(spec)
     if not spec.unit or (item is None and (restarts is None or spec.is_drop_in)):
         return
-    waits_s = seconds_of(item.value or "") if item else 0.1
+    waits_s = seconds_of(item.value or "") if item else DEFAULT_RESTART_S
     if waits_s is None or waits_s >= RESTART_S or (restarts is None and not spec.is_drop_in):
         return
-    edit = replaced(spec, item, "60") if item else "+ RestartSec=60"
-    yield claim(
-        item or restarts,
-        title=f"RestartSec={item.value} is too soon"
-        if item
-        else "Without RestartSec systemd restarts the engine after 0.1 s",
-        explanation=(
-            "On unified memory it can take over a minute until the memory of an engine that exited is free. An "
-            "engine started before that runs out of memory (exit 137), and so does the next."
-        ),
-        remedies=[
-            change("wait a minute", edit),
-            Remedy(title="and wait for free memory: an ExecStartPre that polls MemAvailable, with TimeoutStartSec=600"),
-        ],
-    )
+    edit = replaced(spec, item, "60") if item else Edit(lines=("+ RestartSec=60",))
+    figures = {"restart_sec": item.value if item else None, "default_s": DEFAULT_RESTART_S}
+    yield claim(item or restarts, "too-soon", figures, edits=[edit])
 
 
-@lint(
-    "start-limit-section",
-    Severity.WARNING,
-    "StartLimitIntervalSec is in [Service], where systemd ignores it",
-    "systemd 230 and later",
-    "systemd.unit(5)",
-    "field report 004",
-)
+@lint("start-limit-section")
 def start_limit_section(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     # systemd still reads the old names StartLimitInterval and StartLimitBurst in [Service].
     items = [item for item in spec.unit if item.section == "Service" and item.name.startswith("StartLimit")]
     if not any(item.name == "StartLimitIntervalSec" for item in items):
         return
-    yield claim(
-        items,
-        explanation=(
-            "StartLimitIntervalSec and StartLimitBurst belong in [Unit]. In [Service] systemd logs the key as "
-            "unknown and counts starts within its default of 10 seconds. An engine that takes minutes to fail never "
-            "reaches that limit: systemd restarts it for ever."
-        ),
-        remedies=[
-            change(
-                "move them to [Unit]",
-                removed(spec, *items),
-                "+ [Unit]",
-                *(f"+ {item.name}={item.value}" for item in items),
-            )
-        ],
-    )
+    moved = tuple(f"+ {item.name}={item.value}" for item in items)
+    yield claim(items, "service", {"moved": moved}, edits=[removed(spec, *items)])
 
 
-@lint(
-    "start-limit-absent",
-    Severity.WARNING,
-    "Nothing stops a restart loop",
-    "systemd units of engines that restart by themselves",
-    "systemd.unit(5)",
-    "field report 004",
-)
+@lint("start-limit-absent")
 def start_limit_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     restarts = _restarts(spec)
     if restarts is None or spec.is_drop_in:
         return
     if any(item.name in ("StartLimitIntervalSec", "StartLimitInterval") for item in spec.unit):
         return
-    yield claim(
-        restarts,
-        explanation=(
-            "An engine that takes minutes to fail never reaches systemd's default limit, five starts within 10 "
-            "seconds. systemd restarts it for ever, each time with less memory. A limit of three starts in ten "
-            "minutes stops the loop."
-        ),
-        remedies=[change("limit the restarts", "+ [Unit]", "+ StartLimitIntervalSec=600", "+ StartLimitBurst=3")],
-    )
+    yield claim(restarts, "default")
 
 
-@lint(
-    "start-timeout",
-    Severity.WARNING,
-    "systemd cuts the wait for memory short",
-    "systemd units with a waiting ExecStartPre",
-    "systemd.service(5)",
-    "field report 004",
-)
+@lint("start-timeout")
 def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     kind = spec.key("Type", "Service")
     if kind is not None and kind.value == "oneshot":  # oneshot units have no time limit by default
@@ -154,15 +93,12 @@ def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if limit_s is None or limit_s > wait_s or limit_s == 0:
         return
     suggested_s = max(600, int(wait_s) * 2)
-    edit = replaced(spec, limit, str(suggested_s)) if limit else f"+ TimeoutStartSec={suggested_s}"
+    added = Edit(lines=(f"+ TimeoutStartSec={suggested_s}",))
     yield claim(
         [item, *([limit] if limit else [])],
-        title=f"systemd cuts a wait of up to {wait_s:.0f} s short after {limit_s:.0f} s",
-        explanation=(
-            f"TimeoutStartSec ({'default 90 s' if limit is None else limit.value}) counts ExecStartPre too. When "
-            "memory takes longer than that, systemd kills the wait and the start fails, just when the wait is needed."
-        ),
-        remedies=[change("raise the start timeout above the wait", edit)],
+        "short",
+        {"wait_s": wait_s, "limit_s": limit_s, "limit": limit.value if limit else None},
+        edits=[replaced(spec, limit, str(suggested_s)) if limit else added],
     )
 
 
@@ -177,13 +113,7 @@ def _wait_s(item: Item) -> float:
     return numbers[-1] if len(numbers) > 1 or (numbers and numbers[0] >= START_TIMEOUT_S) else 0.0
 
 
-@lint(
-    "gpu-reset-target",
-    Severity.INFO,
-    "nvidia-gpu-reset.target doesn't exist on a Spark",
-    "DGX OS on GB10",
-    "field report 004",
-)
+@lint("gpu-reset-target")
 def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     for item in spec.unit:
         if item.section != "Unit" or "nvidia-gpu-reset.target" not in (item.value or ""):
@@ -191,15 +121,5 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         is_needed = item.name in ("Requires", "BindsTo", "Requisite")
         other_units = [word for word in (item.value or "").split() if word != "nvidia-gpu-reset.target"]
         edit = replaced(spec, item, " ".join(other_units)) if other_units else removed(spec, item)
-        yield claim(
-            item,
-            severity=Severity.CRITICAL if is_needed else None,
-            title=f"{item.name}=nvidia-gpu-reset.target: a Spark has no such target",
-            explanation=(
-                "The unit can't start: it requires a target that doesn't exist."
-                if is_needed
-                else "systemd ignores it without a warning: it looks like protection, but does nothing."
-            ),
-            remedies=[change(f"remove nvidia-gpu-reset.target from {item.name}=", edit)],
-            subject=item.name,
-        )
+        case = "required" if is_needed else "ignored"
+        yield claim(item, case, {"key": item.name}, edits=[edit], subject=item.name)

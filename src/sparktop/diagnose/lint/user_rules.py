@@ -39,12 +39,12 @@ from typing import Any
 
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
-from sparktop.diagnose import rule_file
-from sparktop.diagnose.lint.lint import Claim, Edit, Lint, change, removed, replaced, with_flag, with_variable
+from sparktop.diagnose.lint.lint import Claim, Edit, Lint, edited, removed, replaced, with_flag, with_variable
 from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.engines.images import Family, numbers_of
 from sparktop.errors import ConfigError
+from sparktop.knowledge import rule_file
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
@@ -110,7 +110,7 @@ class LintRule:
     def lint(self) -> Lint:
         """The rule as a lint like those written in code."""
         is_sure = self.severity is Severity.WARNING and not self.settles
-        return Lint(card=self.card, check=partial(_check, self), is_live=self.user or is_sure)
+        return Lint(id=self.id, own_card=self.card, check=partial(_check, self), is_live=self.user or is_sure)
 
     @property
     def name(self) -> str:
@@ -214,19 +214,18 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     value = (item.value or "") if item else ""
     remedies = rule.remedies
     if (edit := _edit(rule, spec, item)) is not None:
-        remedies = (
-            change(remedies[0].title if remedies else "change it", edit, cost=remedies[0].cost if remedies else ""),
-            *remedies[1:],
-        )
-    yield claim(
-        item,
+        remedies = edited(remedies or (Remedy(title="Change it"),), [edit])
+    said = Finding(
+        rule=rule.id,
         title=rule.title.replace("{value}", value),
-        severity=severity,
+        severity=severity or rule.severity,
         explanation=rule.explanation.replace("{value}", value),
         settles=settles,
         remedies=remedies,
+        references=rule.sources,
         subject="" if not rule.user else rule.name,
     )
+    yield claim.of(item, said)
 
 
 def _applies(rule: LintRule, spec: LaunchSpec) -> bool:

@@ -345,6 +345,15 @@ _OTHERS = (
 )
 
 
+_BESIDE = (
+    (("LiteLLM", "litellm_", "litellm."), "LiteLLM"),
+    (("open_webui",), "Open WebUI"),
+    (("text_embeddings_",), "Text Embeddings Inference"),
+)
+"""By a fixed text of its lines: a program that stands beside an engine."""
+
+
 def other_of(text: str) -> str | None:
     """Another program that runs models and wrote this line: it takes none of vLLM's or SGLang's flags."""
-    return next((name for name, pattern in _OTHERS if pattern.search(text)), None)
+    named = next((name for words, name in _BESIDE if any(word in text for word in words)), None)
+    return named or next((name for name, pattern in _OTHERS if pattern.search(text)), None)

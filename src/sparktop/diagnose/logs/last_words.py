@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs import engine_state
 from sparktop.diagnose.logs.head import head_of
-from sparktop.diagnose.logs.level import level_of
+from sparktop.diagnose.logs.level import is_crash, level_of
 from sparktop.text.expression import Expression
 
 WORDS_CHARS = 118
@@ -29,8 +30,17 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line \d+')
 _LIBRARY = re.compile(r"/lib/python3[.\d]*/(?!.*(?:site|dist)-packages)|<frozen ")
 _CHAINED = ("During handling of the above", "The above exception was")
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
-_FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?[\w:~]{3,60}: (?:\w+(?:\(\))?: )?")
+_FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,60}: (?:\w+\(\): |error: )?")
 """How llama.cpp begins a message: tag and function."""
+_FIELD = re.compile(r"""\b(?:msg|error|err)=(?:"((?:[^"\\]|\\.){0,1000})"?|(\S+))""")
+"""What a line of logfmt says."""
+_GOES_ON = re.compile(r"\s+(?!at |\d+: |#|\^)\S|Caused by:")
+"""How a line after an error begins that belongs to its message: no frame of its stack."""
+_OF_A_PROCESS = re.compile(r"\b(?:terminated|died|crashed|panicked|error loading|failed to (?:load|start))\b")
+"""Words of a server about a process of its own, or a model: no client's fault."""
+_STATUS = re.compile(r"\bexit (?:status|code):? \d+$|: EOF$|connection refused$")
+"""What tells only that another process ended."""
+_THROWN = re.compile(r"^terminate called after throwing an instance of '(?:\w+::)*(?P<error>\w+)'\s*(?:what\(\):)?")
 _DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
 _MIDDLE = re.compile(r"EngineCore|Scheduler")
 
@@ -53,12 +63,14 @@ class LastWords:
 
 @dataclass(slots=True, kw_only=True)
 class _Ended:
-    """A traceback's end."""
+    """A traceback's end, or an error."""
 
     process: str
     said: str
     index: int
     file: str = ""
+    is_crash: bool = False
+    """A runtime ended the process with it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,11 +85,16 @@ class _Process:
     """The newest frame is of Python's own library."""
     code: str = ""
     """The line of source that the newest other frame shows."""
+    index: int = 0
+    """Of that line."""
     file: str = ""
     last: _Ended | None = None
+    """Its newest traceback's end."""
+    newest: _Ended | None = None
+    """That, or an error since."""
 
 
-def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
+def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = True) -> LastWords | None:
     """The error that ended a program; None where its log tells of none, or of work since.
 
     Of several processes the innermost one knows the cause, by what it said first; of exceptions raised from one another
@@ -86,6 +103,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
     Args:
         lines: the end of its log, without wrapping.
         elsewhere: words which say that the reason stands elsewhere.
+        is_over: nothing follows, so a traceback without its end was cut.
     """
     processes: dict[str, _Process] = {}
     ended: list[_Ended] = []
@@ -102,10 +120,10 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
             errors = []
             is_up = work.serves or (is_up and not work.begins)
             continue
-        level = level_of(text)
+        body = text[head.stop :]
+        level = None if body[:1].isspace() and not head.level else level_of(text)
         if level in ("warning", "info", "debug"):
             continue
-        body = text[head.stop :]
         process = processes.setdefault(head.process, _Process())
         frame = _FRAME.match(body)
         if TRACEBACK in body or frame is not None:
@@ -117,7 +135,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
             process.is_chained = True
         elif process.is_open and (not body.strip() or body[0].isspace()):
             if not process.is_library and any(map(str.isalnum, body)) and not body.lstrip().startswith("raise"):
-                process.code = body.strip()
+                process.code, process.index = body.strip(), index
         elif process.is_open:
             match = _EXCEPTION.match(body)
             if match is not None and elsewhere.search(body) is None:
@@ -127,23 +145,30 @@ def last_words(lines: Sequence[str], elsewhere: Expression) -> LastWords | None:
                 if process.is_chained and process.last is not None:
                     process.last.said, process.last.index, process.last.file = said, index, process.file
                 else:
-                    process.last = _Ended(process=head.process, said=said, index=index, file=process.file)
+                    process.last = process.newest = _Ended(
+                        process=head.process, said=said, index=index, file=process.file
+                    )
                     ended.append(process.last)
             process.is_open = process.is_chained = False
             process.code = process.file = ""
-        elif process.last is not None and (
-            process.last.said.endswith(":") or (index - process.last.index <= MESSAGE_LINES and body[:1].isspace())
-        ):
-            process.last.said += f" {body.strip()}"
+        elif _goes_on(process.newest, body, index):
+            process.newest.said += f" {body.strip()}"
         elif level in ("error", "critical") and elsewhere.search(body) is None:
-            errors.append(_Ended(process="", said=_FUNCTION.sub("", body, count=1).strip(), index=index))
+            process.newest = _Ended(process="", said=_message(body), index=index, is_crash=is_crash(body))
+            errors.append(process.newest)
+    for process in processes.values() if is_over and not ended else ():
+        if process.is_open and process.code and _written_between(lines, process.index, len(lines)) <= END_LINES:
+            said = f"an error whose words are cut off, in {process.code}"
+            ended.append(_Ended(process="", said=said, index=process.index, file=process.file))
     if ended:
         words: _Ended | None = max(ended, key=lambda end: _depth(end.process))
     else:  # a server that runs logs its clients' errors too
-        words = None if is_up else _first_of_last(errors, lines)
+        if is_up and not any(error.is_crash for error in errors):
+            errors = [error for error in errors if _OF_A_PROCESS.search(error.said)]
+        words = _first_of_last([error for error in errors if _STATUS.search(error.said) is None] or errors, lines)
     if words is None:
         return None
-    all_words = " ".join(words.said.split()).rstrip(": ")[:ALL_CHARS]
+    all_words = " ".join(_THROWN.sub(r"\g<error>: ", words.said).split()).rstrip(": ")[:ALL_CHARS]
     return LastWords(
         said=_shortened(all_words),
         index=words.index,
@@ -162,16 +187,31 @@ def last_line(lines: Sequence[str]) -> LastWords | None:
     return None
 
 
+def _goes_on(said: _Ended | None, body: str, index: int) -> TypeGuard[_Ended]:
+    return (
+        said is not None
+        and any(map(str.isalnum, body))
+        and (said.said.endswith(":") or (index - said.index <= MESSAGE_LINES and _GOES_ON.match(body) is not None))
+    )
+
+
+def _message(body: str) -> str:
+    fields = [quoted or bare for quoted, bare in _FIELD.findall(body)] if "msg=" in body else []
+    return ": ".join(fields).replace('\\"', '"') or _FUNCTION.sub("", body, count=1).strip()
+
+
 def _depth(process: str) -> int:
     return 2 if _DEEP.match(process) else 1 if _MIDDLE.match(process) else 0
 
 
 def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str]) -> _Ended | None:
-    """The first error of the failure at the end."""
-    if not errors or _written_between(lines, errors[-1].index, len(lines)) > AFTER_LINES:
+    """The first error of the failure at the end; a crash is one, however long the stack that follows."""
+    crashes = [at for at, error in enumerate(errors) if error.is_crash]
+    last = crashes[0] if crashes else len(errors) - 1
+    if last < 0 or (not crashes and _written_between(lines, errors[last].index, len(lines)) > AFTER_LINES):
         return None
-    first = errors[-1]
-    for error in reversed(errors[:-1]):
+    first = errors[last]
+    for error in reversed(errors[:last]):
         if _written_between(lines, error.index, first.index) > GAP_LINES:
             break
         first = error

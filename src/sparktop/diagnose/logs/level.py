@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from sparktop.diagnose.logs.head import head_of
+
 Level = Literal["debug", "info", "warning", "error", "critical"]
 
 _WORDS: dict[str, Level] = {
@@ -24,48 +26,49 @@ _WORDS: dict[str, Level] = {
     "f": "critical",
     "d": "debug",
 }
-_NAME = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)"
-_BEFORE = re.compile(r"^(?:\(\S{1,60}(?: pid=\d+)?\) |\[rank\d+\]: ?|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{0,40}\] )+")
-"""Prefixes without a level: a process's or rank's mark, SGLang's prefix."""
-_PREFIXES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"{_NAME} \d\d-\d\d \d\d:\d\d:\d\d ",  # vLLM
-        rf"{_NAME}:",  # uvicorn, logging.basicConfig
-        # asctime - LEVEL, some with a name between
-        rf"\d{{4}}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]\d+(?:[ |\[-]+[\w.]{{1,40}})?[ |\[-]+{_NAME}\b",
-        rf"(?:\[[\w .:-]{{1,30}}\] ?)?\[{_NAME}\]",  # [TensorRT-LLM][ERROR], [Feb 27 2025 14:10:02] [ERROR]
-        r"##\[(?P<level>error|warning)\]",  # a step of continuous integration
-        r"\[?(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ",  # glog, as torch writes it
-        rf"\S+ - \S+ - {_NAME} - ",
-        r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[IWED]) ",  # llama.cpp
-    )
+_JSON = re.compile(r'^\{.{0,2000}?"(?:level|levelname|severity|lvl)": ?"(\w+)"', re.IGNORECASE)
+_DIES = re.compile(
+    r"(?:Segmentation fault|Killed|Aborted|Bus error|Fatal Python error)\b"
+    r"|(?:panic|fatal error|SIG(?:SEGV|ABRT|BUS|ILL|FPE)|LLVM ERROR|(?:free|malloc|realloc)\(\)|double free[^:]*"
+    r"|\S+: symbol lookup error): "
+    r"|(?:thread '[^']{0,80}' (?:\(\d+\) )?panicked at |terminate called |Exception in thread \")"
+    r"|.*\b(?:GGML_ASSERT\(|Assertion [`'].{1,300}' failed)"
 )
-_JSON = re.compile(rf'^\{{.{{0,2000}}?"(?:level|levelname|severity|lvl)": ?"{_NAME}"', re.IGNORECASE)
+"""What a program's runtime or its C library says as it ends a process: Python, C++, Go, Rust, Java."""
 _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
-    (re.compile(r"^(?:Segmentation fault|Killed|Aborted|Bus error|Fatal Python error)\b"), "critical"),
-    (re.compile(r"^\s*Traceback \(most recent call last\)"), "error"),
-    (re.compile(r'^\s+File "[^"]{1,400}", line \d+'), "error"),
-    (re.compile(r"^(?:\S+:\d+: )?(?:[\w.]{0,80})Warning: "), "warning"),
-    (re.compile(r"^(?:[\w.]{0,120})(?:Error|Exception|Interrupt|Died)(?:: |$)"), "error"),
-    (re.compile(r"\bNCCL WARN\b"), "warning"),
-    (re.compile(r"\bNCCL INFO\b"), "info"),
-    (re.compile(r"^(?:\S{1,200}: )?(?:[Ff]atal )?[Ee]rror(?::| while | in )"), "error"),
-    (re.compile(r"^(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"), "error"),
+    (_DIES, "critical"),
+    (re.compile(r"(?:[\w:.,+*#/\[\]-]{1,40} ){0,8}(?:FATAL|PANIC|Fatal): "), "critical"),  # PostgreSQL, Redis
+    (re.compile(r'\s*Traceback \(most recent call last\)|\s+File "[^"]{1,400}", line \d+'), "error"),
+    (re.compile(r"(?:\S+:\d+: )?(?:[\w.]{0,80})Warning: "), "warning"),
+    (re.compile(r"(?:[\w.]{0,120})(?:Error|Exception|Interrupt|Died)(?:: |$)"), "error"),
+    (re.compile(r".*\bNCCL WARN\b"), "warning"),
+    (re.compile(r".*\bNCCL INFO\b"), "info"),
+    (
+        re.compile(
+            r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w* )?[Ee]rror(?::| while | in | (?:load|open|read)ing )|CMake Error\b"
+            r"|(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"
+            r"|(?:[a-z]{3,4} +)?[\w:~]{3,60}: failed to (?:load|open|read|create|allocate) "
+            r"|/\S{1,200}\.(?:c|cc|cpp|cu|cuh|h):\d+: (?!\d|warning|note)"  # llama.cpp's abort
+            r"|[\w./-]{2,40}: .{0,200}?\b(?:[Nn]ot found|No such file or directory|Permission denied"
+            r"|No route to host|Connection refused|[Cc]ouldn't connect to server|Cannot allocate memory)\.?$"
+        ),
+        "error",
+    ),
 )
+
+
+def is_crash(text: str) -> bool:
+    """Whether a runtime wrote this message as it ended a process."""
+    return _DIES.match(text) is not None
 
 
 def level_of(text: str) -> Level | None:
     """The level that a line names or clearly has; None if it has none."""
     if text.startswith("{"):
         match = _JSON.match(text)
-        return _WORDS[match["level"].lower()] if match else None
-    unprefixed = _BEFORE.sub("", text, count=1)
-    for pattern in _PREFIXES:
-        match = pattern.match(unprefixed)
-        if match:
-            return _WORDS[match["level"].lower()]
-    for pattern, level in _SAYS:
-        if pattern.search(unprefixed):
-            return level
-    return None
+        return _WORDS.get(match[1].lower()) if match else None
+    head = head_of(text)
+    if head.level:
+        return _WORDS[head.level.lower()]
+    message = text[head.stop :]
+    return next((level for pattern, level in _SAYS if pattern.match(message)), None)

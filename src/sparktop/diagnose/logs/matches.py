@@ -91,10 +91,7 @@ class Claim:
     def add(self, match: Match, line: MatchedLine, *, run: int) -> None:
         """Count one more matched line."""
         groups = match.groups.items()
-        values = {
-            name: sanitise_line(" ".join((value or "").split("\n")), limit=VALUE_CHARS).strip()
-            for name, value in groups
-        }
+        values = {name: sanitise_line(" ".join((value or "").split()), limit=VALUE_CHARS) for name, value in groups}
         title = fill(self.rule.title, values)
         if not self.count:
             self.index, self.place = line.index, line.place

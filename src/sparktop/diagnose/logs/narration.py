@@ -15,7 +15,7 @@ STATEMENTS = 8
 
 _HEADING = re.compile(r"#{1,5} \S")
 _ANSWER = re.compile(
-    r"(?:#{1,5} |[*|_ -]+)(?:\d+[.)] ?)?(?:Solutions?|Fix|Workaround|Symptoms?|Troubleshooting|Common [Ii]ssues?)\b"
+    r"(?:#{1,5} |[*|_ -]++)(?:\d++[.)] ?)?(?:Solutions?|Fix|Workaround|Symptoms?|Troubleshooting|Common [Ii]ssues?)\b"
 )
 _STATEMENT = re.compile(
     r"\s*+(?:def |class |import \w|from \S+ import |return\b|elif |else:|try:|except\b|@\w|self\.|\w++ = |\w++\($"

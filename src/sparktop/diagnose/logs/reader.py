@@ -55,6 +55,8 @@ _FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80
 _FETCHED_WORD = ": 100%|"
 RETRY_LINES = 2
 """A retry is told at most so many lines after what failed."""
+_REFUSAL = expression(r"^[\w.-]{1,40}: error: ")
+"""argparse's, of flags that can't be."""
 _FINISHED = frozenset(("Application shutdown complete", "Finished server process"))
 """What a server says last as it stops: a traceback after it is of another run."""
 _QUOTED = re.compile(r"\s*\S.*[<`|] ?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
@@ -227,9 +229,12 @@ class LogReader:
         # A serving engine logs traffic and statistics all day: no news.
         if course_hits and not (self._serves and not self._stopped and course_hits <= lexicon.serving_words):
             self._update_run(text[:SHOWN_CHARS], hits, line.line)
+        if self._has_finished and (TRACEBACK in hits or _REFUSAL.search(text, 0, SHOWN_CHARS)):
+            # Of a run that fails before it says that it begins.
+            own = self._recent.pop()
+            self.begin_run()
+            self._recent.append(own)
         if TRACEBACK in hits:
-            if self._has_finished:  # a run that fails before it says that it begins
-                self.begin_run()
             self._traced_run = self._run
         self._has_finished = self._has_finished or not _FINISHED.isdisjoint(hits)
         if _FETCHED_WORD in hits and _FETCHED.search(text, 0, SHOWN_CHARS):
@@ -300,7 +305,7 @@ class LogReader:
         """The matches so far, for callers that combine several logs; `is_over`: the program has ended."""
         for number in list(self._open):
             self._close(number)
-        unknown = self._last_words() if is_over or self._may_be_dying else None
+        unknown = self._last_words(is_over=is_over) if is_over or self._may_be_dying else None
         for claim in self._claims.values():
             claim.port = self._port
             claim.engine = self._engine
@@ -321,14 +326,14 @@ class LogReader:
             return next(iter(kinds)).value
         return self._other if not kinds else None
 
-    def _last_words(self) -> Claim | None:
+    def _last_words(self, *, is_over: bool = True) -> Claim | None:
         """The error that ended the program, where it doesn't serve and nobody stopped it."""
         rule = self._lexicon.last_words
         if rule is None or self._stopped or (self._serves and not self._has_died):
             return None
         recent = list(self._recent)[-LAST_LINES:]
         texts = [text for text, _, _ in recent]
-        words = last_words(texts, _expression(rule, rule.unless))
+        words = last_words(texts, _expression(rule, rule.unless), is_over=is_over)
         if words is None and self._ended_as:
             words = last_line(texts)
         if words is None:

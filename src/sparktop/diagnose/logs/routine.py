@@ -21,3 +21,8 @@ def routine(text: str) -> str:
     if " /" in text and (request := _REQUEST.search(text)):
         return "ours" if request["ours"] else "scrapes" if request["scrapes"] else "probes"
     return ""
+
+
+def tells_nothing(record: bytes) -> bool:
+    """Whether a record of a log is a scrape or a probe: which the console itself has caused, or another one."""
+    return b" /" in record and routine(record.decode(errors="replace")) not in ("", STATISTICS)

@@ -54,9 +54,9 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.diagnose import rule_file
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.errors import ConfigError
+from sparktop.knowledge import rule_file
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Remedy

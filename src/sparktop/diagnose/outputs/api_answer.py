@@ -9,19 +9,10 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.diagnose.logs.unwrap import values
-from sparktop.diagnose.rule import Rule, RuleKind
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.finding import Confidence, Evidence, Finding
 
-CONTENT_NULL = Rule(
-    id="serving.content-null",
-    kind=RuleKind.DOCUMENT,
-    title="The answer's content is null: the model spent its tokens on reasoning",
-    severity=Severity.WARNING,
-    scope="an API's answer",
-    sources=("field report 002",),
-)
-CARDS = (CONTENT_NULL,)
+CARDS = ("serving.content-null",)
 
 _NO_CONTENT = re.compile(r'"content"\s*:\s*(?:null|"")')
 _REASONING = re.compile(r'[{}]|(?P<field>"reasoning(?:_content)?"\s*:\s*")')
@@ -76,28 +67,10 @@ def _finding(choice: Mapping[str, Any], usage: Any, source: str, line: int) -> F
     if isinstance(token_count, int):
         observations.append(f"{token_count} completion tokens")
     is_cut = choice.get("finish_reason") == "length"
-    return Finding(
-        rule=CONTENT_NULL.id,
-        severity=CONTENT_NULL.severity,
+    return found(
+        "serving.content-null",
+        "reasoning",
+        {},
         confidence=Confidence.CONFIRMED if is_cut else Confidence.SUSPECTED,
-        title=CONTENT_NULL.title,
-        explanation=(
-            "A reasoning model thinks before it answers, and its thinking counts against `max_tokens`. If the tokens "
-            "run out first, `content` is null and all the text is in the reasoning field. The engine works; the "
-            "request allows too few tokens."
-        ),
-        settles="" if is_cut else "`finish_reason`: `length` means that the tokens ran out",
         evidence=(Evidence(source=source, line=line, text=", ".join(observations)),),
-        remedies=(
-            Remedy(title="Allow more tokens", steps=("`max_tokens` of 1024 or more in the request",), cost="time"),
-            Remedy(
-                title="Turn reasoning off for this request",
-                steps=(
-                    '`"chat_template_kwargs": {"enable_thinking": false}` in the request (Qwen3 and others)',
-                    "`/no_think` in the prompt for models that know it",
-                ),
-                cost="answers may be worse without reasoning",
-            ),
-        ),
-        references=CONTENT_NULL.sources,
     )

@@ -6,21 +6,12 @@ figures and times to tell whether a capture still moves.
 
 from __future__ import annotations
 
-from sparktop.diagnose.rule import Rule, RuleKind
-from sparktop.model.change import WITHOUT_GRAPHS
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.finding import Evidence, Finding
 from sparktop.sanitise import line as sanitise_line
 from sparktop.text.expression import expression
 
-UNFINISHED = Rule(
-    id="engine.graph-capture-unfinished",
-    kind=RuleKind.DOCUMENT,
-    title="The log ends during CUDA graph capture",
-    severity=Severity.WARNING,
-    scope="vLLM and SGLang logs as a whole",
-    sources=("field report 003", "vllm-project/vllm#52504", "eugr/spark-vllm-docker#35"),
-)
+UNFINISHED = "engine.graph-capture-unfinished"
 CARDS = (UNFINISHED,)
 
 _TAIL_CHARS = 20_000
@@ -61,37 +52,5 @@ def _last_bar(line: str, begun: bool) -> tuple[int, int] | None:
 
 
 def _finding(done: int, total: int, text: str, line: int, source: str) -> Finding:
-    return Finding(
-        rule=UNFINISHED.id,
-        severity=UNFINISHED.severity,
-        confidence=Confidence.SUSPECTED,
-        title=f"The log ends during CUDA graph capture, at {done} of {total}",
-        explanation=(
-            "The log ends with this progress bar, which isn't full. If the engine has been here for over five "
-            "minutes, the capture hangs: several ranks wait for one another in an NCCL collective inside the graph. "
-            "Compiling the first graph takes two or three minutes and looks the same; so does a log that was copied "
-            "too early."
-        ),
-        settles=(
-            "Whether the count changes within five minutes, and the GPU's power: near idle power with the SM busy is "
-            "a deadlock, the power of real work is compilation."
-        ),
-        evidence=(Evidence(source=source, text=sanitise_line(text.strip(), limit=400), line=line),),
-        remedies=(
-            Remedy(
-                title="Start without graphs: SGLang `--disable-cuda-graph`, vLLM `-cc.cudagraph_mode=NONE`",
-                steps=(
-                    "SGLang 0.5.23: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled",
-                    "the variable SGLANG_DISABLE_CUDA_GRAPH does nothing",
-                ),
-                cost="some decode speed",
-                action="relaunch",
-                change=WITHOUT_GRAPHS,
-            ),
-            Remedy(
-                title="Use NCCL 2.30.4 or later, and remove `--enable-symm-mem`",
-                cost="needs a newer image",
-            ),
-        ),
-        references=UNFINISHED.sources,
-    )
+    evidence = Evidence(source=source, text=sanitise_line(text.strip(), limit=400), line=line)
+    return found(UNFINISHED, "cut", {"done": done, "total": total}, evidence=(evidence,))

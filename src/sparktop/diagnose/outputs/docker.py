@@ -12,7 +12,7 @@ from sparktop import sanitise
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, loop
 from sparktop.diagnose.logs.unwrap import values
 from sparktop.diagnose.names import names
-from sparktop.diagnose.rule import Rule, RuleKind
+from sparktop.knowledge.card import found
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
 
@@ -69,15 +69,8 @@ def _container_findings(entry: Mapping[str, Any], source: str, line: int) -> Ite
             finding = ending.finding(name, evidence)
             yield replace(finding, explanation=f"{ending.explanation} Docker said: {error}") if error else finding
     if status == "created" and error:
-        yield Finding(
-            rule="restart.docker-refused",
-            severity=Severity.CRITICAL,
-            title=f"{name} was created, but Docker couldn't start it",
-            explanation=f"Docker created the container and failed to start it: {error}",
-            evidence=evidence,
-            references=("Docker Engine API: State.Error",),
-            subject=name,
-        )
+        figures = {"name": name, "error": error}
+        yield found("restart.docker-refused", "created", figures, evidence=evidence, subject=name)
     yield from _restart_too_soon(name, state, evidence)
 
 
@@ -87,19 +80,8 @@ def _restart_too_soon(name: str, state: Mapping[str, Any], evidence: tuple[Evide
         return
     gap_s = (started - finished).total_seconds()
     if 0 <= gap_s < TOO_SOON_S:
-        yield Finding(
-            rule="restart.too-soon",
-            severity=Severity.INFO,
-            title=f"{name} was started {gap_s:.0f} s after it exited",
-            explanation=(
-                "On a Spark, the memory of an engine that exited becomes free over seconds to minutes. An engine "
-                "started before that measures too little memory, or is killed with exit code 137. If that happened, "
-                "wait until MemAvailable stops rising before the next start."
-            ),
-            evidence=evidence,
-            references=("field report 004",),
-            subject=name,
-        )
+        figures = {"name": name, "gap_s": gap_s}
+        yield found("restart.too-soon", "after-exit", figures, evidence=evidence, subject=name)
 
 
 def _parsed_time(text: Any) -> datetime | None:
@@ -112,17 +94,7 @@ def _parsed_time(text: Any) -> datetime | None:
         return None
 
 
-UNHEALTHY = Rule(
-    id="restart.unhealthy",
-    kind=RuleKind.DOCUMENT,
-    title="A container is up, but its health check fails",
-    severity=Severity.WARNING,
-    scope="docker ps, docker compose ps",
-    sources=("Docker: HEALTHCHECK",),
-)
-
-
-CARDS = (UNHEALTHY,)
+CARDS = ("restart.unhealthy",)
 
 
 _STATUS = re.compile(
@@ -164,18 +136,7 @@ def _row_findings(line: str, header: str, number: int, source: str) -> Iterator[
     name = sanitise.name(line.split()[-1 if is_last else 0])[:80]
     evidence = (Evidence(source=source, line=number, text=sanitise.line(line.strip(), limit=300)),)
     if status["health"]:
-        yield Finding(
-            rule=UNHEALTHY.id,
-            severity=UNHEALTHY.severity,
-            title=f"{name} is up, but its health check fails",
-            explanation=(
-                "The container runs, but its health check fails or times out. With vLLM, the server isn't listening "
-                "(yet), or the engine behind it died. While a large model loads this is expected."
-            ),
-            evidence=evidence,
-            references=UNHEALTHY.sources,
-            subject=name,
-        )
+        yield found("restart.unhealthy", "up", {"name": name}, evidence=evidence, subject=name)
         return
     ending, ago = ending_of(int(status["code"]), called=names(container=name)), status["ago"] or ""
     if status["ended"] == "Restarting":

@@ -10,43 +10,10 @@ import re
 from collections.abc import Iterator
 
 from sparktop import sanitise
-from sparktop.diagnose.rule import Rule, RuleKind
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.finding import Evidence, Finding
 
-GPU_ERROR = Rule(
-    id="driver.gpu-error",
-    kind=RuleKind.DOCUMENT,
-    title="A GPU reports ERR! for some figures",
-    severity=Severity.CRITICAL,
-    scope="nvidia-smi's table",
-    sources=("NVIDIA: nvidia-smi documentation",),
-)
-ECC_ERRORS = Rule(
-    id="driver.ecc-errors",
-    kind=RuleKind.DOCUMENT,
-    title="A GPU has uncorrectable ECC errors",
-    severity=Severity.CRITICAL,
-    scope="nvidia-smi's table, GPUs with ECC (not GB10)",
-    sources=("NVIDIA: GPU memory error management",),
-)
-LOW_POWER = Rule(
-    id="gpu.busy-at-low-power",
-    kind=RuleKind.DOCUMENT,
-    title="The GPU is busy at idle power: it may be spinning, or short of power",
-    severity=Severity.WARNING,
-    scope="nvidia-smi's table on GB10",
-    sources=("vllm-project/vllm#46097", "Blackwellboy/model-serving-minefield", "field report 003"),
-)
-SLOWED_DOWN = Rule(
-    id="gpu.slowed-down",
-    kind=RuleKind.DOCUMENT,
-    title="The GPU is slowed down by heat or by its power supply",
-    severity=Severity.WARNING,
-    scope="nvidia-smi -q",
-    sources=("NVIDIA: nvidia-smi documentation",),
-)
-CARDS = (GPU_ERROR, ECC_ERRORS, LOW_POWER, SLOWED_DOWN)
+CARDS = ("driver.gpu-error", "driver.ecc-errors", "gpu.busy-at-low-power", "gpu.slowed-down")
 
 BUSY_PERCENT = 90
 LOW_POWER_W = 25
@@ -83,109 +50,21 @@ def _card_findings(
     name_row: re.Match[str], name_evidence: Evidence, figures: re.Match[str], evidence: Evidence
 ) -> Iterator[Finding]:
     index, name, ecc = name_row["index"], sanitise.name(name_row["name"]), name_row["ecc"].strip()
+    gpu = {"index": index, "name": name}
+    both = (name_evidence, evidence)
     if "ERR!" in figures.group(0) or ecc == "ERR!":
-        yield Finding(
-            rule=GPU_ERROR.id,
-            severity=GPU_ERROR.severity,
-            title=f"GPU {index} ({name}) reports ERR! for some figures",
-            explanation=(
-                "The driver still lists the GPU but can't read its sensors: the GPU has failed or hangs. The kernel "
-                "log shows why: an Xid or an RmInitAdapter line."
-            ),
-            evidence=(name_evidence, evidence),
-            remedies=(
-                Remedy(
-                    title="Read the kernel log", steps=("journalctl -k -b | grep -i -e xid -e nvrm",), cost="nothing"
-                ),
-                Remedy(
-                    title="Reboot", cost="interrupts everything on this Spark; takes a few minutes", action="reboot"
-                ),
-            ),
-            references=GPU_ERROR.sources,
-            subject=index,
-        )
+        yield found("driver.gpu-error", "unreadable", gpu, evidence=both, subject=index)
     if ecc.isdecimal() and int(ecc) > 0:
-        yield Finding(
-            rule=ECC_ERRORS.id,
-            severity=ECC_ERRORS.severity,
-            title=f"GPU {index} ({name}) has {ecc} uncorrectable ECC errors since it was last reset",
-            explanation=(
-                "Its memory returned wrong data that couldn't be corrected: programs that used it have failed, or "
-                "computed with it. A reset clears the count and remaps the rows. If the errors return, have the "
-                "hardware replaced (RMA)."
-            ),
-            evidence=(name_evidence,),
-            remedies=(
-                Remedy(
-                    title="Reset the GPU or reboot", cost="interrupts everything that uses the GPU", action="reboot"
-                ),
-            ),
-            references=ECC_ERRORS.sources,
-            subject=index,
-        )
+        yield found("driver.ecc-errors", "counted", {**gpu, "count": ecc}, evidence=(name_evidence,), subject=index)
     busy, power = figures["busy"], figures["power"]
     is_read = busy.isdecimal() and power.isdigit()
     if "GB10" in name and is_read and int(busy) >= BUSY_PERCENT and 0 < int(power) <= LOW_POWER_W:
-        yield _busy_at_low_power(index, int(busy), int(power), (name_evidence, evidence))
-
-
-def _busy_at_low_power(index: str, busy: int, power_w: int, evidence: tuple[Evidence, ...]) -> Finding:
-    return Finding(
-        rule=LOW_POWER.id,
-        severity=LOW_POWER.severity,
-        confidence=Confidence.SUSPECTED,
-        title=f"The GPU is {busy} % busy at {power_w} W: it may be spinning, or short of power",
-        explanation=(
-            "Decoding draws about 31 to 45 W on GB10. A busy GPU at a third of that has one of two causes. Either "
-            "kernels wait for one another and compute nothing: no tokens, SM clock near 2.4 GHz. Or the power supply "
-            "throttles the machine: tokens at half speed, SM clock pinned at 500 to 850 MHz. The memory column's 0 % "
-            "means nothing: that counter never moves on GB10."
-        ),
-        settles=(
-            "`nvidia-smi --query-gpu=clocks.sm,power.draw,utilization.gpu --format=csv -l 1`, and whether the "
-            "engine's token counters move meanwhile"
-        ),
-        evidence=evidence,
-        remedies=(
-            Remedy(
-                title="At 500 to 850 MHz: shut down, then unplug the power supply from the wall and the Spark for at "
-                "least 60 s",
-                cost="interrupts everything on this Spark; takes some minutes",
-            ),
-            Remedy(
-                title="At 2.4 GHz with no tokens: restart the engine (on two nodes, both ranks together)",
-                cost="interrupts its requests; the engine loads again",
-                action="safe-restart",
-            ),
-        ),
-        references=LOW_POWER.sources,
-        subject=index,
-    )
+        load = {"busy": int(busy), "power_w": int(power)}
+        yield found("gpu.busy-at-low-power", "now", load, evidence=both, subject=index)
 
 
 def _slowdown(evidence: list[Evidence]) -> Iterator[Finding]:
-    if not evidence:
-        return
-    reasons = ", ".join(dict.fromkeys(entry.text.split(":")[0] for entry in evidence))
-    is_power_brake = "Power Brake" in reasons
-    yield Finding(
-        rule=SLOWED_DOWN.id,
-        severity=SLOWED_DOWN.severity,
-        title=f"The GPU is slowed down: {reasons}",
-        explanation=(
-            "The hardware lowers its clocks "
-            + ("because the power supply demands it." if is_power_brake else "to stay below its temperature limit.")
-            + " Work continues, but slower."
-        ),
-        evidence=tuple(evidence[:4]),
-        remedies=(
-            Remedy(
-                title="Check the power supply and its cable"
-                if is_power_brake
-                else "Improve its airflow, or cap the clock",
-                steps=() if is_power_brake else ("sudo nvidia-smi -lgc 300,2100",),
-                cost="" if is_power_brake else "some speed; a reboot reverts it",
-            ),
-        ),
-        references=SLOWED_DOWN.sources,
-    )
+    if evidence:
+        reasons = ", ".join(dict.fromkeys(entry.text.split(":")[0] for entry in evidence))
+        case = "power-brake" if "Power Brake" in reasons else "heat"
+        yield found("gpu.slowed-down", case, {"reasons": reasons}, evidence=tuple(evidence[:4]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktop.diagnose.outputs import api_answer, capture_end, docker, nvidia_smi
-from sparktop.diagnose.rule import Rule
+from sparktop.diagnose.rule import Rule, RuleKind, rule_of
 from sparktop.model.finding import Finding
 
 READERS = (docker.read_inspection, docker.read_processes, nvidia_smi.read, api_answer.read, capture_end.read)
@@ -20,4 +20,5 @@ def read(text: str, source: str) -> tuple[Finding, ...] | None:
 
 def cards() -> tuple[Rule, ...]:
     """The cards of the document rules, except container endings (`container_exit.cards`)."""
-    return (*docker.CARDS, *nvidia_smi.CARDS, *api_answer.CARDS, *capture_end.CARDS)
+    ids = (*docker.CARDS, *nvidia_smi.CARDS, *api_answer.CARDS, *capture_end.CARDS)
+    return tuple(rule_of(card_id, RuleKind.DOCUMENT) for card_id in ids)

@@ -7,9 +7,9 @@ import asyncio
 from sparktop.engines.ranks import is_alive
 from sparktop.errors import UsageError
 from sparktop.headless.act import check_engines_known, check_links, nearest
-from sparktop.headless.status import MakeWatch, next_picture, settled
+from sparktop.headless.status import MakeWatch, say_links, settled
 from sparktop.headless.terminal import say
-from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.fleet import FleetState
 
 
 async def forward(make: MakeWatch, engine: str, port: int, *, timeout_s: float) -> int:
@@ -26,14 +26,7 @@ async def forward(make: MakeWatch, engine: str, port: int, *, timeout_s: float) 
         made = await watch.forward(node, name, port)
         print(f"http://127.0.0.1:{made.port}", flush=True)
         say(f"leads to {name} on {node}, over SSH; Ctrl-C ends it")
-        state = LinkState.LIVE
-        while not watching.done():
-            fresh.clear()
-            await next_picture(fresh, watching)
-            link = watch.state.nodes[0].link
-            if link.state is not state:
-                state = link.state
-                say(f"{node}: {link.state}{f', {link.reason}' if link.reason else ''}")
+        await say_links(watch, fresh, watching)
         return 0
     finally:
         watching.cancel()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -19,8 +20,11 @@ from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Ope
 CREATE = "/containers/create"
 _CONTENT = re.compile(r"'([\w=]*)\{content\}'")
 """In a command's words: the file with its text, see `Command`."""
-_CHECKS = frozenset(("test", "grep", "cmp"))
+_CHECKS = frozenset(("test", "grep", "cmp", "awk"))
 """Programs that change nothing."""
+_SYSTEM_FOLDER = re.compile(r"^/usr/s?bin/")
+_OWN_MANAGER = "XDG_RUNTIME_DIR=/run/user/"
+"""A login has it already."""
 MAX_BODY_CHARS = 300
 """A longer body is shown by its size only: it is docker inspect's, with the differences that the review shows."""
 _SHOWN_VARIABLE = re.compile(r"HF_\w+=(?:\d{1,3}|/[\w./-]*)")
@@ -92,20 +96,42 @@ def _short(text: str) -> str:
     return _CONTAINER_ID.sub(r"\1", text)
 
 
-def note_rename(operation: Operation, names: dict[str, str]) -> None:
-    """Note the name that a container has from this operation on."""
-    if isinstance(operation, DockerCall) and operation.path.endswith("/rename") and "name" in operation.query:
-        names[container_in(operation.path)] = operation.query["name"]
-
-
 def container_in(path: str) -> str:
     """The container in a path of Docker's API: "/containers/ID/stop"; "" without one."""
     parts = path.split("/")
     return unquote(parts[2]) if len(parts) > 2 and parts[1] == "containers" else ""
 
 
-def typed_operation(operation: Operation, names: Mapping[str, str]) -> Iterator[str]:
-    """What it changes, as a person would type it; `names` has the names of containers by id."""
+def typed(operations: Iterable[Operation], names: dict[str, str]) -> Iterator[str]:
+    """What they change, as a person would type it.
+
+    `names`: of containers, by id or placeholder; what these operations check, create and rename is added.
+    """
+    for operation in operations:
+        match operation:
+            case Expect() if "Name" in operation.equals:
+                names[container_in(operation.path)] = str(operation.equals["Name"]).lstrip("/")
+            case DockerCall() if operation.path == CREATE:
+                names[f"{{{operation.saves}}}"] = operation.query.get("name", operation.saves)
+        yield from _typed(operation, names)
+        if isinstance(operation, DockerCall) and operation.path.endswith("/rename") and "name" in operation.query:
+            names[container_in(operation.path)] = operation.query["name"]
+
+
+def typed_by_hand(operations: Sequence[Operation], names: dict[str, str]) -> Iterator[str]:
+    """What does them by hand; nothing where they make a container, whose settings are too many for a line.
+
+    A call that is made only where something holds is left out, and so is the kill after a stop, which kills by itself.
+    """
+    calls = [one for one in operations if isinstance(one, DockerCall)]
+    if any(call.path == CREATE for call in calls):
+        return
+    kills = {f"{call.path.removesuffix('stop')}kill" for call in calls if call.path.endswith("/stop")}
+    extra = [call for call in calls if call.only_where or call.path in kills]
+    yield from typed([one for one in operations if one not in extra], names)
+
+
+def _typed(operation: Operation, names: Mapping[str, str]) -> Iterator[str]:
     match operation:
         case Expect():
             return
@@ -113,12 +139,15 @@ def typed_operation(operation: Operation, names: Mapping[str, str]) -> Iterator[
             yield f"{_sudo(operation.privilege)}kill -s {operation.signal} {operation.pid}"
         case DockerCall():
             key = container_in(operation.path)
-            name = shlex.quote(sanitise.line(names.get(key, _short(key))))
-            yield from _typed_call(operation, name)
-        case Command() if operation.argv[0].rpartition("/")[2] in _CHECKS:
-            return
-        case Command() if operation.content:
-            yield from (_CONTENT.sub(r"\1…", line) for line in operation_lines(operation))
+            name = names.get(key, _short(key))
+            is_placeholder = name == key and name.startswith("{")
+            yield from _typed_call(operation, name if is_placeholder else shlex.quote(sanitise.line(name)))
+        case Command():
+            is_own = operation.argv[0] == "env" and operation.argv[1].startswith(_OWN_MANAGER)
+            words = operation.argv[2:] if is_own else operation.argv
+            argv = (_SYSTEM_FOLDER.sub("", words[0]), *words[1:])
+            if argv[0] not in _CHECKS and "is-active" not in argv:
+                yield from (_CONTENT.sub(r"\1…", line) for line in operation_lines(replace(operation, argv=argv)))
         case _:
             yield from operation_lines(operation)
 

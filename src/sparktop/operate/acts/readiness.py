@@ -12,7 +12,7 @@ from dataclasses import replace
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.engines.ranks import other_ranks, rank_of
-from sparktop.model.engine import Container, Engine, EngineState, LogFacts
+from sparktop.model.engine import RESTARTING_POLICIES, Container, Engine, EngineState, LogFacts
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since
 from sparktop.operate.step.act import Wait
@@ -30,6 +30,8 @@ STUCK_S = 600.0
 """A load without news for so long is stuck: a compilation, or a shard from a slow disk, takes less."""
 SETTLED_S = 10.0
 """After so long a list of containers is newer than the start."""
+NOT_STARTED_S = 60.0
+"""A container that nobody has started for so long waits for nothing."""
 STARTED_WITHIN_S = 600.0
 """All ranks of one launch start within this time."""
 UP = (EngineState.READY, EngineState.SERVING)
@@ -96,6 +98,8 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     if container is not None and container.is_gone and not is_settled:  # perhaps the one that had the name before
         return waiting("started; not seen running yet")
     if not _is_new_run(container, engine, act, since):
+        if container is not None and _nobody_starts_it(container, view, since):
+            return failed("its container was not started: it is exited, and Docker doesn't start it by itself")
         return waiting("started; not seen running yet")
     if engine is not None and container is not None and is_of_old_run(engine, container):
         engine = None
@@ -116,6 +120,14 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     if act.is_worker and _has_head_up(engine, view, picture, since):
         return met("its head answers")
     return _starting_status(engine, log)
+
+
+def _nobody_starts_it(container: Container, view: NodeView, since: Since) -> bool:
+    """Whether a list of containers asked for so long after the wait began, not one from before a silence, has it down,
+    and Docker doesn't start it by itself."""
+    listed_s = view.containers_at_s if view.containers.available else None
+    is_down = container.status == "exited" and container.restart_policy.partition(":")[0] not in RESTARTING_POLICIES
+    return is_down and listed_s is not None and listed_s - since.began_monotonic_s >= NOT_STARTED_S
 
 
 def _is_listed(act: AwaitReady, view: NodeView) -> bool:

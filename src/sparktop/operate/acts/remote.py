@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,14 +19,14 @@ from sparktop.dataclass import dataclass
 from sparktop.errors import LinkLost, TransportError
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Signal, Transfer
-from sparktop.operate.acts.operation_text import operation_lines
+from sparktop.operate.acts.operation_text import operation_lines, typed, typed_by_hand
 from sparktop.operate.acts.pace import Pace, size
 from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.codec import longest_s
 from sparktop.operate.step.act import Act
 from sparktop.operate.step.hands import Hands
 from sparktop.operate.step.node_lock import RETRY_S, NodeTaken, NoLine
-from sparktop.operate.step.placeholders import fill_operations
+from sparktop.operate.step.placeholders import fill_command, fill_operations
 from sparktop.operate.step.step_result import StepResult, StepState
 from sparktop.operate.step.wait import Aborted
 from sparktop.text.sentences import sentence
@@ -56,6 +57,8 @@ class Remote(Act):
     operations: tuple[Operation, ...]
     undo: tuple[Operation, ...] = ()
     """Carried out in this order when an operation fails; each is tried, even if the one before failed."""
+    reverse: tuple[Operation, ...] | str | None = None
+    """What reverts it once it is done: operations that only people type, or words where none do; None: its undo."""
     takes_link: bool = False
     """The step ends the connection (a reboot): its loss, or a node that has rebooted since, is no failure of this
     step. The next step checks the result."""
@@ -70,9 +73,24 @@ class Remote(Act):
             for line in operation_lines(operation):
                 yield f"if it fails: {line}"
 
+    def commands(self) -> tuple[str, ...]:
+        return tuple(typed_by_hand(self.operations, {}))
+
+    def undoing(self) -> tuple[str, ...]:
+        if isinstance(self.reverse, str):
+            return (self.reverse,) if self.reverse else ()
+        names: dict[str, str] = {}
+        deque(typed(self.operations, names), maxlen=0)  # what it has renamed by then
+        return tuple(typed_by_hand(self.undo if self.reverse is None else self.reverse, names))
+
     def filled(self, saved: Mapping[str, str]) -> Remote | None:
-        filled = fill_operations(self.operations, self.undo, saved)
-        return None if filled is None else replace(self, operations=filled[0], undo=filled[1])
+        reverse = self.reverse
+        filled = fill_operations(saved, self.operations, self.undo, reverse if isinstance(reverse, tuple) else ())
+        if filled is None:
+            return None
+        if reverse is not None:
+            reverse = fill_command(reverse, saved) if isinstance(reverse, str) else filled[2]
+        return replace(self, operations=filled[0], undo=filled[1], reverse=reverse)
 
     def outdated(self, view: NodeView) -> Iterator[str]:
         for operation in self.operations:

@@ -24,7 +24,7 @@ from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit import plan_codec
 from sparktop.operate.audit_file import NEW, REBOOT_STEP, STOPPING_ACTIONS, container_call
 from sparktop.operate.evidence.collect import CollectEvidence
-from sparktop.operate.step.placeholders import PUBLIC_KEY, fill_command, saved_for
+from sparktop.operate.step.placeholders import PUBLIC_KEY
 from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run, RunState, StepRun
 from sparktop.operate.step.step_result import Figures, StepState
@@ -151,20 +151,19 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     )
     untouched = {entry.get("step") for entry in entries if entry.get("untouched") is True}
     for index, step in enumerate(_dicts(intent.get("steps"))):
-        if step.get("step") in untouched:
-            continue
+        is_begun = index <= begun_index and step.get("step") not in untouched
         for call in (*_dicts(step.get("operations")), *_dicts(step.get("undo"))):
             changed = container_call(call)
             if changed is not None and changed[0] not in (NEW, *named):
                 _note_call(
                     *changed,
                     call,
-                    is_begun=index <= begun_index,
+                    is_begun=is_begun,
                     may_stop_unseen=may_stop_unseen,
                     stopped=stopped,
                     policies=policies,
                 )
-            elif call.get("docker") == "POST /containers/create" and index <= begun_index:
+            elif call.get("docker") == "POST /containers/create" and is_begun:
                 created.append(_created_container(step, call, saved))
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
@@ -205,12 +204,13 @@ def _not_undone(run: Run, intent: Entry, entries: Sequence[Entry]) -> Iterator[t
         changes_more = any(
             "argv" in one and not one.keys() & {"transfer", "only_if_started_ticks"} for one in operations
         )
-        if step.id in taken_back | untouched or not step.undone_by or step.has_no_undo:
+        undone_by = run.typed(step, undoes=True)
+        if step.id in taken_back | untouched or not undone_by:
             continue
         if has_calls and not changes_more:
             continue
         if (text := words.get(step_run.state)) is not None:
-            yield step.node, f"{text.format(step.node)}: {step.title}", step.undone_by
+            yield step.node, f"{text.format(step.node)}: {step.title}", undone_by
 
 
 def _note_call(
@@ -265,13 +265,12 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         return None
     steps: list[StepRun] = []
     for planned in _dicts(intent.get("steps")):
+        undone_by = "" if planned.get("has_no_undo") is True else _text(planned.get("undone_by"))
         step = Step(
             id=_text(planned.get("step")),
             title=_text(planned.get("title")),
             node=_text(planned.get("node")),
-            act=Remote(operations=()),
-            undone_by=_text(planned.get("undone_by")),
-            has_no_undo=planned.get("has_no_undo") is True,
+            act=Remote(operations=(), reverse=undone_by),
         )
         is_now = end is None and all(step_run.ended_wall_s is not None for step_run in steps)
         steps.append(_step_run(step, ended.get(step.id), is_now=is_now, is_local="act" in planned))
@@ -436,8 +435,9 @@ def _by_hand(
     # Created containers first: they must go before there is room for the stopped ones.
     back = [(leftover.node, leftover.commands) for leftover in reversed(leftovers)]
     way_back = interrupted.run.plan.way_back
-    if any(step.by_hand and _is_more_than_containers(step) for step in way_back):
-        back = [(step.node, (fill_command(step.by_hand, saved_for(step.node, saved)),)) for step in way_back]
+    if any(step.act.commands() and _is_more_than_containers(step) for step in way_back):
+        run = replace(interrupted.run, saved=saved)
+        back = [(step.node, (run.typed(step),)) for step in way_back]
     lines: dict[str, list[str]] = {}
     for node, commands in back:
         lines.setdefault(node, []).extend(filter(None, commands))

@@ -16,12 +16,13 @@ from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.survey import Owed
+from sparktop.model.survey import Owed, Survey
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S
 from sparktop.operate.audit.plan_codec import decoded_steps
 from sparktop.operate.audit_file import NEW, STOPPING_ACTIONS, container_call
+from sparktop.operate.container.inspected import inspected
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import RunState
 from sparktop.operate.step.step_result import StepState
@@ -79,24 +80,27 @@ def owed_guards(owed: Obligations, picture: FleetState) -> Mapping[str, GuardSta
     return guards
 
 
-def owed_notes(plan: Plan, owed: Mapping[str, Owed]) -> Iterator[str]:
-    """What the plan carries over from earlier runs, in sentences for its review."""
+def owed_notes(plan: Plan, survey: Survey) -> Iterator[str]:
+    """What the plan carries over from earlier runs, and nobody has given back since, in sentences for its review."""
     calls = [
-        operation
+        (step.node, operation)
         for step in (*plan.steps, *plan.way_back)
         if isinstance(step.act, Remote)
         for operation in step.act.operations
         if isinstance(operation, DockerCall)
     ]
-    for container_id, debt in owed.items():
-        if not any(f"/containers/{container_id}/" in call.path for call in calls):
+    for container_id, debt in survey.owed.items():
+        node = next((node for node, call in calls if f"/containers/{container_id}/" in call.path), None)
+        if node is None:
             continue
-        gives_back = any((call.body or {}).get("RestartPolicy", {}).get("Name") == debt.policy for call in calls)
-        if debt.policy and gives_back:
+        now = inspected(node, container_id, survey)
+        gives_back = any((call.body or {}).get("RestartPolicy", {}).get("Name") == debt.policy for _, call in calls)
+        is_off = bool(debt.policy) and (now is None or now.policy_now == "no")
+        if is_off and gives_back:
             yield f'"{debt.title}" left its restart policy off: this plan sets it to {debt.policy} again.'
-        elif debt.policy:
+        elif is_off:
             yield f'"{debt.title}" left its restart policy off: it was {debt.policy}, and this plan leaves it off.'
-        if debt.was_running:
+        if debt.was_running and (now is None or not now.running):
             yield f'"{debt.title}" left it stopped: the rollback of this plan starts it again.'
         if debt.evidence_path:
             yield f'Its log from before "{debt.title}" is in {debt.evidence_path}.'

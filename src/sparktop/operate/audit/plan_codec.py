@@ -8,7 +8,7 @@ is for doing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, get_type_hints
 
 from sparktop import sanitise
@@ -55,9 +55,7 @@ def _encoded_step(step: Step) -> Words | None:
         "node": step.node,
         "limit_s": step.limit_s,
         "verifies": step.verifies,
-        "undone_by": step.undone_by,
-        **({"by_hand": step.by_hand} if step.by_hand else {}),
-        **({"has_no_undo": True} if step.has_no_undo else {}),
+        "undone_by": "; ".join(step.act.undoing()),
         "undoes": list(step.undoes),
         **({"stops": step.stops} if step.stops else {}),
         "on_failure": str(step.on_failure),
@@ -87,16 +85,16 @@ def _listed(value: Any) -> Any:
 
 
 def _decoded_step(words: Mapping[str, Any]) -> Step:
+    act = _decoded_act(words["do"])
+    if isinstance(act, Remote):
+        act = replace(act, reverse=sanitise.line(str(words["undone_by"])) or None)
     return Step(
         id=str(words["id"]),
         title=sanitise.line(str(words["title"])),
         node=str(words["node"]),
-        act=_decoded_act(words["do"]),
+        act=act,
         limit_s=float(words["limit_s"]),
         verifies=sanitise.line(str(words["verifies"])),
-        undone_by=sanitise.line(str(words["undone_by"])),
-        by_hand=sanitise.line(str(words.get("by_hand", ""))),
-        has_no_undo=words.get("has_no_undo") is True,
         undoes=_texts(words["undoes"]),
         stops=sanitise.line(str(words.get("stops", ""))),
         on_failure=OnFailure(words["on_failure"]),

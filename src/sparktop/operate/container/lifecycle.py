@@ -92,7 +92,6 @@ def policy_off(container: Inspected, mark: str) -> Step:
         ),
         limit_s=60.0,
         verifies="its restart policy is no",
-        undone_by=policy_command(container.name, container.policy_body),
     )
 
 
@@ -102,11 +101,12 @@ def policy_back(container: Inspected, mark: str, on_failure: OnFailure = OnFailu
         id=f"policy-back{mark}",
         title=f"Restart policy of {container.name} back to {policy_word(container.policy_body)}",
         node=container.node,
-        act=Remote(operations=(same_container(container), policy_call(container, back=True))),
+        act=Remote(
+            operations=(same_container(container), policy_call(container, back=True)),
+            reverse=(policy_call(container, back=False),),
+        ),
         limit_s=60.0,
         verifies=f"its restart policy is {container.policy}",
-        undone_by=policy_command(container.name, NO_POLICY),
-        by_hand=policy_command(container.name, container.policy_body),
         undoes=(f"policy-off{mark}",),
         on_failure=on_failure,
     )
@@ -141,10 +141,13 @@ def stop(container: Inspected, mark: str, grace_s: float, *, policy_back_if_not:
         id=f"stop{mark}",
         title=f"Stop {container.name}, {grace_s:.0f} s grace",
         node=container.node,
-        act=Remote(operations=(same_run(container), call), undo=undo),
+        act=Remote(
+            operations=(same_run(container), call),
+            undo=undo,
+            reverse=() if container.auto_remove else (start_call(container.path),),
+        ),
         limit_s=2 * grace_s + 90.0,
         verifies="it has stopped, or the next step kills it",
-        undone_by=f"docker start {container.name}",
         stops=container.name,
     )
 
@@ -215,10 +218,11 @@ def start(container: Inspected, mark: str) -> Step:
         id=f"start{mark}",
         title=f"Start {container.name}",
         node=container.node,
-        act=Remote(operations=(still_stopped(container), start_call(container.path))),
+        act=Remote(
+            operations=(still_stopped(container), start_call(container.path)), reverse=(_stop_call(container.path),)
+        ),
         limit_s=150.0,
         verifies="Docker says that it runs",
-        undone_by=f"docker stop -t {GRACE_S:.0f} {container.name}",
         undoes=(f"stop{mark}",),
     )
 
@@ -232,7 +236,6 @@ def start_again(container: Inspected, mark: str) -> Step:
         act=Remote(operations=(same_container(container), start_call(container.path))),
         limit_s=150.0,
         verifies="Docker says that it runs",
-        by_hand=f"docker start {container.name}",
         undoes=(f"stop{mark}",),
     )
 
@@ -321,7 +324,6 @@ def make(new: NewContainer, *, title: str, verifies: str, on_failure: OnFailure 
         act=Remote(operations=tuple(operations), undo=(remove_new(new),)),
         limit_s=200.0,
         verifies=verifies,
-        undone_by=f"docker rm {new.created_name}",
         on_failure=on_failure,
     )
 
@@ -332,9 +334,7 @@ def start_new(
     step_id: str,
     title: str,
     verifies: str,
-    undone_by: str,
     undo: Iterable[Operation],
-    has_no_undo: bool = False,
     saves_started: str = "",
 ) -> Step:
     """Give the container its name, which the old one gives up, and start it: completed or reverted by the node itself.
@@ -357,15 +357,18 @@ def start_new(
     operations.append(start_call(NEW_PATH, limit_s=120.0))
     if saves_started:
         operations.append(DockerCall(method="GET", path=f"{NEW_PATH}/json", accepts=(200,), saves=saves_started))
+    reverse: tuple[Operation, ...] = (_stop_call(NEW_PATH),)
+    if new.keeps_old:  # it is started again by what undoes its stop
+        reverse = (*reverse, _rename(NEW_PATH, new.created_name), *restore_name(new))
+    elif new.old is not None:  # Docker removed it: only the rollback makes it again
+        reverse = ()
     return Step(
         id=f"{step_id}{new.mark}",
         title=title,
         node=new.node,
-        act=Remote(operations=tuple(operations), undo=tuple(undo)),
+        act=Remote(operations=tuple(operations), undo=tuple(undo), reverse=reverse),
         limit_s=300.0,
         verifies=verifies,
-        undone_by=undone_by,
-        has_no_undo=has_no_undo,
         on_failure=OnFailure.ROLL_BACK,
     )
 
@@ -373,15 +376,14 @@ def start_new(
 def set_old_aside(new: NewContainer) -> Step:
     """Have the old container give up its name to one that somebody else makes; one of --rm is gone by then."""
     assert new.old is not None  # there is one
-    name, before_name = new.name, new.before_name
+    aside = _rename(new.old.path, new.before_name)
     return Step(
         id=f"aside{new.mark}",
-        title=f"Rename {name} to {before_name}",
+        title=f"Rename {new.name} to {new.before_name}",
         node=new.node,
-        act=Remote(operations=(still_stopped(new.old), _rename(new.old.path, before_name)), undo=restore_name(new)),
+        act=Remote(operations=(still_stopped(new.old), aside), undo=restore_name(new)),
         limit_s=60.0,
         verifies="its name is free",
-        undone_by=f"docker rename {before_name} {name}",
         on_failure=OnFailure.ROLL_BACK,
     )
 
@@ -393,11 +395,9 @@ def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> Ste
         id=f"policy{mark}",
         title=f"Give {name} its restart policy: {word}",
         node=node,
-        act=Remote(operations=(update_policy(NEW_PATH, policy),)),
+        act=Remote(operations=(update_policy(NEW_PATH, policy),), reverse=(update_policy(NEW_PATH, NO_POLICY),)),
         limit_s=60.0,
         verifies=f"its restart policy is {word}",
-        undone_by=f"docker update --restart=no {name}",
-        by_hand=policy_command(name, policy),
         on_failure=OnFailure.FAIL_AT_END,
     )
 
@@ -418,8 +418,6 @@ def remove_old(new: NewContainer) -> Step:
         act=Remote(operations=(kept, call)),
         limit_s=180.0,
         verifies="it is removed; its volumes stay",
-        undone_by="nothing: from here on there is no rollback",
-        has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
 
@@ -485,7 +483,6 @@ def stop_new(
         act=Remote(operations=tuple(calls)),
         limit_s=2 * grace_s + 150.0,
         verifies=verifies,
-        by_hand=f"docker stop -t {grace_s:.0f} {NEW}" + (f"; docker rename {NEW} {aside_name}" if aside_name else ""),
         undoes=tuple(f"{undone}{mark}" for undone in undoes),
         stops=name,
         leaves=aside_name,
@@ -499,7 +496,6 @@ def restore_old(new: NewContainer) -> Step:
     assert old is not None  # there is one to restore
     runs = old.was_running
     operations: list[Operation]
-    by_hand: tuple[str, ...] = ()
     if old.auto_remove:
         create, start_it = start_old(new)
         recreated = Expect(
@@ -510,14 +506,8 @@ def restore_old(new: NewContainer) -> Step:
         operations = [create, recreated, start_it]
     else:
         operations = [*restore_name(new), *(start_old(new) if runs else ())]
-        restarts = old.restarts and not old.loops
-        if restarts:
+        if old.restarts and not old.loops:
             operations.append(restore_policy(old))
-        by_hand = (
-            f"docker rename {new.before_name} {new.name}",
-            *((f"docker start {new.name}",) if runs else ()),
-            *((policy_command(new.name, old.policy_body),) if restarts else ()),
-        )
     return Step(
         id=f"back-old{new.mark}",
         title=f"Put the old {new.name} back in its place {'and start it' if runs else 'stopped, as it was'}",
@@ -525,7 +515,6 @@ def restore_old(new: NewContainer) -> Step:
         act=Remote(operations=tuple(operations)),
         limit_s=240.0,
         verifies="it has its name" + (" and runs" if runs else ""),
-        by_hand="; ".join(by_hand),
         undoes=tuple(f"{name}{new.mark}" for name in ("stop", *(() if old.loops else ("policy-off",)))),
     )
 
@@ -574,6 +563,10 @@ def update_policy(
 def restore_policy(container: Inspected) -> DockerCall:
     """The restart policy back, where the container is still there."""
     return replace(policy_call(container, back=True), accepts=(200, 404))
+
+
+def _stop_call(path: str) -> DockerCall:
+    return _post(f"{path}/stop", (204, 304), query={"t": f"{GRACE_S:.0f}"})
 
 
 def start_call(path: str, *, limit_s: float = 60.0, accepts: tuple[int, ...] = (204, 304)) -> DockerCall:

@@ -21,7 +21,7 @@ class RemoteFile:
     """The file as it is, and as it is to be."""
 
     path: str
-    before: str | None = None
+    before: str | None = field(default=None, repr=False)
     """Its text as it was read; None: it isn't there."""
     after: str = field(default="", repr=False)
     privilege: Privilege = Privilege.USER

@@ -139,7 +139,5 @@ def step(engine: Engine, node: NodeView, survey: Survey, mark: str) -> Step | No
         act=Remote(operations=(command,)),
         limit_s=60.0,
         verifies="each is gone, or in use and left",
-        undone_by="nothing: they belong to processes that are gone",
-        has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )

@@ -63,7 +63,6 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
         outcome_command=launch_text.first_request(rendered, ranks[0].view.link.contact, has_key=has_key),
         warnings=tuple(dict.fromkeys(launch_text.warnings(inputs, ranks, steps))),
         equivalent=tuple(launch_text.equivalent(inputs, up, grace_s)),
-        seen_monotonic_s=inputs.gate_inputs.picture.monotonic_s,
         secrets=tuple(dict.fromkeys(value for value in _secrets(inputs, ranks) if value)),
         prospect=inputs.prospect,
     )

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from sparktop.cmdline.engine_argv import has
-from sparktop.engines.listening import is_loopback, listen_host
+from sparktop.engines.listening import ANYWHERE, is_loopback, listen_host
 from sparktop.errors import UsageError
 from sparktop.masking import mask_argv
 from sparktop.model.fleet import Contact
 from sparktop.model.operation import ImagePull, Transfer
-from sparktop.model.prospect import Fit, GateState
+from sparktop.model.prospect import Fit
+from sparktop.model.state import State
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.launch import make_room
@@ -54,7 +55,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
     if budget is not None and budget.unknowns:
         yield f"The budget is an estimate: {'; '.join(budget.unknowns)}."
     for gate in inputs.gates:  # remedies and unknowns are shown in the prospect
-        if gate.state is GateState.WARNED and gate.name != "memory":
+        if gate.state is State.WARNING and gate.name != "memory":
             yield gate.sentence
     for rank in ranks:
         yield from rank.guard_notes()
@@ -89,24 +90,27 @@ _PROMPT = "Say hello."
 
 def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
     """ "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1", with the host as the operator names it."""
-    where = f"serves {rendered.served_name} at {_base_url(rendered, contact)}"
-    if _is_loopback_only(rendered):
-        where += f", on {rendered.head.node} alone: it listens on {_listen_host(rendered)}"
+    there, host = _asked_at(rendered, contact)
+    where = f"serves {rendered.served_name} at {_base_url(rendered, host)}"
+    if is_loopback(_listen_host(rendered)):
+        where += f", on {there} alone: it listens on {_listen_host(rendered)}"
+    elif there:
+        where += f" on {there}"
     return f"{where}, key: as {ENGINE_KEY}" if has_key else where
 
 
 def first_request(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
-    """A request to paste into a shell: here, or on the node where only that one can reach the engine."""
+    """A request to paste into a shell: here, or on the node where only that one is known to reach the engine."""
+    there, host = _asked_at(rendered, contact)
     body = {"model": rendered.served_name, "messages": [{"role": "user", "content": _PROMPT}]}
-    words = ["curl", f"{_base_url(rendered, contact)}/chat/completions", "-H", "Content-Type: application/json"]
+    words = ["curl", f"{_base_url(rendered, host)}/chat/completions", "-H", "Content-Type: application/json"]
     key = f' -H "Authorization: Bearer ${ENGINE_KEY}"' if has_key else ""  # the shell's own, never its value
     line = f"{shlex.join(words)}{key} -d {shlex.quote(json.dumps(body))}"
-    return f"on {rendered.head.node}: {line}" if _is_loopback_only(rendered) else line
+    return f"on {there}: {line}" if there else line
 
 
-def _base_url(rendered: Rendered, contact: Contact) -> str:
+def _base_url(rendered: Rendered, host: str) -> str:
     scheme = "https" if has(rendered.head.argv, "ssl-certfile") else "http"
-    host = _listen_host(rendered) if _is_loopback_only(rendered) else _host_of(rendered.head.node, contact)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{rendered.port}/v1"
 
 
@@ -114,16 +118,15 @@ def _listen_host(rendered: Rendered) -> str:
     return listen_host(rendered.head.argv, rendered.engine)
 
 
-def _is_loopback_only(rendered: Rendered) -> bool:
-    """Whether only its own node can reach the engine."""
-    return is_loopback(_listen_host(rendered))
-
-
-def _host_of(node: str, contact: Contact) -> str:
-    """The head as this machine reaches it: what ssh looks up, where its name is only an alias of ssh's."""
-    if contact.host and not contact.via and not is_loopback(contact.host):  # a tunnel's end is not where it listens
-        return contact.host
+def _asked_at(rendered: Rendered, contact: Contact) -> tuple[str, str]:
+    """(the node to ask the engine on, empty: from here; its host there): what ssh looks up, as the node's name may be
+    an alias that only ssh knows. Where ssh takes a jump host or a tunnel, that leads nobody else there."""
+    node, listens_on = rendered.head.node, _listen_host(rendered)
+    if is_loopback(listens_on):
+        return node, listens_on
+    if contact.via or is_loopback(contact.host):
+        return node, "localhost" if listens_on in ANYWHERE else listens_on
     try:
-        return parse_target(node).host
+        return "", contact.host or parse_target(node).host
     except UsageError:
-        return node
+        return "", node

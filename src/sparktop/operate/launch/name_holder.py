@@ -71,8 +71,6 @@ def clear(node: str, mark: str, leftovers: Sequence[Leftover]) -> Step:
         act=Remote(operations=tuple(operations)),
         limit_s=120.0 * len(leftovers),
         verifies="the name is free",
-        undone_by="nothing to undo: it has never run",
-        has_no_undo=True,
         on_failure=OnFailure.ROLL_BACK,
     )
 

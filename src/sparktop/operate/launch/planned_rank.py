@@ -128,7 +128,6 @@ class PlannedRank(Starter):
             step_id="start",
             title=f"Start {self.name}" + (f"; the old one becomes {new.before_name}" if old is not None else ""),
             verifies="Docker says that it runs",
-            undone_by=f"docker stop {self.name}",
             undo=undo,
             saves_started=STARTED,
         )
@@ -236,7 +235,6 @@ class PlannedRank(Starter):
             act=Remote(operations=tuple(operations)),
             limit_s=180.0,
             verifies="it is gone",
-            by_hand=f"docker rm -f {NEW}" + (f"; docker rename {self.container.before_name} {old.name}" if old else ""),
             undoes=(f"make{self.mark}",),
         )
 

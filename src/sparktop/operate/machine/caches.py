@@ -62,8 +62,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=_effect([node for _, node in nodes if node is not None]),
         warnings=tuple(warnings),
         doubt=doubt,
-        equivalent=tuple(f"on {name}: sync; sudo sysctl -w vm.drop_caches=3" for name in request.nodes),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 

@@ -52,5 +52,4 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         "this boot and the one before, `docker inspect`, tables of memory, processes and network, and the findings. "
         "Secrets are removed before anything is written, and a report counts them.",
         warnings=tuple(f"{name} does not answer: the archive has only what was last seen." for name in silent),
-        seen_monotonic_s=picture.monotonic_s,
     )

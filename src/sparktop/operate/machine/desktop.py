@@ -44,6 +44,7 @@ RESTART_LIMIT_S = 120.0
 ISOLATE_LIMIT_S = 120.0
 _UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*\.service")
 _SYSTEMCTL = program("systemctl")
+_GRAPHICAL, _CONSOLE = "graphical.target", "multi-user.target"
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
@@ -61,7 +62,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     if way not in WAYS:
         raise _refuse(f"{sanitise.name(way)} is no way to do it", f"choose one of {', '.join(WAYS)}")
     recovery = {"shell": _shell, "manager": _manager, "console": _console}[way](node, survey)
-    require_root_for((recovery.step,), survey, node.name)
+    require_root_for((recovery.step,), survey)
     notes = sudo_notes((recovery.step,), survey, node.name, with_lines=way != "shell")
     return Plan(
         request=request,
@@ -71,8 +72,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         way_back=recovery.back,
         effect=recovery.effect,
         warnings=(*recovery.warnings, *_gpu_gone(node, picture), *notes),
-        equivalent=(f"on {node.name}: {recovery.typed}",),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -95,7 +94,6 @@ class _Recovery:
     title: str
     step: Step
     effect: str
-    typed: str
     warnings: tuple[str, ...] = ()
     back: tuple[Step, ...] = ()
     risk: Risk = Risk.DISRUPTIVE
@@ -133,7 +131,6 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
         privilege=Privilege.USER if is_own else Privilege.ROOT,
     )
     shell = f"{desktop.compositor} (pid {desktop.pid})"
-    typed = f"{'' if is_own else 'sudo '}kill -s {signal.signal} {desktop.pid}"
     step = Step(
         id="shell",
         title=f"Resume {shell}" if is_stopped else f"HUP to {shell}",
@@ -147,7 +144,6 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
             title=f"Resume {desktop.compositor}",
             step=step,
             effect=f"{shell} was paused by a signal and continues. Nothing is lost.",
-            typed=typed,
             risk=Risk.SAFE,
         )
     return _Recovery(
@@ -155,7 +151,6 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
         step=step,
         effect=f"{shell} ends and its session restarts it. In field report 000 the desktop came back, then froze "
         "again with the next GPU work of the same kind: fix what froze it too.",
-        typed=typed,
         warnings=tuple(_shell_warnings(node, survey, stat.state)),
     )
 
@@ -213,7 +208,6 @@ def _manager(node: NodeView, survey: Survey) -> _Recovery:
         title="Restart the display manager",
         step=step,
         effect="Every graphical session ends, and the login screen appears. Engines in containers keep running.",
-        typed=f"sudo systemctl restart {unit}",
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
             *_session_engines(node),
@@ -225,21 +219,26 @@ def _manager(node: NodeView, survey: Survey) -> _Recovery:
 # --- no desktop ------------------------------------------------------------------------------------------------------
 
 
-def _isolate(node: str, target: str, step_id: str, title: str) -> Step:
-    graphical_is = (_SYSTEMCTL, "is-active", "--quiet", "graphical.target")
+def _isolate(node: str, target: str, other: str, step_id: str, title: str) -> Step:
+    """`other`: the target that reverts it."""
+    graphical_is = (_SYSTEMCTL, "is-active", "--quiet", _GRAPHICAL)
+    isolate, back = (
+        Command(argv=(_SYSTEMCTL, "isolate", one), privilege=Privilege.ROOT, limit_s=ISOLATE_LIMIT_S)
+        for one in (target, other)
+    )
     return Step(
         id=step_id,
         title=title,
         node=node,
         act=Remote(
             operations=(
-                Command(argv=(_SYSTEMCTL, "isolate", target), privilege=Privilege.ROOT, limit_s=ISOLATE_LIMIT_S),
-                Command(argv=graphical_is, limit_s=15.0, accepts=(0,) if target == "graphical.target" else (3,)),
-            )
+                isolate,
+                Command(argv=graphical_is, limit_s=15.0, accepts=(0,) if target == _GRAPHICAL else (3,)),
+            ),
+            reverse=(back,),
         ),
         limit_s=ISOLATE_LIMIT_S + 60,
         verifies=f"{target} is reached",
-        undone_by="sudo systemctl isolate graphical.target" if target == "multi-user.target" else "",
     )
 
 
@@ -252,11 +251,10 @@ def _console(node: NodeView, survey: Survey) -> _Recovery:
     amount = f", {gib(desktop_bytes)} here" if desktop_bytes > GIB // 4 else ""
     return _Recovery(
         title="Switch the desktop off",
-        step=_isolate(node.name, "multi-user.target", "console", "Switch to multi-user.target"),
-        back=(_isolate(node.name, "graphical.target", "graphical", "Switch back to graphical.target"),),
+        step=_isolate(node.name, _CONSOLE, _GRAPHICAL, "console", f"Switch to {_CONSOLE}"),
+        back=(_isolate(node.name, _GRAPHICAL, _CONSOLE, "graphical", f"Switch back to {_GRAPHICAL}"),),
         effect="The desktop is off until you start it again, or until the next boot, and its memory is free"
         f"{amount}. Engines in containers keep running.",
-        typed="sudo systemctl isolate multi-user.target",
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
             "To start the desktop again: sudo systemctl isolate graphical.target",

@@ -65,7 +65,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     assert stat is not None
     is_own = process is not None and node.facts is not None and process.user_id == node.facts.user_id
     steps = _steps(request, node, row, stat, Privilege.USER if is_own else Privilege.ROOT)
-    require_root_for(steps, survey, node.name)
+    require_root_for(steps, survey)
     name = sanitise.name(stat.command)
     return Plan(
         request=request,
@@ -79,7 +79,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             *sudo_notes(steps, survey, node.name, with_lines=False),
         ),
         equivalent=(f"on {node.name}: {'' if is_own else 'sudo '}kill {pid}; after {TERM_S:.0f} s: kill -9 {pid}",),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 

@@ -69,7 +69,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=_effect(orders),
         warnings=tuple(dict.fromkeys(_warnings(request, team, orders))),
         equivalent=tuple(f"on {node}, when it fires: docker kill {order.container_name}" for node, order in orders),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -87,7 +86,6 @@ def _disarm_plan(request: Request, picture: FleetState) -> Plan:
         risk=Risk.SAFE,
         steps=tuple(_disarm(name, len(nodes)) for name in nodes),
         effect="The probe kills nothing by itself any more; a guard that stayed after its console is off too.",
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -164,7 +162,6 @@ def _step(node: str, order: GuardOrder, count: int) -> Step:
         act=order,
         limit_s=ARM_LIMIT_S,
         verifies="the probe reports that it is armed, for this container by id and name",
-        undone_by="M disarms it; so does quitting, unless you armed it to stay",
     )
 
 

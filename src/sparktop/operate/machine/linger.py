@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
@@ -27,8 +28,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     if not users:
         raise Refused(f"the user lingers already on {' and '.join(request.nodes) or 'every node'}")
     steps = [_linger_step("enable", name, user, request.nodes) for name, user in users.items()]
-    for name in users:
-        require_root_for(steps, survey, name)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Let {' and '.join(f'{user} linger on {name}' for name, user in users.items())}",
@@ -40,8 +40,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             "ends. Running engines are not touched. At boot systemd also starts the user's own services."
         ),
         warnings=tuple(note for name in users for note in sudo_notes(steps, survey, name)),
-        equivalent=tuple(f"on {name}: sudo loginctl enable-linger {user}" for name, user in users.items()),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -60,20 +58,18 @@ def _user_without_linger(name: str, picture: FleetState) -> str:
 
 def _linger_step(verb: str, node: str, user: str, nodes: Sequence[str]) -> Step:
     """`loginctl enable-linger` or `disable-linger`, seen by the file that logind keeps."""
-    seen = Command(
-        argv=(program("test"), *(("!",) if verb == "disable" else ()), "-e", f"/var/lib/systemd/linger/{user}")
+    words = ("!",) if verb == "disable" else ()
+    seen = Command(argv=(program("test"), *words, "-e", f"/var/lib/systemd/linger/{user}"))
+    command, back = (
+        Command(argv=(program("loginctl"), f"{one}-linger", user), privilege=Privilege.ROOT, limit_s=LIMIT_S)
+        for one in (verb, "disable" if verb == "enable" else "enable")
     )
-    command = Command(
-        argv=(program("loginctl"), f"{verb}-linger", user), privilege=Privilege.ROOT, limit_s=LIMIT_S, done_when=seen
-    )
-    other_verb = "disable" if verb == "enable" else "enable"
     return Step(
         id=step_id(f"{verb}-linger", node, nodes),
         title=f"{verb.capitalize()} linger for {user} on {node}",
         node=node,
-        act=Remote(operations=(command, seen)),
+        act=Remote(operations=(replace(command, done_when=seen), seen), reverse=(back,)),
         limit_s=LIMIT_S + 60.0,  # time to type a password
         verifies=f"/var/lib/systemd/linger/{user} is {'gone' if verb == 'disable' else 'there'}",
-        undone_by=f"sudo loginctl {other_verb}-linger {user}",
         undoes=(step_id("enable-linger", node, nodes),) if verb == "disable" else (),
     )

@@ -6,7 +6,6 @@ The command first checks the boot id, so that a broken link can't make the machi
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -78,9 +77,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         "sparktop watches it go and come back, then compares driver, kernel and memory with those before."
         + _effect(node, picture),
         warnings=(*_warnings(node, picture, survey), *((note,) if note else ())),
-        equivalent=(f"on {node.name}: sudo systemctl reboot",),
         typed=node.name,
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -95,7 +92,6 @@ def _watch_plan(request: Request, picture: FleetState, node: NodeView, boot_id: 
         risk=Risk.SAFE,
         steps=(_back_step(node.name, boot_id), *resolved_step(request, node.name)),
         effect="Changes nothing. When it is back, sparktop compares driver, kernel and memory with those before.",
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -175,7 +171,6 @@ def _start_steps(node: NodeView, picture: FleetState) -> Iterator[Step]:
             ),
             limit_s=60.0,
             verifies="Docker says that it runs",
-            by_hand=f"docker start {shlex.quote(container.name)}",
             on_failure=OnFailure.FAIL_AT_END,
         )
     yield from _ready_steps(node, picture)

@@ -95,7 +95,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             f"Runs an all-reduce of 1 GiB by PyTorch and NCCL in {image_name(request, survey)} on both, for about a "
             f"minute. Both containers are removed at the end, and the program in them ends by itself after {LIMIT_S} s."
         ),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -214,7 +213,6 @@ def _start(rank: NewContainer) -> Step:
         act=Remote(operations=(start_call(NEW_PATH),)),
         limit_s=START_LIMIT_S,
         verifies="Docker says that it runs",
-        undone_by=f"docker rm -f {rank.name}",
         on_failure=OnFailure.ROLL_BACK,
     )
 
@@ -227,8 +225,6 @@ def _measure(head: NewContainer, worker: NewContainer, nodes: Sequence[str]) -> 
         act=MeasureCollective(peer=worker.node, container_id=NEW),
         limit_s=LIMIT_S + START_LIMIT_S,
         verifies="a figure, NCCL's line that it used RDMA, and the ports' counters",
-        has_no_undo=True,
-        undone_by="nothing has to be undone",
         on_failure=OnFailure.FAIL_AT_END,
     )
 
@@ -241,9 +237,6 @@ def _remove(rank: NewContainer, verb: str) -> Step:
         act=Remote(operations=(remove_new(rank),)),
         limit_s=120.0,
         verifies="it is gone",
-        undone_by="nothing has to be undone",
-        has_no_undo=True,
-        by_hand=f"docker rm -f {rank.name}",
         undoes=(f"make{rank.mark}", f"start{rank.mark}"),
         on_failure=OnFailure.FAIL_AT_END if verb == "remove" else OnFailure.GO_ON,
     )
@@ -281,6 +274,4 @@ def _clear(node: str, container_ids: Sequence[str], nodes: Sequence[str]) -> Ste
         ),
         limit_s=120.0,
         verifies="it is gone",
-        undone_by="nothing has to be undone",
-        has_no_undo=True,
     )

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from sparktop.checks.fabric import half_of
 from sparktop.model.fleet import FleetState
-from sparktop.model.prospect import GateState
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.gates.link import asks as ping_asks
 from sparktop.operate.launch.gates.link import pair_gates
@@ -69,7 +69,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             f"and by itself after {max(limit_s(step.act) for step in loads if isinstance(step.act, MeasureLink))} s."
         ),
         equivalent=tuple(_by_hand(loads[0])),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -87,10 +86,10 @@ def _require_programs(nodes: Sequence[str], survey: Survey) -> None:
 
 
 def require_link(nodes: Sequence[str], picture: FleetState, survey: Survey) -> None:
-    for gate in pair_gates(nodes, picture, survey, wants_rdma=True):
-        if gate.name in _BARRED_BY and gate.state is GateState.FAILED:
+    for gate in pair_gates(nodes, picture, survey, wants_rdma=True, names=_BARRED_BY):
+        if gate.state is State.FAILED:
             where = f"{gate.node}: " if gate.node else ""
-            raise Refused(f"{where}{gate.detail}", tuple(gate.remedy.split("; ")) if gate.remedy else ())
+            raise Refused(f"{where}{gate.detail}", gate.steps)
 
 
 def steps(nodes: Sequence[str], pair_rails: Sequence[Rail]) -> Iterator[Step]:
@@ -147,8 +146,6 @@ def _step(name: str, title: str, node: str, act: MeasureLink, nodes: Sequence[st
         act=act,
         limit_s=limit_s(act) + SLACK_S,
         verifies="a figure, and the RDMA ports' counters that it went over them",
-        has_no_undo=True,
-        undone_by="nothing has to be undone",
         on_failure=OnFailure.FAIL_AT_END,
     )
 

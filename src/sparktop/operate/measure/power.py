@@ -45,7 +45,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             f"program ends with the run, and by itself after {SECONDS + STARTS_S} s."
         ),
         warnings=("A Spark with weak power delivery may switch off as the load begins: then that is the finding.",),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -57,7 +56,5 @@ def _step(node: str, library: str, nodes: tuple[str, ...]) -> Step:
         act=MeasurePower(library=library, seconds=SECONDS, limit_s=SECONDS + STARTS_S),
         limit_s=SECONDS + STARTS_S + 60.0,
         verifies="its clock and power rise",
-        has_no_undo=True,
-        undone_by="nothing has to be undone",
         on_failure=OnFailure.FAIL_AT_END,
     )

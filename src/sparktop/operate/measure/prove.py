@@ -95,7 +95,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             "nothing. Each starts only while nobody else's request runs or waits."
         ),
         equivalent=tuple(_equivalent(node, engine, has_key=bool(key))),
-        seen_monotonic_s=picture.monotonic_s,
         secrets=(key,) if key else (),
     )
 

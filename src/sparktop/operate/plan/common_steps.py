@@ -87,7 +87,7 @@ def stays_note(request: Request, picture: FleetState) -> str:
 
 
 def _is_from_a_log(request: Request) -> bool:
-    return request.finding is not None and all(rule.card.id != request.finding.rule for rule in live_rules())
+    return request.finding is not None and all(rule.id != request.finding.rule for rule in live_rules())
 
 
 def resolved_step(request: Request, node: str, *, engines_run_on: bool = False) -> tuple[Step, ...]:

@@ -154,6 +154,11 @@ class RunningRank:
         return round((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
 
 
+def requested_asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+    """The questions about the ranks of the engine that the request means."""
+    return tuple(asks(requested_ranks(request, picture)))
+
+
 def asks(team: Sequence[EngineRank]) -> Iterator[Ask]:
     """The questions about each rank and its node."""
     for rank in team:

@@ -76,10 +76,9 @@ class Service:
             id=f"stop{self.mark}",
             title=f"Stop {self._title}",
             node=self.node,
-            act=Remote(operations=(self._command("stop", limit_s),)),
+            act=Remote(operations=(self._command("stop", limit_s),), reverse=(self._command("start", 60.0),)),
             limit_s=limit_s + 60.0,
             verifies="the service is inactive",
-            undone_by=self.typed("start"),
             stops=self.engine,
         )
 
@@ -89,11 +88,9 @@ class Service:
             id=f"start{self.mark}",
             title=f"Start {self._title}",
             node=self.node,
-            act=Remote(operations=(self._command("start", 60.0),)),
+            act=Remote(operations=(self._command("start", 60.0),), reverse=(self._command("stop", STOP_LIMIT_S),)),
             limit_s=120.0,
             verifies="systemd has taken the order",
-            undone_by=self.typed("stop"),
-            by_hand=self.typed("start"),
             undoes=(f"stop{self.mark}",),
         )
 

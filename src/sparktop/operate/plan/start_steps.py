@@ -77,8 +77,6 @@ def memory(node: str, mark: str, target_bytes: int, *, limit_s: float = MEMORY_L
         act=AwaitMemory(target_bytes=target_bytes, unless_runs=unless_runs),
         limit_s=limit_s,
         verifies="that much memory is available and stays available",
-        undone_by="without it nothing is started",
-        has_no_undo=True,
     )
 
 
@@ -110,8 +108,6 @@ def drop_for(view: NodeView, mark: str, *, need_bytes: int, back_bytes: int) -> 
         ),
         limit_s=SYNC_LIMIT_S + DROP_LIMIT_S + 60.0,
         verifies="MemFree, before and after",
-        undone_by="nothing: the kernel reads what it needs from disk again",
-        has_no_undo=True,
         on_failure=OnFailure.GO_ON,
     )
 
@@ -129,7 +125,6 @@ def guard_over(node: str, mark: str, container_id: str, name: str, floor_bytes: 
         ),
         limit_s=15.0,
         verifies="the probe reports that it is armed",
-        undone_by="M disarms it",
         on_failure=OnFailure.GO_ON,
     )
 

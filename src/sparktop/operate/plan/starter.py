@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from sparktop.model.survey import Survey
 from sparktop.operate.step.plan import Step
@@ -11,17 +10,20 @@ from sparktop.operate.step.plan import Step
 Steps = Iterable[Step]
 
 
-class Starter(Protocol):
-    """One rank's engine and how it comes up: the steps of each phase of `plan.sequence`, none where it needs none."""
+class Starter:
+    """One rank's engine and how it comes up, or stays down: the steps of each phase of `plan.sequence`, none where it
+    needs none."""
 
     @property
-    def is_head(self) -> bool: ...
+    def is_head(self) -> bool:
+        return True
 
     def prepare(self) -> Steps:
         """Before anything stops: what can be rejected is rejected here."""
         return ()
 
-    def await_memory(self) -> Steps: ...
+    def await_memory(self) -> Steps:
+        return ()
 
     def make_room(self, survey: Survey) -> Steps:
         """Once its memory is back: /dev/shm, caches."""
@@ -33,23 +35,26 @@ class Starter(Protocol):
 
     def start(self) -> Steps:
         """The start alone: one rank may wait for another only so long."""
-        ...
+        return ()
 
     def guard_load(self) -> Steps:
         """The guard while it loads, where its container is there only now."""
         return ()
 
-    def await_ready(self) -> Steps: ...
+    def await_ready(self) -> Steps:
+        """See it come up, or stay down."""
+        return ()
 
     def guard_request(self) -> Steps:
         """The guard during the first request."""
-        ...
+        return ()
 
     def prove(self) -> Steps:
         """The first request; of the head alone."""
-        ...
+        return ()
 
-    def restore_guard(self) -> Steps: ...
+    def restore_guard(self) -> Steps:
+        return ()
 
     def on_ready(self) -> Steps:
         """What it gets once it has served: its restart policy."""

@@ -88,8 +88,6 @@ class ComposeRelaunch(RankRelaunch):
             ),
             limit_s=90.0,
             verifies="the files are unchanged, and compose accepts them",
-            undone_by="nothing was changed",
-            has_no_undo=True,
         )
 
     def start(self) -> Iterator[Step]:
@@ -130,7 +128,6 @@ class ComposeRelaunch(RankRelaunch):
             ),
             limit_s=2 * UP_LIMIT_S + 60.0,
             verifies=f"{self.new_name} exists, made by compose",
-            undone_by="the file is restored, and the service brought up as before",
             on_failure=OnFailure.ROLL_BACK,
         )
 

@@ -65,7 +65,9 @@ def _command(request: Request, change: Change) -> str:
 
 def _change_words(change: Change) -> Iterator[str]:
     for name, value in change.flags.items():
-        if value is not None:
+        if value is None:
+            yield f"--unset-flag={name}"
+        else:
             yield f"--flag={name}={shown_value(name, value)}" if value else f"--flag={name}"
     for name, value in change.environment.items():
         if value is None:
@@ -76,9 +78,6 @@ def _change_words(change: Change) -> Iterator[str]:
         yield from ("--option", f"{name}={json.dumps(option)}")
     if change.image:
         yield from ("--image", change.image)
-    for name, value in change.flags.items():
-        if value is None:  # last: what follows a secret's flag is masked
-            yield f"--unset-flag={name}"
 
 
 def _launch_command(nodes: tuple[str, ...], order: Order, change: Change) -> str:

@@ -24,7 +24,7 @@ from sparktop.model.request import Request
 from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import Inspected, image_path
-from sparktop.operate.container.lifecycle import GRACE_S, NEW, NO_POLICY, NewContainer
+from sparktop.operate.container.lifecycle import NEW, NO_POLICY, NewContainer
 from sparktop.operate.container.recreate import CannotRecreate, ContainerCopy, anonymous_volumes, recreation
 from sparktop.operate.plan.running_rank import refuse_status
 from sparktop.operate.refused import Refused
@@ -78,22 +78,13 @@ class PlainRelaunch(RankRelaunch):
         undo += lifecycle.start_old(new) if self.container.was_running else ()
         if was_kept and self.container.restarts:
             undo.append(lifecycle.restore_policy(self.container))
-        # Starting the old one again is told by the stop step's own undone_by.
-        undone_by = (
-            f"docker stop -t {GRACE_S:.0f} {new.name}; docker rename {new.name} {new.created_name}; "
-            f"docker rename {new.before_name} {new.name}"
-        )
         yield lifecycle.start_new(
             new,
             step_id="swap",
             title=f"Start the new container as {new.name}"
             + (f"; the old one becomes {new.before_name}" if was_kept else ""),
             verifies=f"{new.name} runs from image {new.image_id[:19]}",
-            undone_by=undone_by
-            if was_kept
-            else "nothing by hand: Docker removed the old container; the rollback recreates it",
             undo=undo,
-            has_no_undo=not was_kept,
         )
 
     def remove_old(self) -> Iterator[Step]:

@@ -192,7 +192,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         doubt=expected,
         differences=(*_by_node(ranks), *(line for lines in files for line in lines)),
         equivalent=tuple(_equivalent(rank_changes, ranks[0], down, up, grace_s)),
-        seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(dict.fromkeys(value for rank in ranks for value in rank.secrets())),
     )
 

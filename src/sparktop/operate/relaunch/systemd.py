@@ -60,13 +60,10 @@ class DropInRelaunch(RankRelaunch):
             act=Remote(operations=(self._file.check(),)),
             limit_s=30.0,
             verifies="it has not changed since",
-            undone_by="nothing was changed",
-            has_no_undo=True,
         )
 
     def before_start(self) -> Iterator[Step]:
         """Write the drop-in and reload systemd; the undo restores the drop-in."""
-        service = self.service
         write = Step(
             id=f"write{self.mark}",
             title=f"Write {self.drop_in.path} and have systemd read it",
@@ -77,7 +74,6 @@ class DropInRelaunch(RankRelaunch):
             ),
             limit_s=2 * RELOAD_LIMIT_S + 60.0,
             verifies="systemd has reloaded its files",
-            undone_by=f"{service.sudo}rm -f -- {shlex.quote(self.drop_in.path)}; {service.typed_manager} daemon-reload",
         )
         yield with_rollback(write)
 

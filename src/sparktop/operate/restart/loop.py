@@ -18,13 +18,12 @@ from sparktop.model.telemetry import Unit
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, privilege_asks, resolved_step
-from sparktop.operate.plan.no_start import NoStart
 from sparktop.operate.plan.origin import SERVICE_NAME, OriginKind
-from sparktop.operate.plan.running_rank import RunningRank, in_order, inspect_ranks, requested_ranks
-from sparktop.operate.plan.running_rank import asks as rank_asks
+from sparktop.operate.plan.running_rank import RunningRank, in_order, inspect_ranks, requested_asks, requested_ranks
 from sparktop.operate.plan.running_starter import policy_again, start_again
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.service import Service, service_of
+from sparktop.operate.plan.starter import Starter
 from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
@@ -70,7 +69,7 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
         *sequence(looping, before=(evidence_step((node,)),), stop=(service.stop(GRACE_S),), survey=survey),
         *resolved_step(request, node),
     )
-    require_root_for(steps, survey, node)
+    require_root_for(steps, survey)
     times = f", started {unit.restarts} times so far," if unit.restarts else ""
     code = f" Its last run ended with status {unit.exit_status}." if unit.exit_status else ""
     return Plan(
@@ -81,8 +80,6 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
         way_back=tuple(way_back((), looping, GRACE_S)),
         effect=f"{unit.name}{times} is stopped and stays stopped.{code} Its journal says why it ends.",
         warnings=(next_steps(service), *sudo_notes(steps, survey, node)),
-        equivalent=(f"on {node}: {service.typed('stop')}",),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -110,8 +107,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     """Questions about the engine's ranks, or about the service that is named."""
     if looping_service(request, picture) is not None:
         return privilege_asks(request)
-    team = requested_ranks(request, picture)
-    return tuple(rank_asks(team))
+    return requested_asks(request, picture, survey)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -148,8 +144,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         ),
         *resolved_step(request, ranks[0].node),
     )
-    for rank in ranks:
-        require_root_for(steps, survey, rank.node)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Break the restart loop of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
@@ -159,7 +154,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=_effect(ranks),
         warnings=tuple(_warnings(ranks, steps, survey)),
         equivalent=tuple(_equivalent(down)),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -201,7 +195,7 @@ def _between_restarts(rank: RunningRank) -> RunningRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopingEngine(NoStart):
+class LoopingEngine(Starter):
     """A rank that is stopped, and seen to stay down; its way back lets it loop as it did."""
 
     rank: RunningRank
@@ -239,7 +233,7 @@ class LoopingEngine(NoStart):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopingService(NoStart):
+class LoopingService(Starter):
     """A service that systemd starts again and again, whose engine never lives to be seen."""
 
     service: Service

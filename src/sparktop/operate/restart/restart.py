@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sparktop.engines.memory_target import gib_option
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Survey
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
 from sparktop.operate.plan.origin import OriginKind
@@ -21,10 +21,10 @@ from sparktop.operate.plan.running_rank import (
     neighbours,
     refuse_launched,
     refuse_status,
+    requested_asks,
     requested_ranks,
     require_all_ranks,
 )
-from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import Existing, existing
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.service import service_of
@@ -40,9 +40,7 @@ MEMORY_LONGEST_S = 3600.0
 """Longest that the operator may have it wait for memory."""
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    """Questions about the engine's ranks."""
-    return tuple(rank_asks(requested_ranks(request, picture)))
+asks = requested_asks
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -85,7 +83,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         warnings=tuple(dict.fromkeys((*filter(None, (expected,)), *_warnings(request, starters, steps, survey)))),
         doubt=expected,
         equivalent=tuple(_equivalent(down, up, grace_s)),
-        seen_monotonic_s=picture.monotonic_s,
         secrets=tuple(dict.fromkeys(starter.api_key for starter in starters if starter.api_key)),
     )
 

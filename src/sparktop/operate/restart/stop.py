@@ -13,24 +13,24 @@ from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_by
 from sparktop.engines.rank_order import missing
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Survey
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.container import lifecycle
 from sparktop.operate.plan.common_steps import evidence_step, resolved_step
-from sparktop.operate.plan.no_start import NoStart
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import (
     RunningRank,
     in_order,
     inspect_ranks,
     neighbours,
+    requested_asks,
     requested_ranks,
     requests_lost,
 )
-from sparktop.operate.plan.running_rank import asks as rank_asks
 from sparktop.operate.plan.running_starter import start_again
 from sparktop.operate.plan.sequence import sequence, way_back
 from sparktop.operate.plan.service import service_of
+from sparktop.operate.plan.starter import Starter
 from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, processes
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
@@ -50,10 +50,7 @@ BACK_SHARE = 0.9
 """Share of its memory to wait for: other processes take and free some meanwhile."""
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    """Questions about the engine's ranks."""
-    team = requested_ranks(request, picture)
-    return tuple(rank_asks(team))
+asks = requested_asks
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -79,8 +76,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         ),
         *resolved_step(request, ranks[0].node),
     )
-    for rank in ranks:
-        require_root_for(steps, survey, rank.node)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Stop {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
@@ -93,12 +89,11 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             *dict.fromkeys(_warnings(ranks, steps, survey, missing(team))),
         ),
         equivalent=tuple(_equivalent(down, grace_s, survey)),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedEngine(NoStart):
+class StoppedEngine(Starter):
     """A rank that is stopped, and whose memory comes back."""
 
     rank: RunningRank

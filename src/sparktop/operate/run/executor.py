@@ -240,11 +240,8 @@ class PlanExecution:
             if not self._plan.is_all_or_nothing:
                 break
         if failures or was_skipped:
-            unknown_note = (
-                f" If that step was done after all: {unknown.undone_by}."
-                if unknown is not None and not unknown.has_no_undo and was_skipped
-                else ""
-            )
+            undoing = self.run.typed(unknown, undoes=True) if unknown is not None and was_skipped else ""
+            unknown_note = f" If that step was done after all: {undoing}." if undoing else ""
             outcome = f"The rollback failed too: {'; '.join(failures.values())}" if failures else "Rolled back"
             final_state = then if then is RunState.ABORTED else RunState.FAILED
             return await self._finish(final_state, f"{why}. {outcome.rstrip('.')}.{unknown_note}")
@@ -256,6 +253,8 @@ class PlanExecution:
 
     async def _carry_out(self, index: int, step: Step) -> StepResult:
         """Carry out one step, recorded and audited; skipped where the operator has aborted."""
+        if step.act.changes:  # what was done before it is known there even if this console dies in it
+            await self._notes.send(step.node)
         if self._abort.is_wanted:
             return StepResult(state=StepState.SKIPPED, is_aborted=True)
         act = step.act.filled(saved_for(step.node, self.run.saved))

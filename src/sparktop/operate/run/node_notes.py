@@ -32,7 +32,7 @@ class NodeNotes:
         self._entries = entries
         self._sent = dict.fromkeys(nodes, 0)
         """By node, how many entries it has."""
-        self._sending = asyncio.Lock()
+        self._sending = {node: asyncio.Lock() for node in nodes}
 
     async def keep(self) -> None:
         """Until cancelled: send what is new."""
@@ -40,18 +40,19 @@ class NodeNotes:
             await self.send()
             await asyncio.sleep(AGAIN_S)
 
-    async def send(self) -> None:
-        """Send what is new to the nodes that are connected, for LIMIT_S at most."""
+    async def send(self, *nodes: str) -> None:
+        """Send what is new to these nodes, or to all, where they are connected, for LIMIT_S at most."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LIMIT_S), self._sending:
-                await asyncio.gather(*map(self._send, self._sent))
+            async with asyncio.timeout(LIMIT_S):
+                await asyncio.gather(*(self._send(node) for node in nodes or self._sent if node in self._sent))
 
     async def _send(self, node: str) -> None:
         line = self._lines.line(node)
         with suppress(TransportError):
-            while line is not None and self._sent[node] < len(self._entries):
-                entry = json.dumps({**self._entries[self._sent[node]], "as": node}, default=str)
-                ask = NoteRun(node=node, run_id=self._run_id, entry=entry)
-                if (await line.ask([ask]))[ask].problem:
-                    return
-                self._sent[node] += 1
+            async with self._sending[node]:
+                while line is not None and self._sent[node] < len(self._entries):
+                    entry = json.dumps({**self._entries[self._sent[node]], "as": node}, default=str)
+                    ask = NoteRun(node=node, run_id=self._run_id, entry=entry)
+                    if (await line.ask([ask]))[ask].problem:
+                        return
+                    self._sent[node] += 1

@@ -220,10 +220,8 @@ class Record:
             entry["operations"] = [operation_entry(operation, self._mask) for operation in step.act.operations]
             if step.act.undo:
                 entry["undo"] = [operation_entry(operation, self._mask) for operation in step.act.undo]
-            if step.undone_by:
-                entry["undone_by"] = self._mask.exact(step.undone_by)
-            if step.has_no_undo:
-                entry["has_no_undo"] = True
+            if undoing := step.act.undoing():
+                entry["undone_by"] = self._mask.exact("; ".join(undoing))
         else:
             entry["act"] = type(step.act).__name__
         return entry

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase
-from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.operate.step.run import Run, StepRun
 from sparktop.operate.step.step_result import Figures, StepState
@@ -157,33 +156,24 @@ def by_hand(run: Run) -> tuple[str, ...]:
 
     A step that undid another leaves nothing of either: a policy switched off and back is as it was.
     """
-    done = [
-        step_run.step
-        for step_run in run.steps
-        if step_run.state is StepState.DONE and isinstance(step_run.step.act, Remote)
-    ]
+    done = [step_run.step for step_run in run.steps if step_run.state is StepState.DONE]
     undone = {(step.node, name) for step in done for name in step.undoes}
     done_ids = {(step.node, step.id) for step in done}
     undoing = {(step.node, step.id) for step in done if any((step.node, name) in done_ids for name in step.undoes)}
     not_undone = [step for step in done if (step.node, step.id) not in undone | undoing]
-    is_several = len({step.node for step in done}) > 1
-    commands = (
-        f"{f'on {step.node}: ' if is_several else ''}{step.undone_by}"
-        for step in reversed(not_undone)
-        if step.undone_by and not step.has_no_undo
-    )
-    return tuple(dict.fromkeys(commands))
+    return _on_nodes(run, list(reversed(not_undone)), undoes=True)
 
 
 def _left_by_hand(run: Run, states: Collection[StepState], kinds: Collection[OnFailure]) -> str:
     """The commands that do by hand the steps of these states and kinds, in the plan's order."""
-    left = [
-        step_run.step
-        for step_run in run.steps
-        if step_run.state in states and step_run.step.on_failure in kinds and step_run.step.by_hand
-    ]
-    is_several = len({step.node for step in left}) > 1
-    return "; ".join(f"{f'on {step.node}: ' if is_several else ''}{step.by_hand}" for step in left)
+    left = [one.step for one in run.steps if one.state in states and one.step.on_failure in kinds]
+    return "; ".join(_on_nodes(run, left, undoes=False))
+
+
+def _on_nodes(run: Run, steps: Sequence[Step], *, undoes: bool) -> tuple[str, ...]:
+    texts = [(step.node, text) for step in steps if (text := run.typed(step, undoes=undoes))]
+    is_several = len(run.plan.nodes) > 1
+    return tuple(dict.fromkeys(f"{f'on {node}: ' if is_several else ''}{text}" for node, text in texts))
 
 
 def armed_guards(guards: Mapping[str, str], picture: FleetState) -> Iterator[str]:

@@ -13,8 +13,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from sparktop.checks.docker import judge_docker_access
-from sparktop.checks.judgement import State
 from sparktop.model.operation import Command, Privilege, Signal
+from sparktop.model.state import State
 from sparktop.model.survey import Privileges, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.refused import Refused
@@ -170,9 +170,10 @@ def root_argvs(steps: Plan | Iterable[Step], node: str) -> tuple[tuple[str, ...]
 # --- sudoers ---------------------------------------------------------------------------------------------------------
 
 
-def require_root_for(steps: Iterable[Step], survey: Survey, node: str) -> None:
-    """Refuse the request where the node doesn't permit what the steps run as root there."""
-    require_root(survey.privileges(node), root_argvs(steps, node), node)
+def require_root_for(steps: Sequence[Step], survey: Survey) -> None:
+    """Refuse the request where a node doesn't permit what the steps run as root there."""
+    for node in dict.fromkeys(step.node for step in steps):
+        require_root(survey.privileges(node), root_argvs(steps, node), node)
 
 
 def sudo_notes(steps: Iterable[Step], survey: Survey, node: str, *, with_lines: bool = True) -> Iterator[str]:

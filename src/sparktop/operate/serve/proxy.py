@@ -104,7 +104,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         risk=Risk.SAFE,
         steps=(),
         files={layout.site: text},
-        seen_monotonic_s=picture.monotonic_s,
     )
     if request.options.get(PRINT) == "yes":
         return whole
@@ -317,7 +316,6 @@ class Files:
             act=Remote(operations=tuple(operations), undo=tuple(self.restore())),
             limit_s=300.0,
             verifies=f"{shlex.join(layout.test)} accepts it",
-            undone_by=f"sparktop expose {layout.site.rpartition('/')[2]} --on {shlex.quote(self.host)} --remove",
         )
 
     @property
@@ -343,10 +341,9 @@ class Files:
             id="reload",
             title=f"Have {self.layout.proxy} load its files",
             node=self.host,
-            act=Remote(operations=(_root(*self.layout.reload),)),
+            act=Remote(operations=(_root(*self.layout.reload),), reverse=(_root(*self.layout.reload),)),
             limit_s=120.0,
             verifies="it has taken the order",
-            undone_by=f"sudo {shlex.join(self.layout.reload)}",
         )
 
     def way_back(self) -> Iterator[Step]:
@@ -354,7 +351,7 @@ class Files:
             id="back-site",
             title=f"{self.layout.site} {'removed' if self.before is None else 'as it was'}, and loaded",
             node=self.host,
-            act=Remote(operations=(*self.restore(), _root(*self.layout.test), _root(*self.layout.reload))),
+            act=Remote(operations=(*self.restore(), _root(*self.layout.test), _reload_if_it_runs(self.layout))),
             limit_s=300.0,
             undoes=("write",),
         )
@@ -366,8 +363,6 @@ class Files:
                 title=f"Remove the old key, {self._old_key}",
                 node=self.host,
                 act=Remote(operations=(_root("/usr/bin/rm", "-f", "--", self._old_key),)),
-                undone_by="nothing: the new key is in force",
-                has_no_undo=True,
                 on_failure=OnFailure.FAIL_AT_END,
             )
 
@@ -416,7 +411,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
             )
         )
     steps += files.forget_old_key()
-    require_root_for(steps, survey, host)
+    require_root_for(steps, survey)
     what = " and ".join(map(str, site.upstreams))
     port = "" if site.port == 80 else f":{site.port}"
     certbot = (f"on {host}: sudo certbot --nginx -d {site.name}",) if layout.proxy is Proxy.NGINX and is_plain else ()
@@ -481,18 +476,17 @@ def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -
         _root("/usr/bin/mv", "-f", "--", kept, layout.key),
         _file(layout.site, before, "").restore(),
         *((_root("/usr/bin/ln", "-sfn", "--", layout.site, layout.link),) if layout.link else ()),
-        _root(*layout.reload),
+        _reload_if_it_runs(layout),
     )
     step = Step(
         id="remove",
         title=f"Remove {layout.site} and its key, and have {layout.proxy} load the rest",
         node=host,
-        act=Remote(operations=operations, undo=undo),
+        act=Remote(operations=operations, undo=undo, reverse=f"sparktop expose {name} --on {shlex.quote(host)}"),
         limit_s=300.0,
         verifies=f"{shlex.join(layout.test)} accepts the rest",
-        undone_by=f"sparktop expose {name} --on {shlex.quote(host)}",
     )
-    require_root_for((step,), survey, host)
+    require_root_for((step,), survey)
     return Plan(
         request=request,
         title=f"Take {name} away from {host}",
@@ -508,7 +502,6 @@ def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -
             f"on {host}: sudo rm {shlex.join(gone[3:])} {layout.key}",
             f"on {host}: sudo {shlex.join(layout.test)} && sudo {shlex.join(layout.reload)}",
         ),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -527,6 +520,11 @@ def _refuse_stranger(before: str | None, layout: Layout, host: str) -> None:
 
 def _root(*argv: str) -> Command:
     return Command(argv=argv, privilege=Privilege.ROOT, limit_s=60.0)
+
+
+def _reload_if_it_runs(layout: Layout) -> Command:
+    """On the way back, where its files have been tested: 1 is a proxy that is stopped, and reads them as it starts."""
+    return replace(_root(*layout.reload), accepts=(0, 1))
 
 
 def _file(path: str, before: str | None, after: str, owner: tuple[str, ...] = ()) -> RemoteFile:

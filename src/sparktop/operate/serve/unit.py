@@ -94,7 +94,6 @@ class UnitFile:
             act=Remote(operations=tuple(operations), undo=tuple(self.take_back())),
             limit_s=300.0,
             verifies="systemd has read it",
-            undone_by=f"{service.sudo}rm -- {shlex.quote(self.path)}; {service.typed_manager} daemon-reload",
         )
 
     def drop_change(self) -> Iterator[Command]:
@@ -117,7 +116,13 @@ class UnitFile:
         service = self.service
         start = service.start()
         assert isinstance(start.act, Remote)
-        act = Remote(operations=(service.enable(), *start.act.operations), undo=(service.enable(now=False),))
+        assert isinstance(start.act.reverse, tuple)
+        disable = service.enable(now=False)
+        act = Remote(
+            operations=(service.enable(), *start.act.operations),
+            undo=(disable,),
+            reverse=(*start.act.reverse, disable),
+        )
         return replace(start, title=f"Enable and start {service.unit}", act=act, undoes=())
 
 
@@ -165,19 +170,8 @@ class UnitStart(RunningStarter):
             ),
             limit_s=300.0,
             verifies="systemd has reloaded its files, and the container that it made is removed",
-            by_hand="; ".join(self._typed_back()),
             undoes=(f"write{self.mark}",),
         )
-
-    def _typed_back(self) -> Iterator[str]:
-        service = self.file.service
-        yield f"{service.typed_manager} disable --now -- {shlex.quote(service.unit)}"
-        if self.file.before is None:
-            yield f"{service.sudo}rm -- {shlex.quote(self.file.path)}"
-            yield f"{service.typed_manager} daemon-reload"
-        if self.new.keeps_old:
-            yield f"docker rename {self.new.kept_id[:12]} {self.new.before_name}"
-        yield f"docker rm {self.new.name}"
 
     def await_old_memory(self) -> Iterator[Step]:
         if self.container.was_running:
@@ -226,7 +220,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=(),
         files=files,
         secrets=tuple(dict.fromkeys(secrets)),
-        seen_monotonic_s=picture.monotonic_s,
     )
     if request.options.get(PRINT) == "yes":
         return whole
@@ -243,8 +236,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             survey=survey,
         )
     )
-    for one in starters:
-        require_root_for(steps, survey, one.node)
+    require_root_for(steps, survey)
     return replace(
         whole,
         steps=steps,

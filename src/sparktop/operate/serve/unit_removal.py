@@ -44,8 +44,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         files = [replace(file, service=service) for file, service in zip(files, marked, strict=True)]
     nodes = [file.service.node for file in files]
     steps = (evidence_step(nodes), *(step for file in files for step in _steps(file)))
-    for node in nodes:
-        require_root_for(steps, survey, node)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Remove {files[0].service.unit} from {' and '.join(nodes)}",
@@ -61,8 +60,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             for path, text in ((file.path, file.before), (drop_in_path(file.path), file.drop_in))
             for line in gone(path, text)
         ),
-        equivalent=tuple(line for file in files for line in _typed(file)),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -100,11 +97,12 @@ def _steps(file: UnitFile) -> Iterator[Step]:
         act=Remote(
             operations=(service.enable(now=False), remove, *file.drop_change(), service.reload()),
             undo=(*file.take_back(), service.enable()),
+            # Its text is nothing to be typed.
+            reverse=f"docker start {shlex.quote(service.engine)}; "
+            f"sparktop unit {shlex.quote(service.engine)} {shlex.quote(service.node)} --install",
         ),
         limit_s=180.0,
         verifies="systemd has reloaded its files",
-        undone_by=f"docker start {shlex.quote(service.engine)}; "
-        f"sparktop unit {shlex.quote(service.engine)} {shlex.quote(service.node)} --install",
     )
     if file.secrets_path:  # last: until then a rollback needs it
         remove = Command(argv=("/usr/bin/rm", "-f", "--", file.secrets_path), privilege=service.privilege)
@@ -115,8 +113,6 @@ def _steps(file: UnitFile) -> Iterator[Step]:
             act=Remote(operations=(remove,)),
             limit_s=90.0,
             verifies="its secrets are gone from the disk; the container, while it is there, has them too",
-            undone_by="nothing: its container has them",
-            has_no_undo=True,
             on_failure=OnFailure.FAIL_AT_END,
         )
 
@@ -145,12 +141,3 @@ def _warnings(
             if engine.name == request.target and waiting:
                 yield requests_lost(round(waiting), engine.name)
         yield from sudo_notes(steps, survey, view.name)
-
-
-def _typed(file: UnitFile) -> Iterator[str]:
-    service = file.service
-    yield f"on {service.node}: {service.typed_manager} disable --now -- {shlex.quote(service.unit)}"
-    drop_in = drop_in_path(file.path) if file.drop_in is not None else ""
-    paths = shlex.join(filter(None, (file.path, drop_in, file.secrets_path)))
-    yield f"on {service.node}: {service.sudo}rm -- {paths}"
-    yield f"on {service.node}: {service.typed_manager} daemon-reload"

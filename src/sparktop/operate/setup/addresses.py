@@ -85,8 +85,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         for node, text in files.items()
         for step in _steps(node, text, given[node].values(), back[node], request.nodes)
     )
-    for node in files:
-        require_root_for(steps, survey, node)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {_listed(request.nodes)} addresses",
@@ -103,8 +102,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             for node, chosen in given.items()
             for interface, address in chosen.items()
         ),
-        equivalent=tuple(f"on {node}: sudo netplan try" for node in files),
-        seen_monotonic_s=picture.monotonic_s,
+        equivalent=tuple(
+            f"on {node}: printf %s {shlex.quote(text)} | sudo tee {FILE} && sudo chmod 600 {FILE} && sudo netplan try"
+            for node, text in files.items()
+        ),
     )
 
 
@@ -258,7 +259,6 @@ def _steps(
             act=Remote(operations=(_file_at(TRIED, text).write(), generate), undo=(_remove(TRIED),)),
             limit_s=2 * LIMIT_S + 60.0,  # time to type a password
             verifies="netplan accepts it",
-            undone_by=f"sudo rm {TRIED}",
         ),
         Step(
             id=step_id("apply", node, nodes),
@@ -267,7 +267,6 @@ def _steps(
             act=Remote(operations=(arm, apply), undo=(_remove(TRIED), apply, *back)),
             limit_s=2 * LIMIT_S,
             verifies="netplan applied it",
-            undone_by=f"sudo rm {TRIED} && sudo netplan apply",
         ),
         Step(
             id=step_id("stay", node, nodes),
@@ -278,11 +277,10 @@ def _steps(
                     *(is_still_tried, *map(_has_address, addresses), *_disarm()),
                     *(is_still_tried, _file_at(FILE, text).write(), _remove(TRIED), generate),
                 ),
-                undo=(*_disarm(), _remove(FILE, TRIED), apply, *back),
+                undo=_undo(back),
             ),
             limit_s=4 * LIMIT_S,
             verifies="the addresses are there, and netplan has them at the next boot",
-            undone_by=f"sudo rm {FILE} && sudo netplan apply",
         ),
     )
 
@@ -319,21 +317,17 @@ def _root(*argv: str) -> Command:
     return Command(argv=argv, privilege=Privilege.ROOT, limit_s=LIMIT_S)
 
 
+def _undo(back: tuple[Command, ...]) -> tuple[Command, ...]:
+    return (*_disarm(), _remove(FILE, TRIED), _root(program("netplan"), "apply"), *back)
+
+
 def _remove_step(node: str, back: tuple[Command, ...], nodes: Sequence[str]) -> Step:
     return Step(
         id=step_id("remove", node, nodes),
         title=f"Remove {FILE} on {node}, and apply what is left",
         node=node,
-        act=Remote(operations=(*_disarm(), _remove(FILE, TRIED), _root(program("netplan"), "apply"), *back)),
+        act=Remote(operations=_undo(back), reverse=f"sparktop act set-addresses {shlex.join(nodes)}"),
         limit_s=4 * LIMIT_S,
         verifies="netplan applied what is left",
-        undone_by="set-addresses again",
-        by_hand=" && ".join(
-            (
-                f"sudo rm -f {FILE} {TRIED}",
-                "sudo netplan apply",
-                *(f"sudo ip {shlex.join(command.argv[1:])}" for command in back),
-            )
-        ),
         undoes=tuple(step_id(name, node, nodes) for name in ("write", "apply", "stay")),
     )

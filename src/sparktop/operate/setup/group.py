@@ -46,8 +46,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         )
     users = {node: _user(node, picture) for node in nodes}
     steps = tuple(_member_step("join", node, users[node], group, request.nodes) for node in nodes)
-    for node in nodes:
-        require_root_for(steps, survey, node)
+    require_root_for(steps, survey)
     who = " and ".join(f"{user} on {node}" for node, user in users.items())
     return Plan(
         request=request,
@@ -57,8 +56,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         way_back=tuple(_member_step("leave", node, users[node], group, request.nodes) for node in nodes),
         effect=f"{GROUPS[group]} It holds from the next login on: quit sparktop and connect again.",
         warnings=tuple(note for node in nodes for note in sudo_notes(steps, survey, node)),
-        equivalent=tuple(f"on {node}: sudo usermod -aG {group} {user}" for node, user in users.items()),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -80,18 +77,17 @@ def _is_member(node: str, group: str, picture: FleetState, survey: Survey) -> bo
 def _member_step(verb: str, node: str, user: str, group: str, nodes: Sequence[str]) -> Step:
     is_joining = verb == "join"
     is_member = Command(argv=("awk", "-F:", "-v", f"g={group}", "-v", f"u={user}", _IS_MEMBER, "/etc/group"))
-    is_none = Command(argv=is_member.argv, accepts=(1,))
-    argv = (program("usermod"), "-aG", group, user) if is_joining else (program("gpasswd"), "-d", user, group)
+    seen = is_member if is_joining else Command(argv=is_member.argv, accepts=(1,))
+    join, leave = (program("usermod"), "-aG", group, user), (program("gpasswd"), "-d", user, group)
     what = f"Add {user} to the group" if is_joining else f"Take {user} out of the group"
-    seen = is_member if is_joining else is_none
+    argv, back = (join, leave) if is_joining else (leave, join)
     command = Command(argv=argv, privilege=Privilege.ROOT, limit_s=LIMIT_S, done_when=seen)
     return Step(
         id=step_id(f"{verb}-{group}", node, nodes),
         title=f"{what} {group} on {node}",
         node=node,
-        act=Remote(operations=(command, seen)),
+        act=Remote(operations=(command, seen), reverse=(Command(argv=back, privilege=Privilege.ROOT),)),
         limit_s=LIMIT_S + 60.0,  # time to type a password
         verifies=f"/etc/group lists {user}" if is_joining else f"/etc/group doesn't list {user}",
-        undone_by=f"sudo gpasswd -d {user} {group}" if is_joining else f"sudo usermod -aG {group} {user}",
         undoes=() if is_joining else (step_id(f"join-{group}", node, nodes),),
     )

@@ -17,7 +17,7 @@ from sparktop.operate.acts.checks import CheckLogin
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
-from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, removal_by_hand, ssh_folder
+from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, ssh_folder
 from sparktop.operate.step.plan import Difference, Plan, Step
 
 FILE = "authorized_keys"
@@ -112,7 +112,6 @@ def _addition(request: Request, installs: Sequence[_Install], picture: FleetStat
         effect=f"Whoever has the private half of {' and '.join(keys)} can log in there. The password still works.",
         differences=tuple(difference for one in due for difference in _differences(one)),
         equivalent=tuple(_by_hand(one) for one in due),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -147,7 +146,6 @@ def _steps(install: _Install, nodes: Sequence[str]) -> Iterator[Step]:
             act=Remote(operations=(*added, *folder.close(FILE)), undo=(*undo, *folder.open_again(FILE))),
             limit_s=LIMIT_S,
             verifies="the line is there, once",
-            undone_by=removal_by_hand(install.path, line) if added else "chmod with the modes from before",
         )
     yield Step(
         id=step_id("log-in", node, nodes),
@@ -156,8 +154,6 @@ def _steps(install: _Install, nodes: Sequence[str]) -> Iterator[Step]:
         act=CheckLogin(key=install.key),
         limit_s=LIMIT_S,
         verifies="a new connection is accepted without a password",
-        has_no_undo=True,
-        undone_by="it changes nothing",
     )
 
 
@@ -168,10 +164,12 @@ def _remove_step(install: _Install, nodes: Sequence[str], lines: Sequence[str] =
         id=step_id("remove-key", node, nodes),
         title=f"Take your key out of {install.path} on {node}",
         node=node,
-        act=Remote(operations=tuple(folder.take_out(FILE, line) for line in taken)),
+        act=Remote(
+            operations=tuple(folder.take_out(FILE, line) for line in taken),
+            reverse=f"sparktop act install-key {shlex.quote(node)}",
+        ),
         limit_s=LIMIT_S,
         verifies="the line is gone",
-        undone_by="install-key again",
         undoes=(step_id("install-key", node, nodes),),
     )
 
@@ -192,8 +190,4 @@ def _removal(request: Request, installs: Sequence[_Install], picture: FleetState
             for one in due
             for line in one.lines
         ),
-        equivalent=tuple(
-            f"on {one.folder.node}: {removal_by_hand(one.path, line)}" for one in due for line in one.lines
-        ),
-        seen_monotonic_s=picture.monotonic_s,
     )

@@ -327,7 +327,6 @@ def _addition(request: Request, changes: Sequence[_Change], picture: FleetState,
         equivalent=tuple(
             f"on {one.node.name}: ssh-copy-id {_first(one.node, other)}" for one in changes for other in one.others
         ),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -346,8 +345,6 @@ def _make_key_step(node: _Node, nodes: Sequence[str]) -> Step:
         act=Remote(operations=(*node.folder.make(), make, read)),
         limit_s=LIMIT_S,
         verifies="its public half can be read",
-        undone_by=f"it may stay; else: rm {path} {path}.pub",
-        has_no_undo=True,
     )
 
 
@@ -360,7 +357,6 @@ def _know_step(change: _Change, nodes: Sequence[str]) -> Step:
         act=Remote(operations=change.operations(), undo=change.undo()),
         limit_s=LIMIT_S,
         verifies="each line is there, once",
-        undone_by=f"sparktop act ssh-mesh {' '.join(nodes)} --set remove=yes",
     )
 
 
@@ -374,23 +370,18 @@ def _login_step(change: _Change, nodes: Sequence[str]) -> Step:
         act=Remote(operations=logins),
         limit_s=LIMIT_S,
         verifies="ssh asks nothing",
-        has_no_undo=True,
-        undone_by="it changes nothing",
     )
 
 
 def _forget_step(change: _Change, nodes: Sequence[str], operations: tuple[Command, ...] = ()) -> Step:
     others = " and ".join(other.name for other in change.others)
-    operations = operations or change.undo()
     return Step(
         id=step_id("forget", change.node.name, nodes),
         title=f"Take the keys of {others} out on {change.node.name}",
         node=change.node.name,
-        act=Remote(operations=operations),
+        act=Remote(operations=operations or change.undo(), reverse=f"sparktop act ssh-mesh {shlex.join(nodes)}"),
         limit_s=LIMIT_S,
         verifies="the lines are gone",
-        undone_by="ssh-mesh again",
-        by_hand="; ".join(shlex.join(command.argv) for command in operations),
         undoes=(step_id("know", change.node.name, nodes),),
     )
 
@@ -415,5 +406,4 @@ def _removal(request: Request, changes: Sequence[_Change], picture: FleetState) 
         steps=tuple(_forget_step(one, request.nodes, operations) for one, operations, _ in due),
         effect="Copies from node to node and mpirun ask for a password then. The keys themselves stay on their nodes.",
         differences=tuple(difference for _, _, gone in due for difference in gone),
-        seen_monotonic_s=picture.monotonic_s,
     )

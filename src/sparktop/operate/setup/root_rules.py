@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from sparktop.model.fleet import FleetState
@@ -43,8 +44,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     if not lines:
         raise Refused(f"sudo asks for no password for this on {' and '.join(request.nodes)}")
     steps = tuple(step for node, text in lines.items() for step in _steps(node, text, request.nodes))
-    for node in lines:
-        require_root_for(steps, survey, node)
+    require_root_for(steps, survey)
     return Plan(
         request=request,
         title=f"Permit {len(ROOT_COMMANDS)} root commands without a password on {' and '.join(lines)}",
@@ -59,7 +59,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             for line in text.splitlines()
         ),
         equivalent=tuple(f"on {node}: sudo visudo -f {SUDOERS_FILE}" for node in lines),
-        seen_monotonic_s=picture.monotonic_s,
     )
 
 
@@ -87,8 +86,6 @@ def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
             node=node,
             act=Remote(operations=(check,)),
             verifies="visudo accepts them",
-            has_no_undo=True,
-            undone_by="it changes nothing",
         ),
         Step(
             id=step_id("permit-root", node, nodes),
@@ -97,7 +94,6 @@ def _steps(node: str, text: str, nodes: Sequence[str]) -> tuple[Step, ...]:
             act=Remote(operations=(install, whole), undo=(remove(SUDOERS_FILE, privilege=Privilege.ROOT),)),
             limit_s=2 * LIMIT_S + 60.0,  # time to type a password
             verifies="visudo accepts all of sudoers",
-            undone_by=f"sudo rm {SUDOERS_FILE}",
         ),
     )
 
@@ -107,9 +103,11 @@ def _remove_step(node: str, nodes: Sequence[str]) -> Step:
         id=step_id("forbid-root", node, nodes),
         title=f"Remove {SUDOERS_FILE} on {node}",
         node=node,
-        act=Remote(operations=(remove(SUDOERS_FILE, privilege=Privilege.ROOT),)),
+        act=Remote(
+            operations=(remove(SUDOERS_FILE, privilege=Privilege.ROOT),),
+            reverse=f"sparktop act permit-root {shlex.quote(node)}",
+        ),
         limit_s=LIMIT_S + 60.0,
         verifies="the file is gone",
-        undone_by="permit-root again",
         undoes=(step_id("permit-root", node, nodes),),
     )

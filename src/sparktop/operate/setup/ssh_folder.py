@@ -98,7 +98,8 @@ class SshFolder:
 
     def take_out(self, name: str, line: str) -> Command:
         """Remove every line that equals this one; where there is none, or no file, it is done."""
-        return Command(argv=removal(self.path(name), line), limit_s=LIMIT_S, done_when=self._lacks(name, line))
+        argv = ("sed", "-i", rf"\|^{_escaped(line)}$|d", self.path(name))
+        return Command(argv=argv, limit_s=LIMIT_S, done_when=self._lacks(name, line))
 
     def take_block(self, name: str, first: str, last: str) -> tuple[Command, ...]:
         """Remove the lines from the first to the last; where the first isn't there, it is done.
@@ -138,18 +139,8 @@ class SshFolder:
                 yield f"{self.home}/{below}".rstrip("/"), entry
 
 
-def removal(path: str, line: str) -> tuple[str, ...]:
-    """The command that removes a line from a file."""
-    return ("sed", "-i", rf"\|^{_escaped(line)}$|d", path)
-
-
 def _escaped(line: str) -> str:
     return _SPECIAL.sub(lambda match: "\\" + match.group(), line)
-
-
-def removal_by_hand(path: str, line: str) -> str:
-    """That command as it is typed."""
-    return shlex.join(removal(path, line))
 
 
 def _make_file(path: str) -> Command:

@@ -33,6 +33,14 @@ class Act:
         """What it does exactly: its commands and calls, or its condition. Neither masked nor sanitised by value."""
         raise NotImplementedError
 
+    def commands(self) -> tuple[str, ...]:
+        """What it changes, as it is typed where the run could not do it; () where nothing types it."""
+        return ()
+
+    def undoing(self) -> tuple[str, ...]:
+        """What reverts it once it is done, as it is typed; () where nothing has to, or can."""
+        return ()
+
     def filled(self, saved: Mapping[str, str]) -> Self | None:
         """With the ids that earlier steps on its node saved; None where one was never saved.
 

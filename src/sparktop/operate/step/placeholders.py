@@ -34,16 +34,14 @@ def fill_id(container_id: str, saved: Mapping[str, str]) -> str | None:
 
 
 def fill_operations(
-    operations: Sequence[Operation], undo: Sequence[Operation], saved: Mapping[str, str]
-) -> tuple[tuple[Operation, ...], tuple[Operation, ...]] | None:
-    """Operations and their undo with the ids that earlier steps on their node saved; None where an id was never
-    saved."""
+    saved: Mapping[str, str], operations: Sequence[Operation], *undoing: Sequence[Operation]
+) -> tuple[tuple[Operation, ...], ...] | None:
+    """Operations, and what undoes them, with the ids that earlier steps on their node saved; None where an id was
+    never saved."""
     own_names = {operation.saves for operation in operations if isinstance(operation, DockerCall) and operation.saves}
     ids = {name: value for name, value in saved.items() if name not in own_names}
-    filled = tuple(_fill_operation(operation, ids) for operation in operations)
-    if any(_placeholders(operation) - own_names for operation in filled):
-        return None
-    return filled, tuple(_fill_operation(operation, ids) for operation in undo)
+    filled = tuple(tuple(_fill_operation(operation, ids) for operation in part) for part in (operations, *undoing))
+    return None if any(_placeholders(operation) - own_names for operation in filled[0]) else filled
 
 
 def fill_command(command: str, saved: Mapping[str, str]) -> str:

@@ -48,12 +48,6 @@ class Step:
     """About how long it takes, from what was measured here or elsewhere; None: not known (`plan.likely`)."""
     verifies: str = ""
     """What must be true afterwards, in words."""
-    undone_by: str = ""
-    """How to undo it, in words or as a command."""
-    by_hand: str = ""
-    """The command that does it by hand, where the run could not; empty: there is none."""
-    has_no_undo: bool = False
-    """Nothing undoes it by hand, or has to; `undone_by` says why."""
     undoes: tuple[str, ...] = ()
     """Ids of earlier steps on its node that it reverts: once it is done, neither has to be undone."""
     on_failure: OnFailure = OnFailure.STOP

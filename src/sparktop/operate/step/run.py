@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop.dataclass import dataclass
+from sparktop.operate.step.placeholders import saved_for
 from sparktop.operate.step.step_result import Cause, Figures, StepState
 
 if TYPE_CHECKING:
@@ -100,3 +101,8 @@ class Run:
         """Why the engine didn't start, by its log; None for a run that is done, and where it isn't known."""
         causes = (step_run.cause for step_run in self.steps if step_run.state is StepState.FAILED)
         return None if self.state is RunState.DONE else next(filter(None, causes), None)
+
+    def typed(self, step: Step, *, undoes: bool = False) -> str:
+        """What does one of its steps by hand, or `undoes` it, with the ids that it saved; "" where nothing is typed."""
+        act = step.act.filled(saved_for(step.node, self.saved))
+        return "; ".join(() if act is None else act.undoing() if undoes else act.commands())

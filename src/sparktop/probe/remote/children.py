@@ -24,6 +24,7 @@ LATER_PARTS = {
     "nvml": ("nvml",),
     "processes": ("masking", "programs", "network", "installed", "scanner"),
     "kernel": ("programs", "kernel_log"),
+    "previous": ("programs", "kernel_log", "masking", "previous_boot"),
     "desktop": ("desktop",),
     "guard": ("guard.decision", "guard.journal", "guard.docker", "guard.guard"),
 }

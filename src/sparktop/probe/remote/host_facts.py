@@ -66,10 +66,10 @@ def host_facts() -> dict[str, Any]:
 
 
 def disks() -> list[list[Any]]:
-    """[[mount, total, free]] in bytes of /, /home and Docker's store, each filesystem once. May hang."""
+    """[[mount, total, free]] in bytes of /, /home, Docker's store and the logs, each filesystem once. May hang."""
     rows: list[list[Any]] = []
     seen = set()
-    for mount in ("/", "/home", "/var/lib/docker"):
+    for mount in ("/", "/home", "/var/lib/docker", "/var/log"):
         try:
             device = os.stat(mount).st_dev
             space = os.statvfs(mount)

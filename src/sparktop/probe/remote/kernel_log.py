@@ -8,10 +8,11 @@ import os
 import select
 import time
 
-from sparktop.probe.remote.children import RESPAWN_S, tell, tell_state
+from sparktop.probe.remote.children import LATER_PARTS, RESPAWN_S, load, tell, tell_state
 from sparktop.probe.remote.outbox import encode
 from sparktop.probe.remote.parsers import DESKTOP_MARKS, parse_dmesg, parse_journal, parse_kmsg
-from sparktop.probe.remote.programs import capture, is_program, spawn
+from sparktop.probe.remote.previous_boot import previous_boot
+from sparktop.probe.remote.programs import capture, is_program, may_sudo, spawn
 from sparktop.probe.remote.system import read_file
 
 TYPE_CHECKING = False
@@ -110,8 +111,7 @@ def kernel_sources() -> Iterator[tuple[str, list[str]]]:
     has_journal = is_program("journalctl")
     if has_journal and _can_read(newest):
         yield "journal", [*tether, *follow]
-    # sudo is asked once a session: each refusal is a line in the node's auth log.
-    if os.getuid() != 0 and is_program("sudo") and capture(["sudo", "-n", "true"])[0] == 0:
+    if may_sudo():
         root_tether = ["sudo", "-n", "/bin/sh", "-c", _TETHER, "sparktop-tether"]
         if has_journal and _can_read(["sudo", "-n", *newest]):
             yield "sudo journal", [*root_tether, *follow]
@@ -140,22 +140,44 @@ def kernel_child(control: int, data: int) -> None:
                 os.lseek(kmsg, 0, os.SEEK_SET)  # the oldest record still held
             except PermissionError:
                 tell_state(data, "denied", DENIED)
-                _wait(control, None)
+                _wait(control, data, None)
             except OSError as error:
                 tell_state(data, "missing", f"no kernel log here: {error}")
-                _wait(control, None)
+                _wait(control, data, None)
             else:
                 tell_state(data, "ok", "kmsg")
                 _follow_kmsg(control, data, kmsg, after)
-        _wait(control, RESPAWN_S)
+        _wait(control, data, RESPAWN_S)
 
 
-def _wait(control: int, seconds: float | None) -> None:
+def _wait(control: int, data: int, seconds: float | None) -> None:
     """Wait, for ever where `seconds` is None; leave when the main process is gone."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    if poll.poll(None if seconds is None else int(seconds * 1000)) and not os.read(control, 4096):
+    until = None if seconds is None else time.monotonic() + seconds
+    while poll.poll(None if until is None else max(0, int((until - time.monotonic()) * 1000))):
+        _hear(control, data)
+
+
+def _hear(control: int, data: int) -> None:
+    """Answer the main process, which asks only for the previous boot; leave when it is gone."""
+    if not os.read(control, 4096):
         os._exit(0)
+    try:
+        pid = os.fork()  # what is compiled and read for one answer goes with it
+    except OSError as error:
+        tell(data, "previous", encode({"kind": "previous", "reason": f"no process could be started: {error}"}))
+        return
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    status = 1
+    try:
+        load(*LATER_PARTS["previous"])
+        tell(data, "previous", encode(previous_boot()))
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def _wall_offset() -> float:
@@ -176,8 +198,8 @@ def _follow(control: int, data: int, source: str, argv: list[str], after: float)
     dmesg = source.endswith("dmesg")
     while True:
         ready = dict(poll.poll(30_000))
-        if control in ready and not os.read(control, 4096):
-            os._exit(0)
+        if control in ready:
+            _hear(control, data)
         if output in ready:
             chunk = os.read(output, 65536)
             if not chunk:
@@ -227,8 +249,8 @@ def _follow_kmsg(control: int, data: int, kmsg: int, after: float) -> NoReturn:
     cost_at = 0.0
     while True:
         ready = dict(poll.poll(30_000))
-        if control in ready and not os.read(control, 4096):
-            os._exit(0)
+        if control in ready:
+            _hear(control, data)
         offset = _wall_offset()
         for _ in range(500):
             try:

@@ -70,6 +70,8 @@ class Probe:
         self.compositors = b""
         """Pids, as the scanner's child saw them; while there are none, no child watches the desktop."""
         self.desktop_turn = False
+        self.asks_previous_boot = False
+        """The console wants to know how the boot before this one ended."""
         self.facts_at = 0.0
         self.started_at = self.tick_at = self.heard_at
         # By lambdas: the functions are there once a child has compiled its parts.
@@ -136,6 +138,8 @@ class Probe:
                     self.tick_at = min(self.tick_at, self.next_tick(self.pace.interval_s))
                 elif "facts" in message:
                     self.facts_at = self.scanner.due_at = 0.0
+                elif "previous" in message:
+                    self.asks_previous_boot = True
                 elif "guard" in message:
                     self.guarding().take(message["guard"])
                 elif "bye" in message:
@@ -176,6 +180,8 @@ class Probe:
             elif tag == b"state":
                 state = json.loads(body)
                 self.collector(worker, state["state"], state["detail"])
+            elif tag == b"previous":
+                self.outbox.waiting["previous"] = body
             elif tag == b"pids":
                 self.gpu_pids = body
             elif tag == b"compositors":
@@ -259,6 +265,9 @@ class Probe:
                 self.start(worker)
             return
         if worker.deadline_s is None:
+            if self.asks_previous_boot and self.pressure <= PAUSE_PRESSURE:  # of the kernel log's child
+                self.asks_previous_boot = False
+                worker.ask(b"previous", now)
             return
         if worker.asked_at is not None:
             if now - worker.asked_at > worker.deadline_s and not worker.is_stuck:
@@ -320,9 +329,7 @@ class Probe:
         for worker in self.workers[:3]:  # the desktop's child is started when there is a desktop
             self.start(worker)
         self.poll.register(0, select.POLLIN)
-        own = [f"{root}/sparktop-{os.getuid()}/{name}" for root in STATE_FOLDERS for name in (CLAIM, EVENT)]
-        if any(os.path.lexists(path) for path in own):
-            self.guarding().look_back()
+        self.look_for_guard(CLAIM, EVENT)
         tending = True
         watched_out = False
         while True:
@@ -370,6 +377,12 @@ class Probe:
                 self.tick(now)
                 tending = True
 
+    def look_for_guard(self, *names: str) -> None:
+        """Report what other probes' guards have left in such files."""
+        own = [f"{root}/sparktop-{os.getuid()}/{name}" for root in STATE_FOLDERS for name in names]
+        if (self.guard is None or self.guard.is_idle()) and any(map(os.path.lexists, own)):
+            self.guarding().look_back()
+
     def tick(self, now: float) -> None:
         """Take the sample that is due, or leave it out while earlier ones are unacknowledged."""
         if self.outbox.unsent or self.outbox.is_full("sample"):
@@ -377,6 +390,7 @@ class Probe:
         else:
             self.sample(now)
             self.pace.took(time.monotonic() - now)
+        self.look_for_guard(CLAIM)
         self.tick_at = self.next_tick(self.pace.next_s(boottime()))
 
     @staticmethod

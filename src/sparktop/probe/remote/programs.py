@@ -38,7 +38,7 @@ def spawn(argv: list[str]) -> tuple[int, int, int]:
     return pid, input_write, output_read
 
 
-def capture(argv: list[str], timeout_s: float = 10.0) -> tuple[int | None, bytes]:
+def capture(argv: list[str], timeout_s: float = 10.0, most_bytes: int = 65536) -> tuple[int | None, bytes]:
     """Run a short command: (exit status, standard output); None: no such program, or it took too long."""
     try:
         pid, standard_input, output = spawn(argv)
@@ -54,7 +54,7 @@ def capture(argv: list[str], timeout_s: float = 10.0) -> tuple[int | None, bytes
             chunk = os.read(output, 65536)
             if not chunk:
                 return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), collected
-            collected = (collected + chunk)[:65536]
+            collected = (collected + chunk)[:most_bytes]
         try:
             os.kill(pid, signal.SIGTERM)
         except OSError:  # sudo's process is root's and ends by itself
@@ -62,3 +62,13 @@ def capture(argv: list[str], timeout_s: float = 10.0) -> tuple[int | None, bytes
         return None, collected
     finally:
         os.close(output)
+
+
+_sudo: list[bool] = []
+
+
+def may_sudo() -> bool:
+    """Whether sudo asks this user for no password; asked once a session: a refusal is a line in the node's auth log."""
+    if not _sudo:
+        _sudo.append(os.getuid() != 0 and is_program("sudo") and capture(["sudo", "-n", "true"])[0] == 0)
+    return _sudo[0]

@@ -55,13 +55,16 @@ def kept(said: bytes) -> str:
 
 
 def last_line(text: str) -> str:
-    """The line of an output that says why it failed: the last; of rsync and nginx the first, the others' cause."""
+    """The line of an output that says why it failed: the last; of rsync and nginx the first, the others' cause; the one
+    before what visudo quotes and marks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     why = [line for line in lines if line.startswith("rsync: ") and not any(word in line for word in _AFTERMATH)]
     if why and lines[-1].startswith(("rsync: ", "rsync error: ")):
         return why[0][-300:]
     if lines and lines[-1].startswith("nginx: configuration file"):
         lines = [line for line in lines if "[emerg]" in line] or lines
+    if lines and not lines[-1].strip("^~"):
+        lines = lines[:-2]
     return lines[-1][-300:] if lines else ""
 
 

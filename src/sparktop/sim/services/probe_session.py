@@ -116,6 +116,9 @@ class Talk(ProgramSession):
                     self._due["sample"] = min(self._due["sample"], self.t + self._pace.interval_s)
                 elif "facts" in message:
                     self._facts_due_s = self._due["processes"] = self.t
+                elif "previous" in message:
+                    reason = "its journal holds no boot before this one"
+                    self._outbox.put("previous", {"kind": "previous", "reason": reason})
                 elif "guard" in message:
                     self._guard.take(message["guard"])
                 elif "bye" in message:

@@ -20,7 +20,7 @@ from sparktop.model.engine import Container, Containers
 from sparktop.transport.base import Transport
 from sparktop.transport.docker.client import TIMEOUT_S, Unreadable, make_client
 from sparktop.transport.docker.inspection import Secrets, container_of, secrets_of
-from sparktop.transport.docker.log_follower import FollowEnd, OnBatch, Pump, Stop, read_file, read_log
+from sparktop.transport.docker.log_follower import FollowEnd, OnBatch, Pump, Skip, Stop, read_file, read_log
 from sparktop.transport.threads import in_thread
 
 SOCKET = "/var/run/docker.sock"
@@ -87,7 +87,13 @@ class DockerEngine:
         return answer
 
     async def follow(
-        self, container_id: str, *, on_batch: OnBatch, tail: int = TAIL_LINES, since: float | None = None
+        self,
+        container_id: str,
+        *,
+        on_batch: OnBatch,
+        tail: int = TAIL_LINES,
+        since: float | None = None,
+        skip: Skip = lambda _: False,
     ) -> FollowEnd:
         """Follow a container's log until it ends, the connection breaks or the caller is cancelled.
 
@@ -95,7 +101,8 @@ class DockerEngine:
 
         Args:
             on_batch: called on the loop with at most some 20,000 lines a second.
-            tail: lines of the past to begin with, those about scrapes included.
+            tail: lines of the past to begin with.
+            skip: of the past, whether a line is left out.
             since: node wall clock seconds; only later lines (to go on after a broken connection).
         """
         try:
@@ -104,11 +111,11 @@ class DockerEngine:
             return FollowEnd(reason=error.message, last_wall_s=since)
         mask = self._masking(container_id)
         pump = Pump(on_batch, mask=mask, stamped=True, after_wall_s=since)
-        end = await _pumped(pump, base_url, read_log, container_id, tail, since, True)
+        end = await _pumped(pump, base_url, read_log, container_id, tail, since, True, skip)
         if end.ended:
             # dockerd may close a follower before the last records have passed: an engine's last words, of all things
             pump = Pump(on_batch, mask=mask, stamped=True, after_wall_s=end.last_wall_s)
-            await _pumped(pump, base_url, read_log, container_id, tail, end.last_wall_s, False)
+            await _pumped(pump, base_url, read_log, container_id, tail, end.last_wall_s, False, skip)
         return replace(end, last_wall_s=pump.last_wall_s)
 
     async def follow_file(self, container_id: str, path: str, *, on_batch: OnBatch, tail: int = 500) -> FollowEnd:

@@ -11,15 +11,16 @@ import contextlib
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
-from sparktop.transport.docker.log_frames import Frames, SplitState, flush, lines_from_chunk
+from sparktop.transport.docker.log_frames import STAMP_BYTES, Frames, SplitState, flush, lines_from_chunk, stamp_of
 
 BATCH_S = 0.025
 BATCH_RECORDS = 1000
@@ -29,6 +30,8 @@ BATCH_WORK_S = 0.006
 PENDING_RECORDS = 20_000
 PENDING_BYTES = 8 * 1024 * 1024
 READ_BYTES = 64 * 1024
+FARTHEST = 100_000
+"""Records of the past that are read at most: 15 MB of scrapes, of two days."""
 
 TETHERED = """\
 read -r go || exit 0
@@ -56,6 +59,9 @@ class FollowEnd:
 
 OnBatch = Callable[[tuple[LogLine, ...]], bool | None]
 """Takes the lines that arrived within about 25 ms, oldest first; False: none more yet, ask again with ()."""
+
+Skip = Callable[[bytes], bool]
+"""Whether a record of the past is left out."""
 
 
 class Pump:
@@ -181,8 +187,8 @@ class Pump:
         after = self._after_wall_s
         if after is not None:
             lines = tuple(line for line in lines if line.wall_s is None or line.wall_s > after)
-        if lines and lines[-1].wall_s is not None:
-            self.last_wall_s = lines[-1].wall_s
+        if lines and lines[-1].wall_s is not None:  # a long line has the time at which it began: others came since
+            self.last_wall_s = max(lines[-1].wall_s, self.last_wall_s or 0.0)
         return tuple(self._masked(line) for line in lines)
 
     def _masked(self, line: LogLine) -> LogLine:
@@ -219,34 +225,97 @@ def _shutdown(raw_socket: Any) -> None:
             inner.shutdown(socket.SHUT_RDWR)
 
 
+class _NoLog(Exception):
+    """Why there is no log to read."""
+
+
 def read_log(
-    api: Any, container_id: str, tail: int, since: float | None, follow: bool, pump: Pump, stop: Stop
+    api: Any, container_id: str, tail: int, since: float | None, follow: bool, skip: Skip, pump: Pump, stop: Stop
 ) -> FollowEnd:
     """Read a container's log until it ends; blocking, for a thread. `api` is a docker.APIClient of its own."""
     errors = _Errors.load()
     try:
         terminal = bool(api.inspect_container(container_id)["Config"].get("Tty"))
         query: dict[str, Any] = {"follow": int(follow), "stdout": 1, "stderr": 1, "timestamps": 1, "tail": tail}
-        if since is not None:
-            query["since"] = f"{since - 1e-6:.9f}"  # a float holds no nanoseconds; the pump leaves out what was seen
         url = f"{api.base_url}/v{api.api_version}/containers/{container_id}/logs"
-        response = api.get(url, params=query, stream=True, timeout=(10, None))
-        if response.status_code != 200:
-            return FollowEnd(reason=f"the Docker Engine gives no log: {_message(response)}")
-        if not stop.arm(response.raw.connection.sock):
-            return FollowEnd(reason="stopped")
-        frames = None if terminal else Frames()
-        while data := response.raw.read1(READ_BYTES):
-            if frames is None:
-                pump.put(1, data)
-            else:
-                for stream, payload in frames.feed(data):
-                    pump.put(stream, payload)
+
+        def records(**more: int) -> Iterator[tuple[int, bytes]]:
+            response = api.get(url, params={**query, **more}, stream=True, timeout=(10, None))
+            if response.status_code != 200:
+                raise _NoLog(f"the Docker Engine gives no log: {_message(response)}")
+            if not stop.arm(response.raw.connection.sock):
+                raise _NoLog("stopped")
+            frames = Frames()
+            while data := response.raw.read1(READ_BYTES):
+                yield from ((1, data),) if terminal else frames.feed(data)
+
+        known: dict[int, _Known] = {}
+        if since is None and not terminal:
+            past, known = _past(records, tail, skip)
+            for stream, piece in past:
+                pump.put(stream, piece)
+            since = _resume(known)
+        if since is not None:
+            query["since"] = f"{since - 1e-6:.9f}"  # a float holds no nanoseconds; what was seen is left out below
+        for stream, piece in records():
+            if stream not in known or known[stream].is_new(piece):
+                pump.put(stream, piece)
+    except _NoLog as why:
+        return FollowEnd(reason=str(why))
     except errors.all as error:
         return _ended_by(error, errors, stop)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return FollowEnd(reason=f"the log's stream can't be read: {sanitise.line(str(error), limit=200)}")
     return FollowEnd(reason="the container ended", ended=True)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of one stream. Docker stamps each record of a long line with the time at which the line began."""
+
+    newest: bytes = b""
+    records: int = 0
+    """With that stamp."""
+    is_open: bool = False
+    """The last record has no end of line."""
+
+    def add(self, piece: bytes) -> None:
+        stamp = piece[:STAMP_BYTES]
+        self.records = self.records + 1 if stamp == self.newest else 1
+        self.newest, self.is_open = stamp, not piece.endswith(b"\n")
+
+    def is_new(self, piece: bytes) -> bool:
+        """Whether a record, read once more from an earlier one on, is beyond what was read."""
+        if piece[:STAMP_BYTES] == self.newest and self.records:
+            self.records -= 1
+            return False
+        return piece[:STAMP_BYTES] >= self.newest
+
+
+def _resume(known: dict[int, _Known]) -> float | None:
+    """The time to go on from: of the newest record, or where a line is unfinished, of its beginning."""
+    newest = max((each.newest for each in known.values()), default=b"")
+    return stamp_of(min([newest, *(each.newest for each in known.values() if each.is_open)]))
+
+
+def _past(
+    records: Callable[..., Iterator[tuple[int, bytes]]], tail: int, skip: Skip
+) -> tuple[Iterable[tuple[int, bytes]], dict[int, _Known]]:
+    """The newest `tail` records without routine, and what is known with them; where nearly all is routine, from farther
+    back: a day of scrapes may lie between an engine's last words and now."""
+    reach = tail
+    while True:
+        kept: deque[tuple[int, bytes]] = deque(maxlen=tail)
+        known: dict[int, _Known] = defaultdict(_Known)
+        read = 0
+        for stream, piece in islice(records(follow=0, tail=reach), reach):  # an Engine that lies may send without end
+            read += 1
+            known[stream].add(piece)
+            if not skip(piece):
+                kept.append((stream, piece))
+        if len(kept) > tail // 10 or read < reach or reach >= FARTHEST:
+            return kept, known
+        reach = FARTHEST
 
 
 def read_file(api: Any, container_id: str, path: str, tail: int, pump: Pump, stop: Stop) -> FollowEnd:

@@ -22,6 +22,8 @@ DOCKER_RECORD_BYTES = 16 * 1024
 """Docker splits a longer line into records of this size, each with its own timestamp."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z |(\d{10}\.\d{6}) [^\s:]+: ")
 """Docker's, or that of a journal's `short-unix` with the program's name."""
+STAMP_BYTES = len("2026-11-29T08:00:00.000000000Z")
+"""Of Docker's: in one order as bytes and as times."""
 
 
 class NotFrames(ValueError):
@@ -106,6 +108,11 @@ def _take_stamp(body: bytes) -> tuple[float | None, bytes]:
         return None, body
     wall_s = float(match[3]) if match[3] else _seconds(match[1]) + int(match[2]) / 1e9
     return wall_s, body[match.end() :]
+
+
+def stamp_of(record: bytes) -> float | None:
+    """The time of one of Docker's records."""
+    return _take_stamp(record[:STAMP_BYTES] + b" ")[0]
 
 
 def _drop_inner_stamps(body: bytes) -> bytes:

@@ -16,18 +16,20 @@ from sparktop.observe.watch import LogFeed, Watch
 from sparktop.text.lines import Line
 
 if TYPE_CHECKING:
+    from sparktop.ui.panes.events import EventPane
     from sparktop.ui.panes.kernel import KernelPane
     from sparktop.ui.panes.log import LogPane
     from sparktop.ui.panes.processes import ProcessPane
 
 
-def _pane_types() -> tuple[type[KernelPane], type[LogPane], type[ProcessPane]]:
+def _pane_types() -> tuple[type[EventPane], type[KernelPane], type[LogPane], type[ProcessPane]]:
     """The panes' classes, imported; for a thread, as keys are answered meanwhile."""
+    from sparktop.ui.panes.events import EventPane
     from sparktop.ui.panes.kernel import KernelPane
     from sparktop.ui.panes.log import LogPane
     from sparktop.ui.panes.processes import ProcessPane
 
-    return KernelPane, LogPane, ProcessPane
+    return EventPane, KernelPane, LogPane, ProcessPane
 
 
 Contain = Callable[[str, Callable[[], object]], None]
@@ -48,16 +50,16 @@ class Bottom(Container):
         self.kernel: KernelPane | None = None
         self.panes: dict[str, Widget] = {}
         """By the view in which each has the whole screen; empty until they are mounted."""
-        self._fleet_panes: tuple[KernelPane | ProcessPane, ...] = ()
+        self._fleet_panes: tuple[KernelPane | ProcessPane | EventPane, ...] = ()
 
     async def complete(self) -> None:
         """Import and mount the panes: their imports take as long as everything that the first paint needs."""
-        KernelPane, LogPane, ProcessPane = await asyncio.to_thread(_pane_types)  # noqa: N806 - classes
+        EventPane, KernelPane, LogPane, ProcessPane = await asyncio.to_thread(_pane_types)  # noqa: N806 - classes
         self.log_pane = LogPane(clock=self._clock)
         self.kernel = KernelPane(clock=self._clock)
-        processes = ProcessPane()
-        self._fleet_panes = (self.kernel, processes)
-        self.panes = {"log": self.log_pane, "kernel": self.kernel, "processes": processes}
+        processes, events = ProcessPane(), EventPane()
+        self._fleet_panes = (self.kernel, processes, events)
+        self.panes = {"log": self.log_pane, "kernel": self.kernel, "processes": processes, "events": events}
         self.show_only(self._shown)
         await self.mount(*self.panes.values())
         if self._watch is not None:

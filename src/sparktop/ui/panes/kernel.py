@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.widgets import Static
 
 from sparktop.clock import Clock
-from sparktop.documents.kernel_events import (
+from sparktop.documents.events import (
     EventRow,
     event_line,
     is_quiet,

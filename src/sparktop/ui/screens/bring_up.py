@@ -12,10 +12,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparktop.clock import Clock
-from sparktop.documents.bringup import SIGNS, as_markdown, commands, counts, detail_lines, measuring, merged
+from sparktop.documents.bringup import as_markdown, commands, counts, detail_lines, measuring, merged
+from sparktop.documents.prospect import SIGNS
 from sparktop.errors import SparktopError
-from sparktop.model.bringup import Changed, Chapter, CheckResult, CheckState, Key
+from sparktop.model.bringup import Changed, Chapter, CheckResult, Key
 from sparktop.model.finding import Remedy
+from sparktop.model.state import State
 from sparktop.operate.actions import action
 from sparktop.text.lines import CLIPBOARD_CELLS, Line, plain
 from sparktop.ui.screens.list_and_detail import ListAndDetail
@@ -167,7 +169,7 @@ class BringUpScreen(ListAndDetail[tuple[Remedy, CheckResult] | None, CheckTable]
         rows = sorted(
             self.rows.values(), key=lambda row: (self._order.get(row.check, 999), _place(row.nodes, self._hosts))
         )
-        self.table.show([row for row in merged(rows) if not (self.hides_passed and row.state is CheckState.PASSED)])
+        self.table.show([row for row in merged(rows) if not (self.hides_passed and row.state is State.PASSED)])
         self.renew()
 
     def write_frame(self, frame: Widget) -> None:

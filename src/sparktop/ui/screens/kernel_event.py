@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktop.diagnose.kernel.incident import counted
-from sparktop.documents.kernel_events import EventRow
+from sparktop.documents.events import EventRow
 from sparktop.text.lines import Line
 from sparktop.text.units import clock_time
 from sparktop.ui.dialogs.page import DetailsScreen, Section

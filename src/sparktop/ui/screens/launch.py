@@ -16,7 +16,8 @@ from sparktop.clock import Clock
 from sparktop.documents.recipe import one_line
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
-from sparktop.model.prospect import GateState, Lever, OnDisk
+from sparktop.model.prospect import Lever, OnDisk
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
@@ -425,10 +426,10 @@ class LaunchScreen(CoveringScreen[Plan | None]):
     def _missing_secret(self, refusal: Refusal) -> str | None:
         """A secret without which it can't be launched: the recipe takes it, or a gate that failed names it."""
         gates = refusal.prospect.gates if refusal.prospect is not None else ()
-        gate_texts = " ".join(f"{gate.detail} {gate.remedy}" for gate in gates if gate.state is GateState.FAILED)
-        needed = operator_secrets.names_required(self.draft.recipe)
+        by_gates = {name for gate in gates if gate.state is State.FAILED for name in gate.secrets}
+        needed = by_gates.union(operator_secrets.names_required(self.draft.recipe))
         missing = (name for name, source in self._secrets.items() if not source)
-        return next((name for name in missing if name in needed or name in gate_texts), None)
+        return next((name for name in missing if name in needed), None)
 
     # Leaving
 

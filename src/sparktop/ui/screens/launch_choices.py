@@ -19,7 +19,8 @@ from sparktop.documents.prospect import (
 )
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.prospect import Budget, GateState, Lever, OnDisk, Prospect
+from sparktop.model.prospect import Budget, Lever, OnDisk, Prospect
+from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
@@ -76,7 +77,7 @@ def check_lines(state: LaunchState, width: int) -> list[Line]:
 def failed_gate_lines(state: LaunchState, width: int) -> list[Line]:
     """The failed gates, for a narrow screen; without the one that repeats the verdict."""
     gates = state.prospect.gates if state.prospect is not None else ()
-    failed = [gate for gate in without_verdict(gates, state.budget) if gate.state is GateState.FAILED]
+    failed = [gate for gate in without_verdict(gates, state.budget) if gate.state is State.FAILED]
     lines = titled("Blocked by", gate_lines(failed, width, names_node=len(state.draft.nodes) > 1))
     return [line.faded() for line in lines] if state.is_planning else lines
 
@@ -174,7 +175,7 @@ def levers(state: LaunchState) -> tuple[Lever, ...]:
         for lever in (state.budget.levers if state.budget is not None else ())
     ]
     for gate in state.prospect.gates if state.prospect is not None else ():
-        if gate.state is GateState.FAILED:
+        if gate.state is State.FAILED:
             options += [lever for lever in gate.levers if lever not in options]
     options += _on_disk_levers(state)
     return tuple(sorted(options, key=lambda option: not option.can_be_applied))

@@ -9,7 +9,7 @@ from tests.lint_support import only
 from tests.table import over
 
 from sparktop.cmdline.source import Item
-from sparktop.diagnose.lint.lint import change, removed, renamed, replaced, with_flag, with_option
+from sparktop.diagnose.lint.lint import Edit, edited, removed, renamed, replaced, with_flag, with_option
 from sparktop.diagnose.lint.read.running import RunningEngine, spec_of
 from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.logs.reader import LogReader
@@ -17,6 +17,7 @@ from sparktop.diagnose.logs.rule import parse, shipped
 from sparktop.errors import ConfigError
 from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineKind
+from sparktop.model.finding import Remedy
 
 RULE = """
 [[rule]]
@@ -105,18 +106,20 @@ def test_edits_of_what_runs_are_a_relaunch() -> None:
     spec = _running()
     x, mode = _only(spec.flags, "x"), _only(spec.flags, "performance-mode")
     variable = _only(spec.environment, "VLLM_Y")
-    remedy = change("go", removed(spec, mode), replaced(spec, x, "2"), replaced(spec, variable, "a=b"))
-    assert remedy.action == "relaunch"
+    edit = removed(spec, mode) + replaced(spec, x, "2") + replaced(spec, variable, "a=b")
+    remedy, other = edited((Remedy(title="go", steps=("last",)), Remedy(title="or not")), [edit])
+    assert (remedy.action, remedy.steps) == ("relaunch", (*edit.lines, "last"))
     assert remedy.change == Change(flags={"--performance-mode": None, "--x": "2"}, environment={"VLLM_Y": "a=b"})
-    assert change("go", with_flag(spec, "enforce-eager")).change == Change(flags={"--enforce-eager": ""})
-    assert change("go", renamed(spec, x, "--z 3")).change == Change(flags={"--x": None, "--z": "3"})
+    assert other == Remedy(title="or not")
+    assert with_flag(spec, "enforce-eager").change == Change(flags={"--enforce-eager": ""})
+    assert renamed(spec, x, "--z 3").change == Change(flags={"--x": None, "--z": "3"})
 
 
 def test_no_relaunch_where_it_can_not_make_every_edit() -> None:
     spec = _running()
     flag = with_flag(spec, "x", "2")
-    for edits in ((flag, "set it"), (flag, with_option(spec, "network", "host")), ()):
-        remedy = change("go", *edits)
+    for edit in (flag + Edit(lines=("set it",)), flag + with_option(spec, "network", "host")):
+        (remedy,) = edited((Remedy(title="go"),), [edit])
         assert (remedy.action, remedy.change) == (None, None)
     in_file = only("docker run vllm/vllm-openai:v0.21.0 m --x 1")
-    assert change("go", with_flag(in_file, "y", "2")).change is None, "a file is changed by hand"
+    assert with_flag(in_file, "y", "2").change is None, "a file is changed by hand"

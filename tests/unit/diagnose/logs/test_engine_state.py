@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +133,17 @@ SGLANG_START = [
         None,
     ),
 ]
+
+
+def test_a_real_vllm_s_start_passes_through_its_phases() -> None:
+    text = (Path(__file__).parents[3] / "real/captures/vllm-0.32.0/healthy.log").read_text()
+    log, seen = EngineLogState(), []
+    for line in text.splitlines():
+        log = advance(log, LogLine(text=line), V)
+        here = (log.state, log.phase)
+        seen += [here] if here not in seen else []
+    loads = [(LOADING, phase) for phase in ("weights", "compile", "kv cache")]
+    assert seen == [(UNKNOWN, ""), (STARTING, ""), *loads, (CAPTURING, "warm-up"), (READY, "")]
 
 
 @over("kind, script", [(V, VLLM_START), (S, SGLANG_START)], ids=["vllm", "sglang"])

@@ -25,6 +25,19 @@ LLAMA = [
 ]
 
 
+GO = [
+    "goroutine 8 [running]:",
+    "main.scrape(0x4000)",
+    "\t/src/gauge.go:7 +0x5c",
+    "main.main()",
+    "\t/src/main.go:9 +0x1a",
+]
+OLLAMA = 'time=2026-04-09T10:00:00Z level={} source=server.go:3 msg="{}" error="{}"'
+NESTED = r"no tensor \"b\""
+RUNS = "main: server is listening on http://127.0.0.1:8080"
+GDB = [f"#{n}  0x00007f00 in frame_{n} ()" for n in range(30)]
+
+
 def traced(prefix: str, end: str) -> list[str]:
     return [prefix + line for line in [*TRACE, end]]
 
@@ -63,6 +76,28 @@ def traced(prefix: str, end: str) -> list[str]:
          "ValueError: w"),
         (LLAMA, "invalid magic characters: 'PK??', expected 'GGUF'"),
         (["error: invalid argument: --max-model-len"], "invalid argument: --max-model-len"),
+        (["sudo: nvq: command not found"], "nvq: command not found"),
+        (["OperationalError: no such row"], "OperationalError: no such row"),
+        # Go's, Rust's and C++'s: the message goes on in the next lines, a stack is none of it.
+        (["panic: no room for the batch", "", *GO, 'x level=ERROR msg="gone"'], "no room for the batch"),
+        (["thread 'main' panicked at src/a.rs:7:5:", "the map is empty", "note: run with `RUST_BACKTRACE=1`"],
+         "thread 'main' panicked at src/a.rs:7:5: the map is empty"),
+        (["terminate called after throwing an instance of 'kern::PlanError'", "  what():  no plan for 7 heads",
+          *GDB], "PlanError: no plan for 7 heads"),
+        (["Error: no store: it is shut", "", "Caused by:", "    no such folder (os error 2)"],
+         "no store: it is shut Caused by: no such folder (os error 2)"),
+        (["Error: listen EADDRINUSE: :::1", "    at Server.listen (node:net:1:1)"], "listen EADDRINUSE: :::1"),
+        # A crash is told from a server that ran, and from below its stack; what its client did wrong isn't.
+        ([RUNS, "x.cu:7: GGML_ASSERT(n < 9) failed", *GDB], "x.cu:7: GGML_ASSERT(n < 9) failed"),
+        ([RUNS, "CUDA error: out of memory", "  in function alloc", "x.cu:9: bad", "Aborted (core dumped)", *GDB],
+         "CUDA error: out of memory in function alloc"),
+        ([RUNS, OLLAMA.format("ERROR", "bad request", "no such id"), OLLAMA.format("ERROR", "runner died", "signal 6")],
+         "runner died: signal 6"),
+        # An exit status or a lost connection says less than the error beside it.
+        ([OLLAMA.format("INFO", "starts", ""), OLLAMA.format("ERROR", "do load", "Post /load: EOF"),
+          OLLAMA.format("ERROR", "runner ended", "exit status 2"), OLLAMA.format("ERROR", "load", NESTED)],
+         'load: no tensor "b"'),
+        ([OLLAMA.format("ERROR", "runner ended", "exit status 2")], "runner ended: exit status 2"),
         ([f"0.00.1{n:02}.000 E srv  start: fault {n}" for n in range(9)], "fault 0"),
     ],
 )  # fmt: skip
@@ -91,6 +126,15 @@ def test_what_it_said(lines: list[str], said: str) -> None:
 )
 def test_what_says_nothing_of_an_end(lines: list[str]) -> None:
     assert last_words(lines, ELSEWHERE) is None
+
+
+def test_a_traceback_that_was_cut_off_tells_where_and_one_that_is_being_written_nothing() -> None:
+    lines = [*TRACE[:2], "    self.plan(batch)"]
+    words = last_words(lines, ELSEWHERE)
+    assert words is not None
+    assert (words.said, words.index) == ("an error whose words are cut off, in self.plan(batch)", 2)
+    assert last_words(lines, ELSEWHERE, is_over=False) is None
+    assert last_words([*lines, *["another program's line"] * 9], ELSEWHERE) is None
 
 
 def test_long_words_are_cut() -> None:

@@ -12,7 +12,7 @@ from sparktop.diagnose.logs.rule import LogRule, parse, shipped
 from sparktop.diagnose.names import PLACEHOLDERS, names_of, steps_of
 from sparktop.model.engine import Container, Engine, EngineKind
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.engine_log import Feed
+from sparktop.observe.engines.engine_log import Feed
 
 CONTAINER = Container(container_id="a" * 64, name="vllm-qwen36", image="vllm/vllm-openai:v0.22.1")
 ENGINE = Engine(

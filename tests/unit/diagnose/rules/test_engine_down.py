@@ -282,6 +282,15 @@ def test_the_remedy_of_what_it_was_stopped_for_stays_offered() -> None:
     assert len(only(said(ended(137), interventions=(stop(),), findings=(old,))).remedies) == 1
 
 
+@over("order", [1, -1])
+def test_a_removed_container_hides_nothing_of_the_one_that_took_its_name(order: int) -> None:
+    gone = ended(0, ago_s=600.0, served=None, key="gone")
+    gone = replace(gone, container=replace(gone.container, container_id="f" * 64, is_gone=True, exit_code=None))
+    found = only(said(*(ended(137), gone)[::order]))
+    assert "2 requests" in found.title, found.title
+    assert "removed" not in found.title
+
+
 @over("is_gone", [False, True])
 def test_the_remedy_of_a_lesser_problem_stands_behind_the_start(is_gone: bool) -> None:
     monitor = replace(EAGER, title="Switch Ray's memory monitor off", change=Change(environment={"RAY": "0"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.pictures_support import WALL_S, claims, container, engine, link, node, picture, process, rules_on
@@ -11,11 +12,13 @@ from tests.table import over
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.rule import parse
 from sparktop.diagnose.rules.engine import answers, progress
+from sparktop.engines import metrics as scraped
 from sparktop.model.engine import (
     Endpoint,
     EndpointState,
     Engine,
     EngineKind,
+    EngineMetrics,
     EngineRates,
     EngineState,
     LogFacts,
@@ -25,9 +28,11 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.telemetry import GpuProcess, LogLine
-from sparktop.observe.engine_log import Feed
+from sparktop.observe.engines.engine_log import Feed
+from sparktop.observe.engines.rates import Scrapes, advance
 
 RULES = rules_on("engine")
+CAPTURES = Path(__file__).parents[3] / "real/captures/vllm-0.32.0"
 
 
 STOPPED = process(77352, "VLLM::EngineCor", state="T")
@@ -78,6 +83,24 @@ def test_requests_held_for_a_minute_are_told_before_what_a_setting_costs(stuck_s
     assert any("VLLM::EngineCor" in one.text for one in held.evidence)
 
 
+@over(
+    "version, argv, is_offered",
+    [
+        ("0.32.0", (), False),
+        ("0.33.0", (), True),
+        ("0.33.0", ("--watchdog-config.dump_dir", "/d"), False),
+        ("0.33.0", ("--watchdog-config", '{"dump_dir": "/d"}'), False),
+    ],
+)
+def test_a_stall_s_stacks_are_had_where_the_version_can(version: str, argv: tuple[str, ...], is_offered: bool) -> None:
+    stuck = engine(stuck_s=42.0, version=version, argv=("vllm", "serve", "m", *argv))
+    (held,) = claims(RULES, picture(node(power_w=15.0, engines=(stuck,))))
+    flags = [
+        change for one in held.remedies if (change := one.change) and change.flags == {progress.STACK_DUMPS: "/tmp"}
+    ]
+    assert bool(flags) is is_offered
+
+
 def full(ratio: float = 0.997, waiting: float = 9.0, **more: Any) -> Engine:
     made = engine(running=40, waiting=waiting, **more)
     assert made.metrics is not None
@@ -99,6 +122,21 @@ def full(ratio: float = 0.997, waiting: float = 9.0, **more: Any) -> Engine:
 )
 def test_a_kv_cache_that_requests_wait_for(fleet: FleetState, expected: list[str]) -> None:
     assert rules(fleet) == expected
+
+
+def test_a_real_vllm_that_evicts_is_told_though_its_cache_is_not_full() -> None:
+    """36 blocks for six requests, twice 40 s apart."""
+    scrapes = Scrapes()
+    for name in ("metrics-preempting", "metrics-preempting-later"):
+        text = (CAPTURES / f"{name}.txt").read_bytes()
+        metrics = scraped.parse(text, EngineKind.VLLM, float(text.split()[2]))
+        assert isinstance(metrics, EngineMetrics)
+        scrapes, rates = advance(scrapes, metrics)
+    (found,) = claims(RULES, picture(node(engines=(replace(engine(), metrics=metrics, rates=rates),))))
+    assert (found.rule, found.brief) == (
+        "engine.kv-cache-full",
+        "KV cache 66 %, 5 waiting, 1 running, 4 evicted a minute",
+    )
 
 
 @over("has_metrics, expected", [(True, ["engine.kv-cache-full"]), (False, ["vllm.kv-cache-full"])])

@@ -411,7 +411,7 @@ def test_no_heat_is_seen_in(reasons: tuple[str, ...]) -> None:
     assert not list(thermal(picture(node(throttle=reasons))))
 
 
-@pytest.mark.parametrize("rule", rules_on("gpu"), ids=lambda rule: rule.card.id)
+@pytest.mark.parametrize("rule", rules_on("gpu"), ids=lambda rule: rule.id)
 @pytest.mark.parametrize(
     "view",
     [

@@ -42,7 +42,7 @@ from tests.pictures_support import (
 from tests.table import over
 
 from sparktop.diagnose.diagnosis import Diagnosis
-from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import EngineState
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Finding
@@ -169,9 +169,8 @@ def test_what_follows_hangs_under_its_cause_and_history_causes_nothing() -> None
         (I, None),
     ]
     # Another rule that names "kernel.xid" as its cause means any of them that is news.
-    spin = Rule(id="gpu.test", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
     rule = LiveRule(
-        card=spin, check=lambda _: [Finding(rule="gpu.test", severity=C, title="t", nodes=("spark1",))],
+        id="gpu.test", check=lambda _: [Finding(rule="gpu.test", severity=C, title="t", nodes=("spark1",))],
         follows=("kernel.xid",),
     )  # fmt: skip
     diagnosis = Diagnosis((*RULES, rule))
@@ -236,9 +235,9 @@ def test_a_full_log_costs_little() -> None:
 
 
 def test_what_starvation_led_to_hangs_under_it() -> None:
-    starving = Rule(id="memory.falling", kind=RuleKind.LIVE, title="t", severity=C, scope="", sources=())
     rule = LiveRule(
-        card=starving, check=lambda _: [Finding(rule="memory.falling", severity=C, title="t", nodes=("spark1",))]
+        id="memory.falling",
+        check=lambda _: [Finding(rule="memory.falling", severity=C, title="t", nodes=("spark1",))],
     )
     diagnosis = Diagnosis((*RULES, rule))
     fleet = one(log(KILL), available_gib=0.8)

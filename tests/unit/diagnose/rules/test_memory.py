@@ -271,7 +271,7 @@ def test_scarce_memory_offers_a_stop_and_no_second_guard() -> None:
 def test_little_free_and_much_cache_is_not_low() -> None:
     full_of_cache = memory(60.0, cache_gib=58.0, free_bytes=gib(0.3))
     for rule in rules_on("memory"):
-        assert not list(rule.check(picture(node(memory=full_of_cache)))), rule.card.id
+        assert not list(rule.check(picture(node(memory=full_of_cache)))), rule.id
 
 
 def test_a_small_machine_is_measured_by_shares() -> None:
@@ -470,7 +470,7 @@ def test_nothing_is_held_after_an_exit_in(fleet: FleetState) -> None:
     assert not list(held_after_exit(fleet))
 
 
-@pytest.mark.parametrize("rule", rules_on("memory"), ids=lambda rule: rule.card.id)
+@pytest.mark.parametrize("rule", rules_on("memory"), ids=lambda rule: rule.id)
 @pytest.mark.parametrize(
     "view",
     [

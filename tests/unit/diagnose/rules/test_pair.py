@@ -57,7 +57,7 @@ def test_well_pairs_are_silent(fleet: FleetState) -> None:
 
 
 def test_every_finding_says_what_to_do_and_is_listed() -> None:
-    listed = {rule.card.id: rule.card for rule in RULES}
+    listed = {rule.id: rule.card for rule in RULES}
     assert len(listed) == len(RULES)
     assert all(rule.card.sources and rule.card.scope for rule in RULES)
     for fleet in TROUBLED:
@@ -327,7 +327,7 @@ def test_sglang_loads_with_a_tenth_less_and_refuses_more(second_gib: float, seve
 
 
 def test_memory_that_was_leaked_is_the_cause_where_it_is_known() -> None:
-    (rule,) = [rule for rule in RULES if rule.card.id == "cluster.memory-apart"]
+    (rule,) = [rule for rule in RULES if rule.id == "cluster.memory-apart"]
     assert "memory.held-after-exit" in rule.follows
 
 

@@ -66,7 +66,7 @@ def test_a_course(
 
 
 def test_every_rule_is_played() -> None:
-    assert {rule for _, rule, *_ in COURSES} | NOT_PLAYED == {rule.card.id.removeprefix("cluster.") for rule in RULES}
+    assert {rule for _, rule, *_ in COURSES} | NOT_PLAYED == {rule.id.removeprefix("cluster.") for rule in RULES}
 
 
 @over("name", sorted({name for name, *_ in COURSES}))

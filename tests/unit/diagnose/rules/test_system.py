@@ -86,7 +86,7 @@ def test_a_refusing_nvml_makes_a_waiting_driver_critical() -> None:
     assert pending.remedies[0].action == "reboot"
     assert pending.remedies[0].title == "Reboot at the next quiet moment, which stops the engines", "as the plan does"
     assert blind.rule == "host.collector"
-    (rule,) = (rule for rule in RULES if rule.card.id == "host.collector")
+    (rule,) = (rule for rule in RULES if rule.id == "host.collector")
     assert "host.driver-pending" in rule.follows
 
 

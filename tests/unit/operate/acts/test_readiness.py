@@ -93,6 +93,28 @@ def test_run_of_before_that_still_shows_is_not_taken_for_the_new_one() -> None:
     assert judged(ended(made.engine())).verdict is WaitVerdict.WAITING
 
 
+@over(
+    "policy, listed_s, verdict",
+    [
+        ("no", 61.0, "failed"),
+        ("no", 59.0, "waiting"),  # the newest list is of before a silence
+        ("no", None, "waiting"),
+        ("unless-stopped", 900.0, "waiting"),
+    ],
+)
+def test_a_container_that_nobody_has_started_is_not_waited_for(
+    policy: str, listed_s: float | None, verdict: str
+) -> None:
+    old = ended(made.engine(container=made.container(restart_policy=policy)))
+    before = made.node(engines=(old,))
+    began_s = made.NOW_S - 900.0
+    node = replace(before, containers_at_s=None if listed_s is None else began_s + listed_s)
+    since = Since(began_monotonic_s=began_s, began_wall_s=0.0, before=before)
+    found = ACT.judge(made.picture(node), "spark1", since)
+    assert found.verdict is WaitVerdict(verdict), found
+    assert ("not started" in found.detail) is (verdict == "failed")
+
+
 @over("began_s, verdict", [(3.0, WaitVerdict.WAITING), (41.0, WaitVerdict.FAILED)])
 def test_a_removed_container_of_that_name_may_be_the_one_before(began_s: float, verdict: WaitVerdict) -> None:
     """A way back removes what has the name, then gives it to another: the list of containers may be older."""

@@ -170,14 +170,18 @@ def test_a_policy_that_somebody_has_set_since_stands() -> None:
 
 
 def test_the_review_says_what_it_gives_back() -> None:
-    (policy, stopped, log) = owed_notes(restart(), {OLD_ID: DEBT, NEW_ID: DEBT})
+    owed = {OLD_ID: DEBT, NEW_ID: DEBT}
+    (policy, stopped, log) = owed_notes(restart(), Survey(owed=owed))
     assert "this plan sets it to on-failure again" in policy
     assert "left it stopped" in stopped
     assert "/e.tar.gz" in log
     stop = plan(lifecycle.stop(BOX, "", 5.0, policy_back_if_not=False))
-    assert "this plan leaves it off" in next(iter(owed_notes(stop, {OLD_ID: DEBT})))
+    assert "this plan leaves it off" in next(iter(owed_notes(stop, docker_says("no"))))
+    (log,) = owed_notes(stop, docker_says("always", running=True))  # given back by hand
+    assert "/e.tar.gz" in log
     other = Remote(operations=(DockerCall(method="POST", path=f"/containers/{NEW_ID}/stop"),))
-    assert list(owed_notes(plan(Step(id="x", title="x", node="spark1", act=other)), {OLD_ID: DEBT})) == []
+    elsewhere = plan(Step(id="x", title="x", node="spark1", act=other))
+    assert list(owed_notes(elsewhere, Survey(owed={OLD_ID: DEBT}))) == []
 
 
 async def test_the_guard_that_the_run_replaced_is_owed_until_it_is_restored(tmp_path: Path) -> None:

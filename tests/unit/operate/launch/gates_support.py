@@ -12,8 +12,9 @@ from tests.unit.diagnose.rules.pair_support import fabric as network
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
-from sparktop.model.prospect import Budget, Fit, Gate, GateState
+from sparktop.model.prospect import Budget, Fit, Gate
 from sparktop.model.recipe import Dialect, Order, Recipe
+from sparktop.model.state import State
 from sparktop.model.survey import Answer, Ask, AskPrivileges, Privileges, Survey
 from sparktop.operate.launch.gates import catalogue, docker, downloads
 from sparktop.operate.launch.gates import link as gates_link
@@ -27,7 +28,7 @@ ONE, BOTH = ("spark1",), ("spark1", "spark2")
 IMAGE = "nvcr.io/nvidia/vllm:26.05.post1-py3"
 MODEL = "org/Model-FP8"
 CACHE = "/home/spark/.cache/huggingface"
-PASSED, WARNED, FAILED, UNKNOWN = GateState.PASSED, GateState.WARNED, GateState.FAILED, GateState.UNKNOWN
+PASSED, WARNED, FAILED, UNKNOWN = State.PASSED, State.WARNING, State.FAILED, State.UNKNOWN
 TCP = "  sl  local_address rem_address   st\n   0: 00000000:0016 00000000:0000 0A 0 0 0\n"
 
 
@@ -208,11 +209,11 @@ FOUND: list[Finding] = []
 
 
 Spoil = Callable[[World], Any]
-CASES: list[tuple[str, str, GateState, Spoil, str, str]] = []
+CASES: list[tuple[str, str, State, Spoil, str, str]] = []
 """(gate, node, state, what is spoilt, part of the detail, part of the remedy)."""
 
 
-def case(name: str, node: str, state: GateState, detail: str, remedy: str = "") -> Callable[[Spoil], Spoil]:
+def case(name: str, node: str, state: State, detail: str, remedy: str = "") -> Callable[[Spoil], Spoil]:
     def add(spoil: Spoil) -> Spoil:
         CASES.append((name, node, state, spoil, detail, remedy))
         return spoil

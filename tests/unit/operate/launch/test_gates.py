@@ -24,7 +24,7 @@ from tests.unit.operate.launch.gates_support import (
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
-from sparktop.model.prospect import GateState
+from sparktop.model.state import State
 from sparktop.model.survey import Answer, AskPrivileges
 from sparktop.operate.launch.gates import catalogue, docker, downloads, link, recipe
 from sparktop.operate.launch.gates.recipe import LintResult
@@ -63,7 +63,7 @@ def test_on_one_node_nothing_is_said_of_a_link() -> None:
     CASES,
     ids=[f"{row[0]}-{row[2].value}-{index}" for index, row in enumerate(CASES)],
 )
-def test_gate(name: str, node: str, state: GateState, spoil: Spoil, detail: str, remedy: str) -> None:
+def test_gate(name: str, node: str, state: State, spoil: Spoil, detail: str, remedy: str) -> None:
     world = World()
     spoil(world)
     found = [gate for gate in world.gates() if gate.name == name and gate.node == node]
@@ -79,7 +79,7 @@ def test_gate(name: str, node: str, state: GateState, spoil: Spoil, detail: str,
 
 
 def test_every_gate_has_a_case_of_each_kind() -> None:
-    states: dict[str, set[GateState]] = {}
+    states: dict[str, set[State]] = {}
     for name, _node, state, *_ in CASES:
         states.setdefault(name, set()).add(state)
     assert set(states) == set(catalogue.NAMES)

@@ -18,9 +18,10 @@ from sparktop.headless.plan_data import plan_data, refusal_data
 from sparktop.model.engine import EngineState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect, ImagePull, Transfer
-from sparktop.model.prospect import Fit, Gate, GateState
+from sparktop.model.prospect import Fit, Gate
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request, Risk
+from sparktop.model.state import State
 from sparktop.model.survey import Survey
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.memory import AwaitMemory
@@ -546,7 +547,7 @@ def test_its_risks_and_what_is_guessed_are_told() -> None:
 
 def test_of_several_gates_that_are_shut_one_is_told_whole_and_the_others_by_name() -> None:
     def shut(name: str, node: str = "") -> Gate:
-        return Gate(name=name, node=node, state=GateState.FAILED, detail=f"{name} is not as it should be")
+        return Gate(name=name, node=node, state=State.FAILED, detail=f"{name} is not as it should be")
 
     assert launch.blocking_reason([shut("port", "spark1")]) == "port on spark1: port is not as it should be"
     several = [

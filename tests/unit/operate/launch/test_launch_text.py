@@ -15,7 +15,8 @@ from sparktop.documents.run import end_text, head_lines, printed_lines
 from sparktop.headless.plan_data import plan_data, run_data
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import Contact
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
+from sparktop.model.state import State
 from sparktop.operate.launch.launch_text import first_request, outcome
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import Run, RunState
@@ -53,8 +54,9 @@ def test_the_host_is_called_what_the_operator_calls_it(node: str, url: str) -> N
 def test_an_alias_of_ssh_is_no_name_for_curl() -> None:
     made = rendered(*LISTENING, node="spark1")
     assert outcome(made, Contact(host="10.0.0.5"), has_key=False) == "serves org/model at http://10.0.0.5:8000/v1"
-    assert "http://spark1:8000" in outcome(made, Contact(host="10.0.0.5", via="jump"), has_key=False)
-    assert "http://spark1:8000" in outcome(made, Contact(host="127.0.0.1"), has_key=False), "a tunnel, as in the demo"
+    for contact in (Contact(host="10.0.0.5", via="jump"), Contact(host="127.0.0.1")):  # a tunnel, as in the demo
+        assert outcome(made, contact, has_key=False) == "serves org/model at http://localhost:8000/v1 on spark1"
+        assert first_request(made, contact, has_key=False).startswith("on spark1: curl http://localhost:8000/v1")
 
 
 @over(
@@ -120,7 +122,7 @@ def test_a_plan_without_an_outcome_says_nothing_of_it() -> None:
 
 
 def test_what_decides_stands_at_the_end_where_the_question_is() -> None:
-    gate = Gate(name="image", node="spark1", state=GateState.WARNED, detail="it is pulled first")
+    gate = Gate(name="image", node="spark1", state=State.WARNING, detail="it is pulled first")
     plan = planned(Sparks(), order())
     assert plan.prospect is not None
     plan = replace(

@@ -10,8 +10,9 @@ from tests.unit.operate.launch.launch_support import GIB, Sparks, recipe
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.model.operation import DockerCall
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order
+from sparktop.model.state import State
 from sparktop.model.survey import HubModel, ModelsOnDisk
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.plan import Plan, Refusal
@@ -79,7 +80,7 @@ def test_with_both_on_disk_nothing_comes_and_the_hub_is_shut_off() -> None:
     assert plan.prospect is not None
     assert plan.prospect.fetches == ()
     assert environments(plan)[0]["HF_HUB_OFFLINE"] == "1"
-    assert [gate.state for gate in gates(plan, "model")] == [GateState.PASSED]
+    assert [gate.state for gate in gates(plan, "model")] == [State.PASSED]
     assert not any(isinstance(ask, HubModel) for ask in spot.asked)
 
 
@@ -93,9 +94,9 @@ def test_a_draft_that_is_missing_comes_first_and_is_named() -> None:
         f"model {DRAFT} (2.1 GB) on spark1, from huggingface.co",
     )
     assert "HF_HUB_OFFLINE" not in environments(plan)[0]
-    assert [gate.state for gate in gates(plan, "model")] == [GateState.WARNED]
-    assert [gate.state for gate in gates(plan, "hub")] == [GateState.PASSED]
-    assert [gate.state for gate in gates(plan, "disk")] == [GateState.PASSED]
+    assert [gate.state for gate in gates(plan, "model")] == [State.WARNING]
+    assert [gate.state for gate in gates(plan, "hub")] == [State.PASSED]
+    assert [gate.state for gate in gates(plan, "disk")] == [State.PASSED]
     assert any(DRAFT in line for line in plan.equivalent)
     assert [ask.repo for ask in spot.asked if isinstance(ask, HubModel)] == [DRAFT]
     assert len([ask for ask in spot.asked if isinstance(ask, ModelsOnDisk)]) == 1

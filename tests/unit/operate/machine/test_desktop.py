@@ -92,7 +92,7 @@ def test_the_shell_on_x11() -> None:
     assert signal.started_ticks == round(STARTED_S * 100)
     assert "open windows stay" in warned(plan)
     assert plan.risk is Risk.DISRUPTIVE
-    assert plan.equivalent == ("on spark1: kill -s HUP 3849",)
+    assert step(plan, "shell").act.commands() == ("kill -s HUP 3849",)
 
 
 def test_the_shell_on_wayland_says_what_ends() -> None:
@@ -174,7 +174,7 @@ def test_without_a_desktop_and_back() -> None:
     back, checked = operations(plan, "graphical")
     assert back.argv == (SYSTEMCTL, "isolate", "graphical.target")
     assert checked.accepts == (0,)
-    assert step(plan, "console").undone_by == "sudo systemctl isolate graphical.target"
+    assert step(plan, "console").act.undoing() == ("sudo systemctl isolate graphical.target",)
     assert "sudo systemctl isolate graphical.target" in warned(plan)
     headless = replace(frozen(), facts=facts("spark1", is_graphical=False))
     assert "without a desktop" in refused(made(ask("console"), headless))

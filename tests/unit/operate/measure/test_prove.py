@@ -65,6 +65,13 @@ def test_the_plan_is_as_on_file() -> None:
     compare_plan("prove-endpoint", plan)
 
 
+@over("metrics", [{}, {"has_metrics": False}], ids=["by its metrics", "by its command"])
+def test_the_same_by_hand_asks_for_the_name_it_serves(metrics: dict[str, Any]) -> None:
+    argv = ("vllm", "serve", "/models/tiny", "--served-model-name", "tiny")
+    head = made.engine(running=0.0, argv=argv, model="/models/tiny", **metrics)
+    assert '"model": "tiny"' in list(prove._equivalent("spark1", head, has_key=False))[1]
+
+
 def test_its_key_is_in_its_steps_alone() -> None:
     plan = planned(spark(), variables=(f"VLLM_API_KEY={KEY}",))
     assert isinstance(plan, Plan)
@@ -78,7 +85,7 @@ def test_its_key_is_in_its_steps_alone() -> None:
 def test_a_protected_host_and_a_stale_picture_are_left_alone() -> None:
     plan = planned(spark())
     assert isinstance(plan, Plan)
-    picture = spark()
+    plan, picture = replace(plan, seen_monotonic_s=made.NOW_S), spark()
     assert plan_refusal(plan, picture, now_s=made.NOW_S, is_read_only=False) is None
     assert plan_refusal(plan, picture, now_s=made.NOW_S, is_read_only=False, protected=("spark1",))
     assert plan_refusal(plan, picture, now_s=made.NOW_S + 60, is_read_only=False)

@@ -12,11 +12,11 @@ from tests import pictures_support as made
 from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
-from tests.relaunch_support import asked, possible, refusal
+from tests.relaunch_support import INFINIBAND, asked, possible, refusal
 from tests.table import over
 
 from sparktop.cmdline import variables
-from sparktop.model.change import INFINIBAND, Change
+from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
 from sparktop.model.survey import Answer, Ask, DockerGet, FileText, Output, Privileges

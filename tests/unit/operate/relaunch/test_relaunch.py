@@ -11,10 +11,10 @@ from tests import pictures_support as made
 from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
-from tests.relaunch_support import asked, planned, possible
+from tests.relaunch_support import INFINIBAND, asked, planned, possible
 from tests.table import over
 
-from sparktop.model.change import INFINIBAND, SMALLER_SHARE, WITHOUT_GRAPHS, Change
+from sparktop.model.change import SMALLER_SHARE, WITHOUT_GRAPHS, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState

@@ -11,3 +11,8 @@ def test_files_that_changed_everywhere_are_compared_line_by_line() -> None:
     differences = list(RemoteFile(path="compose.yaml", before=before, after=after).differences())
     assert len(differences) == 4000
     assert [line.after for line in differences if line.before is None] == after.splitlines()
+
+
+def test_a_file_s_text_is_in_no_traceback() -> None:
+    file = RemoteFile(path="/etc/x", before="the canary before", after="the canary after")
+    assert "canary" not in repr((file, file.check(), file.write(), file.restore()))

@@ -17,12 +17,12 @@ from tests import pictures_support as made
 from tests import relaunch_support as support
 from tests import restart_support as restarts
 from tests.plan_golden import compare_plan
-from tests.relaunch_support import asked, possible, refusal
+from tests.relaunch_support import INFINIBAND, asked, possible, refusal
 from tests.table import over
 
 from sparktop.cmdline import docker_run, systemd
 from sparktop.cmdline.engine_flag_edits import CannotEdit
-from sparktop.model.change import INFINIBAND, Change
+from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.survey import Answer, Ask, FileText, Output, Privileges

@@ -266,7 +266,8 @@ async def test_a_node_that_boots_in_the_middle_of_a_step(tmp_path: Path, name: s
         return
     assert run.state is not RunState.DONE, run.message
     if step.on_failure is OnFailure.FAIL_AT_END:
-        assert f"What failed, by hand: {step.by_hand}." in run.hint
+        where = f"on {step.node}: " if len(stage.plan.nodes) > 1 else ""
+        assert f"What failed, by hand: {where}{run.typed(step)}." in run.hint
         return
     assert not stage.serves()
     if run.can_go_back:
@@ -287,7 +288,8 @@ async def test_a_step_that_fails_leads_back(tmp_path: Path, name: str, step_id: 
     elif step.on_failure is OnFailure.FAIL_AT_END:
         assert run.state is RunState.FAILED, "it serves, and not as promised"
         assert run.message.startswith(f"“{step.title}” failed")
-        assert f"What failed, by hand: {step.by_hand}." in run.hint
+        where = f"on {step.node}: " if len(stage.plan.nodes) > 1 else ""
+        assert f"What failed, by hand: {where}{run.typed(step)}." in run.hint
         assert stage.serves()
     else:
         assert run.state in (RunState.ROLLED_BACK, RunState.FAILED)

@@ -8,6 +8,7 @@ import signal
 import stat
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,13 @@ async def test_done_already(stage: Bench, tmp_path: Path) -> None:
     command = Command(argv=("mkdir", str(mark)), done_when=Command(argv=("test", "-d", str(mark))))
     outcome = await stage.perform(line, command, command)
     assert [result.was_done for result in outcome.results] == [False, True]
+
+
+async def test_what_may_be_tried_again_is_until_it_succeeds(stage: Bench, tmp_path: Path) -> None:
+    line, tries = await stage.line(), tmp_path / "tries"
+    order = replace(sh('echo x >>"$1"; [ "$(wc -l <"$1")" -ge 2 ]', str(tries)), again_s=60.0)
+    assert (await stage.perform(line, order)).state is OutcomeState.DONE
+    assert tries.read_text() == "x\nx\n"
 
 
 async def test_a_step_is_begun_once(stage: Bench, tmp_path: Path) -> None:

@@ -55,13 +55,7 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
         # the probe masks secrets at the source
         return () if spec is None else check_specs((spec,), mask=str, own=own, is_live=True)
 
-    @live_rule(
-        "config.running",
-        "A running engine's flags, variables or container are known to go wrong (rules config.*)",
-        Severity.WARNING,
-        scope="vLLM and SGLang engines whose command line can be read",
-        sources=("sparktop lint",),
-    )
+    @live_rule("config.running")
     def rule(fleet: FleetState) -> Iterable[Finding]:
         """The lint findings in running engines, one for all ranks of an engine."""
         return _check(lint_findings, fleet)

@@ -25,11 +25,12 @@ from sparktop.diagnose.findings import ENGINE_DOWN, RANK_DIED, without_repeats
 from sparktop.diagnose.rule import live_rule
 from sparktop.engines.labels import name_set_aside
 from sparktop.engines.ranks import EngineRank, is_alive, other_ranks, rank_of
+from sparktop.knowledge import card
 from sparktop.model.engine import STOPPED_EXITS, Engine
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Intervention, LinkState, NodeView, node_wall_s
-from sparktop.text.units import span
+from sparktop.text.units import requests, span
 
 LAST_FIGURES_S = 15.0
 """Requests that were counted this long before the end were lost with it."""
@@ -39,7 +40,6 @@ RELATED_S = 120.0
 """A problem that was resolved this long before is what the engine was stopped for."""
 HEAD_SEEN_S = 15.0
 """Another node's containers are listed some seconds late: after this the end of a head is known."""
-_SOURCES = ("field report 004", "Docker: restart policies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ class Down:
 
     @property
     def lost(self) -> str:
-        """ "; it had 2 requests", for a title; empty without any."""
-        return f"; it had {self.requests} request{'s' * (self.requests != 1)}" if self.requests else ""
+        """ "2 requests"; empty without any."""
+        return requests(self.requests) if self.requests else ""
 
 
 def down(fleet: FleetState) -> Iterator[Down]:
@@ -99,9 +99,11 @@ def down(fleet: FleetState) -> Iterator[Down]:
 
 
 def _is_replaced(engine: Engine, node: NodeView) -> bool:
-    """Whether another engine took its place, or has its name and is down itself."""
-    name = name_set_aside(engine.name)
+    """Whether another engine took its place, or has its name and is down itself since a later moment."""
+    name, ended_s = name_set_aside(engine.name), engine.exited_wall_s or 0.0
     if name and any(other.name == name for other in node.engines if other is not engine):
+        return True
+    if any(other.name == engine.name and (other.exited_wall_s or 0.0) > ended_s for other in node.engines):
         return True
     return successor(engine, node) is not None
 
@@ -176,28 +178,14 @@ def _is_about(finding: Finding, node: NodeView, engine: Engine) -> bool:
 
 def _start_again(missing: Down) -> tuple[Remedy, ...]:
     container = missing.engine.container
-    if container is not None and not container.is_gone:
-        return (
-            Remedy(
-                title="Start it again",
-                steps=(f"docker start {shell_name(container.name)}",),
-                cost="the time to load",
-                action="safe-restart",
-            ),
-        )
-    how = "launch it again: L" if container is not None else "start its service or its command again"
-    return (Remedy(title="Start it again", steps=(how,), cost="the time to load"),)
+    has_gone = container is not None and container.is_gone
+    name = shell_name(container.name) if container is not None and not has_gone else ""
+    return card.remedies(
+        ENGINE_DOWN, "start", {"name": name, "has_gone": has_gone, "has_no_container": container is None}
+    )
 
 
-@live_rule(
-    ENGINE_DOWN,
-    "An engine that served is down",
-    Severity.CRITICAL,
-    scope="any engine",
-    sources=_SOURCES,
-    clear_s=0.0,
-    follows=(RANK_DIED,),
-)
+@live_rule(ENGINE_DOWN, clear_s=0.0, follows=(RANK_DIED,))
 def engine_down(fleet: FleetState) -> Iterator[Finding]:
     """Engines that were stopped, by a console, by a reboot, or by somebody else; a bad end is told by its exit code."""
     for missing in down(fleet):
@@ -215,15 +203,22 @@ def _is_stopped_early(missing: Down) -> bool:
 
 
 def _finding(missing: Down, fleet: FleetState) -> Finding:
-    node, engine = missing.node, missing.engine
-    severity, cause, explanation = _cause(missing, fleet)
+    node, engine, served = missing.node, missing.engine, missing.engine.served
+    severity, case, figures = _cause(missing, fleet)
     container = engine.container
     policy = f", restart policy {container.restart_policy or 'no'}" if container is not None else ""
-    return Finding(
-        rule=ENGINE_DOWN,
+    is_idle = missing.is_since_reboot and not missing.requests
+    return card.found(
+        ENGINE_DOWN,
+        case,
+        {
+            "engine": missing.name,
+            "node": node.name,
+            "lost": missing.lost,
+            "served_before": span(max(0.0, missing.ended_s - served.wall_s)) if served is not None and is_idle else "",
+            **figures,
+        },
         severity=severity,
-        title=f"{missing.name} is down{cause}",
-        explanation=explanation,
         evidence=(
             Evidence(
                 source=f"docker @ {node.name}" if container is not None else f"{node.name} processes",
@@ -232,10 +227,8 @@ def _finding(missing: Down, fleet: FleetState) -> Finding:
             ),
         ),
         remedies=remedies(missing, fleet),
-        references=_SOURCES,
         nodes=(node.name,),
         subject=engine.name,
-        brief=_brief(missing),
         since_wall_s=fleet.wall_s - missing.ago_s,
     )
 
@@ -245,13 +238,6 @@ def _how_it_ended(missing: Down) -> str:
     if missing.by is not None and container is not None and container.exit_code is not None:
         return f"exit code {container.exit_code}"  # who sent its signal is known
     return missing.engine.exit_detail or "ended"
-
-
-def _brief(missing: Down) -> str:
-    served = missing.engine.served
-    if missing.requests or served is None:
-        return ""
-    return f"last served {span(max(0.0, missing.ended_s - served.wall_s))} before" if missing.is_since_reboot else ""
 
 
 def _ended_before(missing: Down, fleet: FleetState) -> EngineRank | None:
@@ -266,46 +252,26 @@ def _ended_before(missing: Down, fleet: FleetState) -> EngineRank | None:
     return None
 
 
-def _cause(missing: Down, fleet: FleetState) -> tuple[Severity, str, str]:
-    """(severity, end of the title, explanation)."""
-    by, name, node = missing.by, missing.name, missing.node.name
+def _cause(missing: Down, fleet: FleetState) -> tuple[Severity, str, card.Figures]:
+    """(severity, case, its figures)."""
+    by = missing.by
+    is_lost = Severity.CRITICAL if missing.requests else Severity.WARNING
     if by is not None and by.is_under_way:
-        return (
-            Severity.INFO,
-            f": {doing(by)}{missing.lost}",
-            f"A sparktop console stopped it on {node}.",
-        )
+        return Severity.INFO, "in-progress", {"doing": doing(by)}
     if missing.is_since_reboot:
         severity = Severity.CRITICAL if missing.has_served else Severity.WARNING
-        text = f"It stopped when {node} went down, and nothing has started it since."
-        return severity, f" {since_reboot(by)}{missing.lost}", text
+        return severity, "rebooted", {"since": since_reboot(by)}
     if by is not None and by.is_meant:
         severity = Severity.INFO if not by.who else Severity.WARNING
-        text = f"A sparktop console stopped it on {node} ({work(by)}), to stay stopped."
-        return severity, f": {stopped(by)}", text
+        return severity, "stopped", {"stopped": stopped(by), "work": work(by)}
     if by is not None:
-        text = f"A sparktop console stopped it on {node} to restart it, but the start failed."
-        return Severity.CRITICAL, f": {stopped(by)}{missing.lost}", text
+        return Severity.CRITICAL, "not-restarted", {"stopped": stopped(by)}
     if (first := _ended_before(missing, fleet)) is not None:
-        severity = Severity.CRITICAL if missing.requests else Severity.WARNING
-        text = "The other rank exited first, and this one could only wait for it. Start both together."
-        return severity, f": {first.engine.name} on {first.node.name} exited first{missing.lost}", text
+        return is_lost, "after-another", {"first": first.engine.name, "place": first.node.name}
     if not missing.has_served:
-        text = "It was still loading, and stopped without a sign of a failure. No sparktop console stopped it."
-        return Severity.INFO, ": stopped from outside before it served", text
+        return Severity.INFO, "loading", {}
     container = missing.engine.container
-    how = {None: "its process exited", 0: "it exited, or was stopped (exit code 0)"}.get(
-        exit_code(missing.engine), "stopped from outside"
-    )
+    how = {None: "has_exited", 0: "has_code_0"}.get(exit_code(missing.engine), "is_stopped")
     if container is not None and container.is_gone:
-        how = "its container was removed"
-        if container.auto_remove:
-            how = "it was started with --rm, and Docker removed its exit code and log"
-    severity = Severity.CRITICAL if missing.requests else Severity.WARNING
-    text = (
-        f"{name} served, then stopped without a sign of a failure. No sparktop console stopped it. If somebody meant "
-        "it, acknowledge this."
-    )
-    if container is not None and container.is_gone and container.auto_remove:
-        text += " Start it without --rm: then its exit code and its last log lines say why it ended."
-    return severity, f": {how}{missing.lost}", text
+        how = "is_cleaned" if container.auto_remove else "is_removed"
+    return is_lost, "unexplained", {how: True, "log_is_lost": how == "is_cleaned"}

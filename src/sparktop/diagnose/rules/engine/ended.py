@@ -7,50 +7,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
-from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, Ending, ending_of, loop, restart_count
-from sparktop.diagnose.ended_by import exit_code, failed
+from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, endings, loop, restart_count
+from sparktop.diagnose.ended_by import exit_code, failed, oom_kill
 from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.engine.down import RECENT_S, Down, down, is_reported_elsewhere, remedies
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES
 from sparktop.diagnose.rules.window import of_engine
+from sparktop.knowledge.card import found
 from sparktop.model.engine import ORDINARY_EXITS, Container, Engine, EngineState
-from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.event import Severity
+from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import Unit
 from sparktop.text.units import GIB, gib
 
-KILL_WINDOW_S = 30.0
-"""A kernel OOM kill this close to a container's end caused it."""
 BEFORE_END_S = 120.0
 """What memory did so long before an end may have led to it."""
 LOOP_UPTIME_S = 600.0
 ROUNDING_BYTES = 1 * GIB
 """A share is met by what is available within this."""
-_SOURCES = ("field report 004", "Docker: restart policies")
-
-_BY_ITS_LOG = Ending(
-    rule="restart.failed",
-    severity=Severity.CRITICAL,
-    says="failed, by its log (exit code 0)",
-    explanation=(
-        "Its log says that it died. vLLM then exits with 0, as after a stop: the code proves nothing, and the restart "
-        "policy `on-failure`, Docker's or systemd's, doesn't start it again."
-    ),
-    sources=("vLLM 0.32: EngineCore killed under load",),
-)
 
 
-@live_rule(
-    "restart.ended",
-    "An engine failed",
-    Severity.CRITICAL,
-    scope="any engine in a container, or a systemd service that runs one",
-    sources=_SOURCES,
-    clear_s=0.0,
-    follows=("cluster.rank-died",),
-)
+@live_rule("restart.ended", clear_s=0.0, follows=("cluster.rank-died",))
 def ended(fleet: FleetState) -> Iterator[Finding]:
     """Engines that ended badly, with what their exit code proves: of one that never served for some minutes."""
     for missing in down(fleet):
@@ -68,8 +47,9 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
     if container is None or exit_code(engine) is None:
         yield from _lost_process(missing)
         return
-    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, called=names_of(engine)) or _BY_ITS_LOG
-    kill = _oom_kill(node, container, ended_s)
+    ending = ending_of(container.exit_code, oom_killed=container.oom_killed, called=names_of(engine))
+    ending = ending or endings()["log"]
+    kill = oom_kill(node, container, ended_s)
     text = f"{container.name}: exited, exit code {container.exit_code}{', OOMKilled' * container.oom_killed}"
     text += f", restart policy {container.restart_policy or 'no'}"
     evidence = [Evidence(source=f"docker @ {node.name}", text=text, wall_s=ended_s)]
@@ -78,21 +58,27 @@ def _exit_finding(missing: Down) -> Iterator[Finding]:
     worst = engine.log.critical_finding if engine.log else None
     cause = worst.rule if worst else None
     is_killed = container.exit_code == 137 or container.oom_killed  # vLLM, its core killed, exits with 0 itself
-    if kill is not None and (is_killed or kill.container_id is not None):
-        evidence.append(Evidence(source=f"{node.name} kernel log", text=kill.text, wall_s=kill.last_wall_s))
-        killed = f"The kernel's OOM killer killed it: the kernel's line names {kill.process or 'it'}."
-        ending, cause = replace(ending, explanation=killed, settles=""), "kernel.oom-kill"
+    by_kernel = kill if kill is not None and (is_killed or kill.container_id is not None) else None
+    if by_kernel is not None:
+        evidence.append(Evidence(source=f"{node.name} kernel log", text=by_kernel.text, wall_s=by_kernel.last_wall_s))
+        cause = "kernel.oom-kill"
     lowest = _lowest_available(missing)
     if lowest is not None:
         evidence.append(Evidence(source=f"{node.name} memory", text=f"at least {gib(lowest)} stayed available"))
-        if container.exit_code == 137 and kill is None and lowest > 16 * GIB:
-            not_short = "Memory was not short in the last minutes, so another sender is likelier."
-            ending = replace(ending, explanation=f"{ending.explanation} {not_short}")
-    finding = ending.finding(engine.name, tuple(evidence))
+    figures = {
+        "engine": missing.name,
+        "says": ending.says,
+        "lost": missing.lost,
+        "why": ending.explanation,
+        "victim": by_kernel and (by_kernel.process or "it"),
+        "has_spare": container.exit_code == 137 and kill is None and lowest is not None and lowest > 16 * GIB,
+    }
+    told = found("restart.ended", "container", figures)
+    settles = "" if by_kernel is not None else ending.settles
+    finding = replace(ending, explanation=told.explanation, settles=settles).finding(engine.name, tuple(evidence))
     if missing.has_served:
         severity = Severity.CRITICAL if missing.requests else finding.severity  # as engine.down tells of other ends
-        title = f"{missing.name} is down: it {ending.says}{missing.lost}"
-        finding = replace(finding, title=title, severity=severity)
+        finding = replace(finding, title=told.title, severity=severity)
     yield replace(finding, nodes=(node.name,), caused_by=cause, since_wall_s=ended_s)
 
 
@@ -112,44 +98,24 @@ def _lowest_available(missing: Down) -> float | None:
 def _lost_process(missing: Down) -> Iterator[Finding]:
     """A process that is gone without an exit code: its container runs on, or it had none."""
     node, engine, ended_s = missing.node, missing.engine, missing.ended_s
-    is_down = f"{missing.name} is down: it " if missing.has_served else f"{engine.name} "
     if engine.log is None or not engine.log.failure:
         return
-    yield Finding(
-        rule="restart.failed",
+    gone = found(
+        "restart.ended",
+        "process",
+        {"engine": engine.name, "name": missing.has_served and missing.name, "lost": missing.lost},
         severity=Severity.CRITICAL if missing.requests else Severity.WARNING,
-        confidence=Confidence.SUSPECTED,
-        title=f"{is_down}failed, by its log{missing.lost}",
-        explanation="Its process is gone, and sparktop can't read its exit code.",
-        settles="the log of that run",
+        references=(),
         evidence=(of_engine(engine, node, engine.log.failure, wall_s=ended_s),),
         nodes=(node.name,),
         subject=engine.name,
         caused_by=engine.log.findings[0].rule if engine.log.findings else None,
         since_wall_s=ended_s,
     )
+    yield replace(gone, rule="restart.failed")
 
 
-def _oom_kill(node: NodeView, container: Container, ended_s: float) -> KernelEvent | None:
-    """The OOM kill that ended a container: by container id, else one close in time without a known container."""
-    kills = [event for event in node.kernel_events if event.kind == "oom-kill"]
-    near = [event for event in kills if abs((event.last_wall_s or 0.0) - ended_s) <= KILL_WINDOW_S]
-    own = [
-        event
-        for event in near
-        if event.container_id is not None and container.container_id.startswith(event.container_id)
-    ]
-    return next(iter(own or [event for event in near if event.container_id is None]), None)
-
-
-@live_rule(
-    "restart.loop",
-    "An engine is in a restart loop",
-    Severity.CRITICAL,
-    scope="any engine in a container, or a systemd service that runs one",
-    sources=_SOURCES,
-    clear_s=30.0,
-)
+@live_rule("restart.loop", clear_s=30.0)
 def restart_loop(fleet: FleetState) -> Iterator[Finding]:
     """Containers and services that are restarted again and again."""
     for node in fleet.nodes:
@@ -187,52 +153,25 @@ def is_looping(engine: Engine, container: Container) -> bool:
 
 
 def _unit_loop(node: NodeView, unit: Unit) -> Finding:
-    delay = f" {unit.restart_delay_s:.0f} s after each exit" if unit.restart_delay_s is not None else ""
-    return Finding(
-        rule="restart.loop",
-        severity=Severity.CRITICAL,
-        title=f"{unit.name} is in a restart loop: systemd has started it {unit.restarts} times",
-        explanation=(
-            f"The service exits, and systemd restarts it{delay} (Restart={unit.restart or '?'}). For an engine on a "
-            "Spark less than 60 s is too soon: its memory is free only after seconds to minutes. The service's "
-            "journal says why it exits."
-        ),
+    return found(
+        "restart.loop",
+        "systemd",
+        {"unit": unit.name, "restarts": unit.restarts, "delay_s": unit.restart_delay_s, "policy": unit.restart or "?"},
         evidence=(
             Evidence(
                 source=f"systemd @ {node.name}",
                 text=f"{unit.name}: {unit.active} ({unit.sub}), result {unit.result}, NRestarts {unit.restarts}",
             ),
         ),
-        remedies=(
-            Remedy(
-                title="Stop the service, then read why it exits",
-                steps=(f"sudo systemctl stop {unit.name}", f"journalctl -u {unit.name} -n 400 | sparktop explain"),
-                cost="the engine stays down until it is started",
-                action="break-restart-loop",
-            ),
-            Remedy(
-                title="Give it a pause and a limit",
-                steps=("[Unit] StartLimitBurst=3, StartLimitIntervalSec=600", "[Service] RestartSec=60"),
-                cost="nothing",
-            ),
-        ),
-        references=("field report 004",),
         nodes=(node.name,),
         subject=unit.name,
-        brief=f"{unit.restarts} restarts",
     )
 
 
 STARTING = (EngineState.UNKNOWN, EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING)
 
 
-@live_rule(
-    "restart.too-soon",
-    "Started before memory was free",
-    Severity.WARNING,
-    scope="any engine in a container",
-    sources=_SOURCES,
-)
+@live_rule("restart.too-soon")
 def too_soon(fleet: FleetState) -> Iterator[Finding]:
     """A loading engine that was started right after its last run ended, with less memory available than it asks for."""
     for node in fleet.nodes:
@@ -254,34 +193,21 @@ def too_soon(fleet: FleetState) -> Iterator[Finding]:
                 or max(OTHER_HOLDER_BYTES, needed_bytes - available_bytes) <= _held_by_others(node, engine)
             ):
                 continue
-            yield Finding(
-                rule="restart.too-soon",
-                severity=Severity.WARNING,
-                title=f"{engine.name} started {gap_s:.0f} s after its last run, before memory was free",
-                explanation=(
-                    f"It asks for {needed_bytes / GIB:.0f} GiB, and {available_bytes / GIB:.0f} GiB were available "
-                    "when it started: memory of the previous run, or of a process that ended then, wasn't free yet. It "
-                    "may measure too little memory, or be killed with exit code 137."
-                ),
-                distinction=(
-                    "Memory that never becomes free is another finding; here the pause before the start was too short.",
-                ),
+            yield found(
+                "restart.too-soon",
+                "short",
+                {
+                    "engine": engine.name,
+                    "gap_s": gap_s,
+                    "needed_gib": needed_bytes / GIB,
+                    "available_gib": available_bytes / GIB,
+                },
                 evidence=(
                     Evidence(source=f"docker @ {node.name}", text=f"started {gap_s:.0f} s after it finished"),
                     Evidence(source=f"{node.name} memory", text=f"{gib(available_bytes)} available at the start"),
                 ),
-                remedies=(
-                    Remedy(
-                        title="Stop it, wait until available memory stays constant, then start it",
-                        steps=(f"docker stop -t 60 {engine.name}", "grep MemAvailable /proc/meminfo"),
-                        cost="up to 5 minutes",
-                        action="safe-restart",
-                    ),
-                ),
-                references=("field report 004",),
                 nodes=(node.name,),
                 subject=engine.name,
-                brief=f"{available_bytes / GIB:.0f} of {needed_bytes / GIB:.0f} GiB at the start",
             )
 
 
@@ -317,13 +243,7 @@ def _available_at(node: NodeView, wall_s: float) -> float | None:
     return next(near, None)
 
 
-@live_rule(
-    "restart.policies-fight",
-    "Docker and systemd both restart one container",
-    Severity.WARNING,
-    scope="any engine in a container",
-    sources=_SOURCES,
-)
+@live_rule("restart.policies-fight")
 def policies_fight(fleet: FleetState) -> Iterator[Finding]:
     """A container that Docker and systemd both restart: if one stops it, the other starts it."""
     for node in fleet.nodes:
@@ -335,30 +255,15 @@ def policies_fight(fleet: FleetState) -> Iterator[Finding]:
             for unit in units:
                 if unit.restart in ("", "no") or not _is_unit_of(unit, container):
                     continue
-                yield Finding(
-                    rule="restart.policies-fight",
-                    severity=Severity.WARNING,
-                    confidence=Confidence.SUSPECTED,
-                    title=f"Docker ({container.restart_policy}) and systemd ({unit.name}) both restart {engine.name}",
-                    explanation=(
-                        "Two keepers of one container race: after a crash Docker starts it within 0.1 s and the unit's "
-                        "own pause is passed over, and a stop by one is undone by the other."
-                    ),
-                    settles=f"`systemctl cat {unit.name}`: does its ExecStart run this container?",
+                policy, box = container.restart_policy, container.name
+                yield found(
+                    "restart.policies-fight",
+                    "both",
+                    {"engine": engine.name, "container": box, "policy": policy, "unit": unit.name},
                     evidence=(
-                        Evidence(
-                            source=f"docker @ {node.name}", text=f"{container.name}: restart {container.restart_policy}"
-                        ),
+                        Evidence(source=f"docker @ {node.name}", text=f"{box}: restart {policy}"),
                         Evidence(source=f"systemd @ {node.name}", text=f"{unit.name}: Restart={unit.restart}"),
                     ),
-                    remedies=(
-                        Remedy(
-                            title="Leave it to systemd, which can wait for memory",
-                            steps=(f"docker update --restart=no {container.name}",),
-                            cost="nothing",
-                        ),
-                    ),
-                    references=("field report 004",),
                     nodes=(node.name,),
                     subject=engine.name,
                 )

@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
+from sparktop.cmdline.engine_flags import is_in
 from sparktop.diagnose.logs.rule import of_clients
 from sparktop.diagnose.rule import LiveRule, live_rule
 from sparktop.diagnose.rules.memory.held import OTHER_HOLDER_BYTES, largest_of_no_engine
 from sparktop.diagnose.rules.window import highest, of_engine
 from sparktop.engines.memory_target import SHARE_FLAGS
 from sparktop.engines.ranks import is_alive
-from sparktop.model.change import Change
-from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
+from sparktop.knowledge.card import found, remedies
+from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineMetrics, EngineState
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Remedy
+from sparktop.model.finding import Evidence, Finding, LogPlace, Remedy
 from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since, live_engines
 from sparktop.model.telemetry import Process
-from sparktop.text.units import GIB, gib, percent
+from sparktop.text.units import GIB, gib, percent, requests
 
 FULL_RATIO = 0.98
 EVICTED_PER_MIN = 2.0
@@ -44,6 +45,7 @@ BUSY_CPU_PERCENT = 12.0
 ENDED_REPORTED_S = 600.0
 CLIENTS_S = 600.0
 """How long what clients do wrong is told after its last line."""
+STACK_DUMPS = "--watchdog-config.dump_dir"
 _HANGS = (
     "gpu.spin-deadlock",
     "gpu.capture-stuck",
@@ -129,11 +131,13 @@ def _log_findings(fleet: FleetState, is_told: Callable[[str], bool]) -> Iterator
                 is_clear = len(node.engines) == 1 or engine.name in finding.title
                 title = finding.title if is_clear else f"{engine.name}: {finding.title}"
                 in_the_way = "" if engine.log.has_served else _in_the_way(finding.rule, engine, node)
+                if in_the_way:
+                    title = found("engine.log", "blocked", {"engine": engine.name, "holder": in_the_way}).title
+                    finding = replace(finding, explanation=f"{finding.title}. {finding.explanation}")
                 yield replace(
                     finding,
                     severity=_severity(finding, engine),
-                    title=f"{engine.name} can't start: {in_the_way}" if in_the_way else title,
-                    explanation=f"{finding.title}. {finding.explanation}" if in_the_way else finding.explanation,
+                    title=title,
                     nodes=(node.name,),
                     subject=engine.name,
                     since_wall_s=logged_s,
@@ -189,60 +193,26 @@ def _end_holder(finding: Finding, node: NodeView) -> tuple[Remedy, ...]:
     holder = largest_of_no_engine(node, OTHER_HOLDER_BYTES) if finding.rule in LACKS_MEMORY else None
     if holder is None:
         return ()
-    name, size = holder.name.rpartition("/")[2], gib(holder.used_bytes or 0)
-    return (
-        Remedy(
-            title=f"Kill {name} (pid {holder.pid}), which holds {size} on {node.name}, if nobody needs it",
-            cost=f"the work of {name}",
-            action="end-holder",
-            pid=holder.pid,
-        ),
-    )
+    figures = {"name": holder.name.rpartition("/")[2], "pid": holder.pid, "size": gib(holder.used_bytes or 0)}
+    offered = remedies("engine.log", "held", {**figures, "node": node.name})
+    return tuple(replace(remedy, pid=holder.pid) for remedy in offered)
 
 
-def _log_rule(
-    rule_id: str,
-    title: str,
-    is_told: Callable[[str], bool],
-    *,
-    scope: str = "vLLM and SGLang, wherever the log is read",
-    follows: tuple[str, ...] = (),
-) -> LiveRule:
+def _log_rule(rule_id: str, is_told: Callable[[str], bool], *follows: str) -> LiveRule:
     """What log rules have read in an engine's log, of those that `is_told` names: they follow from the same."""
-    card = live_rule(rule_id, title, Severity.WARNING, scope=scope, sources=(), follows=follows)
-    return card(lambda fleet: _log_findings(fleet, is_told))
+    return live_rule(rule_id, follows=follows)(lambda fleet: _log_findings(fleet, is_told))
 
 
 LOGS = (
-    _log_rule("engine.log", "What an engine's log says, by the log rules", lambda rule: rule not in _CAUSED_ELSEWHERE),
-    _log_rule(
-        "engine.log-of-a-hang",
-        "An engine's log shows a hang: timeouts, watchdogs, ranks that wait",
-        OF_A_HANG.__contains__,
-        follows=_HANGS,
-    ),
-    _log_rule(
-        "engine.log-of-unequal-memory",
-        "An engine's log says that another rank has less memory",
-        OF_UNEQUAL_MEMORY.__contains__,
-        scope="SGLang, two nodes",
-        follows=("cluster.memory-apart",),
-    ),
-    _log_rule(
-        "engine.log-of-another-rank",
-        "An engine's log says that a process or another rank exited",
-        OF_ANOTHER_RANKS_END.__contains__,
-        follows=("cluster.rank-died",),
-    ),
+    _log_rule("engine.log", lambda rule: rule not in _CAUSED_ELSEWHERE),
+    _log_rule("engine.log-of-a-hang", OF_A_HANG.__contains__, *_HANGS),
+    _log_rule("engine.log-of-unequal-memory", OF_UNEQUAL_MEMORY.__contains__, "cluster.memory-apart"),
+    _log_rule("engine.log-of-another-rank", OF_ANOTHER_RANKS_END.__contains__, "cluster.rank-died"),
 )
 
 
 @live_rule(
     "engine.no-tokens",
-    "Requests in progress, but no token",
-    Severity.WARNING,
-    scope="engines whose metrics sparktop reads",
-    sources=("eugr/spark-vllm-docker#260",),
     clear_s=0.0,  # a token, or the engine's end, ends it: it can't flicker, as the next takes HELD_S again
     follows=_HANGS,
 )
@@ -266,16 +236,19 @@ def _stopped(node: NodeView, engine: Engine) -> tuple[Process, ...]:
     return tuple(process for process in table if process.state in ("T", "t") and process.pid in engine.pids)
 
 
-def _of_stopped(node: NodeView, stopped: Sequence[Process]) -> tuple[tuple[Evidence, ...], tuple[Remedy, ...]]:
-    """Stopped processes as evidence, and what lets them go on."""
+def _of_stopped(node: NodeView, stopped: Sequence[Process]) -> tuple[Evidence, ...]:
     texts = [f"{process.command} (pid {process.pid}) is stopped: state {process.state}" for process in stopped]
-    go_on = Remedy(
-        title="Let it go on",
-        steps=(f"sudo kill -CONT {' '.join(str(process.pid) for process in stopped)}",),
-        cost="nothing; one that a debugger stopped is stopped again",
-    )
-    evidence = tuple(Evidence(source=f"{node.name} processes", text=text) for text in texts)
-    return evidence, (go_on,) if stopped else ()
+    return tuple(Evidence(source=f"{node.name} processes", text=text) for text in texts)
+
+
+def _pids(stopped: Sequence[Process]) -> str:
+    return " ".join(str(process.pid) for process in stopped)
+
+
+def _can_dump_stacks(engine: Engine) -> bool:
+    """Whether its next stall can say where it stands: the version can (vLLM 0.33), and isn't told to yet."""
+    can = engine.kind is EngineKind.VLLM and is_in(STACK_DUMPS, engine.kind, engine.version or "") is True
+    return can and not command_of(engine).has(STACK_DUMPS, STACK_DUMPS.partition(".")[0])
 
 
 def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -> Finding:
@@ -285,55 +258,32 @@ def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -
         gpu_load = f"SM {gpu.utilisation_percent:.0f} % at {gpu.power_w:.0f} W"
     waiting = engine.metrics.waiting if engine.metrics else None
     stopped = _stopped(node, engine)
-    evidence, go_on = _of_stopped(node, stopped)
-    why = f", because {stopped[0].command} is stopped (SIGSTOP)" if stopped else ""
-    return Finding(
-        rule="engine.no-tokens",
+    counters = f"{running:.0f} running, {waiting or 0:.0f} waiting, token counters still for {still_s:.0f} s"
+    return found(
+        "engine.no-tokens",
+        "held",
+        {
+            "engine": engine.name,
+            "requests": requests(running),
+            "stopped": stopped[0].command if stopped else None,
+            "pids": _pids(stopped),
+            "still_s": still_s,
+            "gpu_load": gpu_load,
+            "flag": _can_dump_stacks(engine) and STACK_DUMPS,
+            "inside": f"docker exec {engine.container.name} " if engine.container is not None else "",
+        },
         severity=Severity.CRITICAL if still_s >= HARMS_S else Severity.WARNING,
-        confidence=Confidence.CONFIRMED,
-        title=f"{engine.name} is stuck: {running:.0f} request{'s' * (running != 1)} in progress, no token{why}",
-        explanation=(
-            "Its counters of prompt and generated tokens don't move while requests are in progress. `/health` stays "
-            "green, because it checks only the web server. The GPU may spin, wait for its other rank, or do other "
-            "work; power, clock and the kernel log show which."
-        ),
-        distinction=("A long prompt also gives no token for a while, but it draws 70 W and more; this doesn't.",),
         evidence=(
-            of_engine(
-                engine,
-                node,
-                f"{running:.0f} running, {waiting or 0:.0f} waiting, token counters still for {still_s:.0f} s",
-                part="metrics",
-            ),
-            *evidence,
+            of_engine(engine, node, counters, part="metrics"),
+            *_of_stopped(node, stopped),
             *([Evidence(source=f"{node.name} nvml", text=gpu_load)] if gpu_load else []),
         ),
-        remedies=(
-            *go_on,
-            Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence"),
-            Remedy(
-                title="Restart the engine safely",
-                cost="its requests; the time to load",
-                action="safe-restart",
-            ),
-        ),
-        references=("eugr/spark-vllm-docker#260", "vllm-project/vllm#41725"),
         nodes=(node.name,),
         subject=engine.name,
-        brief=f"no token for {still_s:.0f} s" + (f", {gpu_load}" if gpu_load else ""),
     )
 
 
-@live_rule(
-    "engine.kv-cache-full",
-    "The KV cache is full and requests wait",
-    Severity.INFO,
-    scope="engines whose metrics sparktop reads",
-    sources=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
-    hold_s=30.0,
-    clear_s=15.0,
-    follows=("vllm.preemption", "sglang.kv-pool-full"),
-)
+@live_rule("engine.kv-cache-full", hold_s=30.0, clear_s=15.0, follows=("vllm.preemption", "sglang.kv-pool-full"))
 def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
     """engine.kv-cache-full: for 30 s 98 % of the KV cache in use and requests waiting for it, or requests evicted from
     it, each of which leaves it less full."""
@@ -348,76 +298,32 @@ def kv_cache_full(fleet: FleetState) -> Iterator[Finding]:
 def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evicted: float) -> Finding:
     waiting, running = metrics.waiting or 0, metrics.running or 0
     figures = f"KV cache {percent(100 * (metrics.kv_cache_ratio or 0.0))}, {waiting:.0f} waiting, {running:.0f} running"
-    larger = Remedy(
-        title="Enlarge the cache: store it in FP8",
-        steps=("--kv-cache-dtype fp8 (SGLang: fp8_e4m3)",),
-        cost="a little accuracy; the time to load",
-        action="relaunch",
-        change=Change(
-            by_engine={
-                "vllm": Change(flags={"--kv-cache-dtype": "fp8"}),
-                "sglang": Change(flags={"--kv-cache-dtype": "fp8_e4m3"}),
-            }
-        ),
-    )
-    shorter = Remedy(
-        title="Shorten the longest request: lower --max-model-len (SGLang: --context-length)",
-        cost="longer prompts are refused; the time to load",
-    )
-    fewer = Remedy(
-        title="Run fewer requests at once: lower --max-num-seqs (SGLang: --max-running-requests)",
-        cost="longer waits in the queue",
-    )
-    waits = f"{waiting:.0f} requests wait" if waiting > 1 else "1 request waits"
-    if evicted >= EVICTED_PER_MIN:
-        waits, figures = f"it evicts {evicted:.0f} requests a minute", f"{figures}, {evicted:.0f} evicted a minute"
-    return Finding(
-        rule="engine.kv-cache-full",
-        severity=Severity.INFO,
-        title=f"{engine.name}'s KV cache is full, and {waits}",
-        explanation=(
-            "The cache is full, so new requests queue. The engine may evict running ones and compute them again. It "
-            "is this configuration's limit rather than a fault."
-        ),
-        distinction=("Tokens come: requests without tokens are another finding.",),
+    is_evicting = evicted >= EVICTED_PER_MIN
+    if is_evicting:
+        figures = f"{figures}, {evicted:.0f} evicted a minute"
+    command, flag = command_of(engine), SHARE_FLAGS.get(engine.kind, "")
+    available = node.sample.memory.available_bytes if node.sample is not None else 0
+    return found(
+        "engine.kv-cache-full",
+        "waiting",
+        {
+            "engine": engine.name,
+            "figures": figures,
+            "evicted": evicted if is_evicting else None,
+            "wait": "1 request waits" if waiting <= 1 else f"{waiting:.0f} requests wait",
+            "is_unquantised": not command.has("--kv-cache-dtype"),
+            "flag": flag if available >= SPARE_BYTES and command.has(flag) else None,
+            "available": gib(available),
+            "node": node.name,
+        },
         evidence=(of_engine(engine, node, figures, part="metrics", wall_s=metrics.wall_s),),
-        remedies=(
-            *(() if command_of(engine).has("--kv-cache-dtype") else (larger,)),
-            *_larger_share(node, engine),
-            shorter,
-            fewer,
-        ),
-        references=("vLLM documentation: Preemption", "SGLang managers/scheduler.py"),
         nodes=(node.name,),
         subject=engine.name,
-        brief=figures,
-    )
-
-
-def _larger_share(node: NodeView, engine: Engine) -> tuple[Remedy, ...]:
-    """A larger memory share, where the host can spare it and the command has one."""
-    flag = SHARE_FLAGS.get(engine.kind, "")
-    available = node.sample.memory.available_bytes if node.sample is not None else 0
-    if available < SPARE_BYTES or not command_of(engine).has(flag):
-        return ()
-    change = Change(flags={flag: "+0.05"})
-    return (
-        Remedy(
-            title=f"Enlarge the cache: raise {flag} by 0.05",
-            steps=(f"{gib(available)} are available on {node.name}; 0.05 of the share is 6 GiB",),
-            cost="6 GiB of the host's memory; the time to load",
-            action="relaunch",
-            change=change,
-        ),
     )
 
 
 @live_rule(
     "engine.load-stalled",
-    "A load is stuck, with nothing at work",
-    Severity.WARNING,
-    scope="vLLM and SGLang",
-    sources=("field report 003",),
     hold_s=10.0,
     follows=("cluster.rank-died", "cluster.interface-wrong", "cluster.gid-index", "memory.pressure"),
 )
@@ -442,38 +348,25 @@ def load_stalled(fleet: FleetState) -> Iterator[Finding]:
 
 
 def _load(node: NodeView, engine: Engine, still_s: float) -> Finding:
-    inside, pid = (f"docker exec {engine.name}", 1) if engine.container else ("sudo", min(engine.pids, default="PID"))
-    dump = f"{inside} py-spy dump --pid {pid}"
-    at = f"{engine.progress.phase} {engine.progress.done}/{engine.progress.total}" if engine.progress else "its start"
-    return Finding(
-        rule="engine.load-stalled",
-        severity=Severity.WARNING,
-        confidence=Confidence.SUSPECTED,
-        title=f"{engine.name} has been stuck at {at} for {still_s / 60:.0f} min",
-        explanation=(
-            "Its log says nothing new, and GPU, processor and disk are idle: it waits for something. On two nodes "
-            "that is mostly the other rank (its log, its interface names, a firewall on the fabric). On one node it "
-            "is a download, a lock in the cache directory, or a question on a terminal that nobody sees."
-        ),
-        settles=f"where it waits: `{dump}`, and the other node's log",
+    progress = engine.progress
+    return found(
+        "engine.load-stalled",
+        "idle",
+        {
+            "engine": engine.name,
+            "at": f"{progress.phase} {progress.done}/{progress.total}" if progress else None,
+            "minutes": still_s / 60,
+            "container": engine.container and engine.name,
+            "pid": min(engine.pids, default="PID"),
+        },
         evidence=(of_engine(engine, node, f"no line and no progress for {still_s:.0f} s"),),
-        remedies=(
-            Remedy(title="Read the other rank's log, then restart both together", action="safe-restart"),
-            Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
-        ),
-        references=("field report 003",),
         nodes=(node.name,),
         subject=engine.name,
-        brief=f"no progress for {still_s / 60:.0f} min",
     )
 
 
 @live_rule(
     "engine.not-answering",
-    "The engine's server stopped answering",
-    Severity.WARNING,
-    scope="engines whose metrics sparktop reads",
-    sources=("vllm-project/vllm#41725",),
     hold_s=15.0,
     follows=("memory.starved", "memory.falling", "memory.low", "memory.pressure"),
 )
@@ -482,23 +375,13 @@ def not_answering(fleet: FleetState) -> Iterator[Finding]:
     for node, engine in live_engines(fleet):
         served = engine.state in (EngineState.READY, EngineState.SERVING) and engine.metrics is not None
         if served and engine.endpoint is not None and engine.endpoint.state is EndpointState.TIMED_OUT:
-            evidence, go_on = _of_stopped(node, _stopped(node, engine))
-            yield Finding(
-                rule="engine.not-answering",
-                severity=Severity.WARNING,
-                title=f"{engine.name} doesn't answer on port {engine.endpoint.port}",
-                explanation=(
-                    "The server accepts the connection but doesn't answer within the limit. Its process runs, but it "
-                    "lacks memory or processor, or its event loop is blocked. The figures shown are its last ones."
-                ),
-                evidence=(of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out"), *evidence),
-                remedies=(
-                    *go_on,
-                    Remedy(title="Collect evidence", cost="seconds", action="collect-evidence"),
-                    Remedy(title="Restart it safely", cost="its requests", action="safe-restart"),
-                ),
-                references=("vllm-project/vllm#41725",),
+            stopped = _stopped(node, engine)
+            silence = of_engine(engine, node, engine.endpoint.detail or "GET /metrics timed out")
+            yield found(
+                "engine.not-answering",
+                "silent",
+                {"engine": engine.name, "port": engine.endpoint.port, "pids": _pids(stopped)},
+                evidence=(silence, *_of_stopped(node, stopped)),
                 nodes=(node.name,),
                 subject=engine.name,
-                brief="no answer to /metrics",
             )

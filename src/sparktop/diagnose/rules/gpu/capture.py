@@ -9,12 +9,11 @@ from sparktop.diagnose.ended_by import is_being_stopped
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import normal_power, spinning
 from sparktop.diagnose.rules.window import GpuStretch, of_engine, seen
-from sparktop.engines.cuda_graphs import change_without_graphs, flag_without_graphs
-from sparktop.engines.images import release_of
+from sparktop.engines.cuda_graphs import without_graphs
 from sparktop.engines.ranks import EngineRank, names_in_order, spans_nodes, teams
-from sparktop.model.engine import EngineKind, EngineState
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Finding, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.engine import EngineState
+from sparktop.model.finding import Confidence, Finding
 from sparktop.model.fleet import FleetState, is_current, node_wall_s
 from sparktop.text.units import span
 
@@ -26,13 +25,7 @@ ALONE = 2.0
 SPINS_S = 45.0
 COMPILING_PERCENT = 40.0
 """Of all cores: compilation loads the CPU, polling takes one core for each rank."""
-
-REFERENCES = (
-    "field report 003",
-    "vllm-project/vllm#52504 (NCCL 2.28.9, fixed by 2.30.4)",
-    "eugr/spark-vllm-docker#35",
-    "sgl-project/sglang#29548",
-)
+BEGINNING = "its beginning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +37,7 @@ class _StalledCapture:
     """"20/36"; empty before the first."""
 
 
-@live_rule(
-    "gpu.capture-stuck",
-    "CUDA graph capture is stuck while the GPU polls",
-    Severity.CRITICAL,
-    scope="vLLM and SGLang, mostly on two nodes",
-    sources=REFERENCES,
-    follows=("cluster.rank-died", "cluster.link-down"),
-)
+@live_rule("gpu.capture-stuck", follows=("cluster.rank-died", "cluster.link-down"))
 def capture_stuck(fleet: FleetState) -> Iterable[Finding]:
     """gpu.capture-stuck: one finding for each engine, over all its nodes.
 
@@ -104,32 +90,27 @@ def _finding(
     spans_two: bool,
 ) -> Finding:
     engine = stalled.rank.engine
-    count = stalled.count or "its beginning"
     stretch = next(iter(stretches.values()))
-    collective = " The ranks wait for each other in a collective inside the capture." if spans_two else ""
-    return Finding(
-        rule="gpu.capture-stuck",
-        severity=Severity.CRITICAL,
+    return found(
+        "gpu.capture-stuck",
+        "two-nodes" if spans_two else "one-node",
+        {
+            "engine": engine.name,
+            "count": stalled.count or BEGINNING,
+            "span": span(stalled.still_s),
+            "util_percent": stretch.util_percent,
+            "power_w": stretch.power_w,
+            "normal_power": normal_power(stalled.rank.node),
+            "confirmed": span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE),
+            **without_graphs(engine),
+        },
         confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-        title=f"{engine.name}'s CUDA graph capture is stuck at {count}",
-        explanation=(
-            f"The capture has been at {count} for {span(stalled.still_s)}, with the GPU {stretch.util_percent:.0f} % "
-            f"busy at {stretch.power_w:.0f} W; {normal_power(stalled.rank.node)}.{collective} It doesn't recover by "
-            "itself: one report saw 0/36 still after 34 minutes."
-        ),
-        distinction=(
-            "Not a first compilation: that keeps the processor busy, and takes only some minutes.",
-            "Not merely slow: a working capture draws more power, and its count moves.",
-        ),
-        settles=""
-        if is_confirmed
-        else f"Confirmed after {span(CONFIRMED_S if spans_two else CONFIRMED_S * ALONE)} without progress.",
         evidence=(
             *(
                 of_engine(
                     capture.rank.engine,
                     capture.rank.node,
-                    f"capture at {capture.count or 'its beginning'}, unchanged for {span(capture.still_s)}",
+                    f"capture at {capture.count or BEGINNING}, unchanged for {span(capture.still_s)}",
                     part="log",
                     wall_s=capture.moved_wall_s,
                 )
@@ -146,34 +127,6 @@ def _finding(
                 if (gpu := stretches.get(rank.node.name)) is not None
             ),
         ),
-        remedies=_remedies(stalled.rank, spans_two=spans_two),
-        references=REFERENCES,
         nodes=nodes,
         subject=engine.name,
-        brief=f"{stretch.util_percent:.0f} % SM at {stretch.power_w:.0f} W, at {count} for {span(stalled.still_s)}",
     )
-
-
-def _remedies(rank: EngineRank, *, spans_two: bool) -> tuple[Remedy, ...]:
-    engine = rank.engine
-    flags = flag_without_graphs(engine)
-    steps = [f"stop every rank, and relaunch with {flags}"]
-    if engine.kind is EngineKind.SGLANG:
-        steps.append("use the flag, not the variable: no version reads SGLANG_DISABLE_CUDA_GRAPH")
-        if release_of(engine.version) is None:
-            steps.append(
-                "from SGLang 0.5.23 on: --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled"
-            )
-    relaunch = Remedy(
-        title=f"Relaunch {'both nodes ' if spans_two else ''}without CUDA graphs: {flags}",
-        steps=tuple(steps),
-        cost="decode speed; the time to load",
-        action="relaunch",
-        change=change_without_graphs(engine),
-    )
-    newer = Remedy(
-        title="Or use an image with NCCL 2.30.4 or later, which completes capture over two nodes",
-        steps=("python3 -c 'import torch; print(torch.cuda.nccl.version())'   # in the container: the version it has",),
-        cost="another image, tested again",
-    )
-    return (relaunch, newer) if spans_two else (relaunch,)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import GpuStretch, gpu_stretch, of_engine, seen
 from sparktop.engines.ranks import is_alive
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView, is_current
 from sparktop.text.units import span
 
@@ -83,21 +83,9 @@ def normal_power(node: NodeView) -> str:
 WEDGE_SUSPECTED_S = 10.0
 WEDGE_CONFIRMED_S = 20.0
 _HOT = ("software thermal", "hardware thermal")
-_WEDGE_SOURCES = (
-    "Blackwellboy/model-serving-minefield (trap 124: 42.7 tok/s at 19.5 W and 799 MHz)",
-    "DoctorMasterNewb/sparkbase",
-)
-_HEAT_SOURCES = ("DoctorMasterNewb/sparkbase", "NVIDIA Management Library: clocks event reasons")
 
 
-@live_rule(
-    "gpu.power-wedge",
-    "The GPU is stuck at 500-850 MHz under full load, with no throttle reason",
-    Severity.CRITICAL,
-    scope="GB10 (DGX Spark and its makers' variants)",
-    sources=_WEDGE_SOURCES,
-    clear_s=4.0,
-)
+@live_rule("gpu.power-wedge", clear_s=4.0)
 def power_wedge(fleet: FleetState) -> Iterable[Finding]:
     """gpu.power-wedge: the SM clock is pinned to a fraction without a reason given.
 
@@ -115,28 +103,22 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
         stretch = gpu_stretch(node, fleet, is_wedged, longest_s=300.0)
         if stretch is None or stretch.seconds < WEDGE_SUSPECTED_S or stretch.clock_mhz is None:
             continue
-        sure = stretch.seconds >= WEDGE_CONFIRMED_S and gpu.throttle_reasons is not None
-        top = f" of {gpu.sm_clock_max_mhz}" if gpu.sm_clock_max_mhz else ""
-        yield Finding(
-            rule="gpu.power-wedge",
-            severity=Severity.CRITICAL,
-            confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
-            title=f"{node.name}'s GPU is stuck at {stretch.clock_mhz:.0f} MHz: its power controller hangs",
-            explanation=(
-                f"For {span(stretch.seconds)} the GPU was {stretch.util_percent:.0f} % busy at {stretch.power_w:.0f} "
-                f"W. Its SM clock stayed at {stretch.clock_mhz:.0f}{top} MHz, with no throttle reason set; "
-                f"{normal_power(node)}, at some 2400 MHz. The USB-C power controller limits it: it still works, at "
-                "about half its speed. Neither a reboot nor `nvidia-smi -lgc` resets that controller. Only "
-                "unplugging the supply from the wall does."
-            ),
-            distinction=(
-                "Not a deadlock: when ranks wait for each other, the GPU's clock is near 2.4 GHz.",
-                "Not heat: no thermal bit is set"
-                + (f", and it has {gpu.temperature_c} °C." if gpu.temperature_c is not None else "."),
-            ),
-            settles=""
-            if sure
-            else f"Confirmed after {WEDGE_CONFIRMED_S:.0f} s, with throttle reasons readable and empty.",
+        is_sure = stretch.seconds >= WEDGE_CONFIRMED_S and gpu.throttle_reasons is not None
+        yield found(
+            "gpu.power-wedge",
+            "pinned",
+            {
+                "node": node.name,
+                "mhz": stretch.clock_mhz,
+                "top_mhz": gpu.sm_clock_max_mhz,
+                "span": span(stretch.seconds),
+                "util_percent": stretch.util_percent,
+                "power_w": stretch.power_w,
+                "normal_power": normal_power(node),
+                "celsius": gpu.temperature_c,
+                "confirmed_s": WEDGE_CONFIRMED_S,
+            },
+            confidence=Confidence.CONFIRMED if is_sure else Confidence.SUSPECTED,
             evidence=(
                 seen(
                     node,
@@ -146,37 +128,11 @@ def power_wedge(fleet: FleetState) -> Iterable[Finding]:
                 ),
                 *_tokens(node),
             ),
-            remedies=(
-                Remedy(
-                    title="Shut down, unplug the supply from the wall and from the unit for 60 s, start again",
-                    steps=(
-                        "sudo shutdown -h now",
-                        "unplug the power brick at both ends; 60 s at least, 5 min to be sure",
-                        "plug it in, start, and check the SM clock under load",
-                    ),
-                    cost="somebody on site; everything running on it",
-                ),
-                Remedy(
-                    title="Then update the firmware",
-                    steps=("sudo fwupdmgr refresh --force && sudo fwupdmgr update",),
-                    cost="a reboot; if it keeps happening, an RMA of the unit",
-                ),
-            ),
-            references=_WEDGE_SOURCES,
             nodes=(node.name,),
-            brief=f"{stretch.util_percent:.0f} % SM at {stretch.clock_mhz:.0f} MHz and {stretch.power_w:.0f} W",
         )
 
 
-@live_rule(
-    "gpu.thermal",
-    "Heat slows the GPU down",
-    Severity.WARNING,
-    scope="any NVIDIA GPU that reports clocks event reasons",
-    sources=_HEAT_SOURCES,
-    hold_s=10.0,
-    clear_s=15.0,
-)
+@live_rule("gpu.thermal", hold_s=10.0, clear_s=15.0)
 def thermal(fleet: FleetState) -> Iterable[Finding]:
     """gpu.thermal: the GPU is slowed down by its temperature."""
     for node in fleet.nodes:
@@ -188,43 +144,22 @@ def thermal(fleet: FleetState) -> Iterable[Finding]:
             continue
         heat = f"{gpu.temperature_c} °C" if gpu.temperature_c is not None else "unknown temperature"
         clock = f"{gpu.sm_clock_mhz} MHz" if gpu.sm_clock_mhz is not None else "a lower clock"
-        yield Finding(
-            rule="gpu.thermal",
-            severity=Severity.WARNING,
-            title=f"Heat slows down {node.name}'s GPU",
-            explanation=(
-                f"NVML gives {' and '.join(hot)} as the reason for its clock, {clock}, at {heat}. On a Spark the "
-                "processor's zones reach 90-97 °C while the GPU reads some 80, so this figure may look harmless. The "
-                "GPU keeps working, slower."
-            ),
-            distinction=(
-                "The driver itself gives heat as the reason; neither the power supply nor a hang is at fault.",
-            ),
+        power = f", {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
+        yield found(
+            "gpu.thermal",
+            "throttled",
+            {
+                "node": node.name,
+                "reasons": tuple(hot),
+                "heat": heat,
+                "clock": clock,
+                "cap_mhz": _cap_mhz(gpu.sm_clock_mhz),
+                "bits": ", ".join(hot),
+            },
             evidence=(
-                seen(
-                    node,
-                    "GPU",
-                    f"throttle reasons: {', '.join(gpu.throttle_reasons or ())}; {heat}, {clock}"
-                    + (f", {gpu.power_w:.0f} W" if gpu.power_w is not None else ""),
-                ),
+                seen(node, "GPU", f"throttle reasons: {', '.join(gpu.throttle_reasons or ())}; {heat}, {clock}{power}"),
             ),
-            remedies=(
-                Remedy(
-                    title="Improve the airflow: clear the vents, don't stack the two units, cool the room",
-                    cost="nothing",
-                ),
-                Remedy(
-                    title="Cap the clock until then",
-                    steps=(
-                        f"sudo nvidia-smi -lgc 300,{_cap_mhz(gpu.sm_clock_mhz)}   # again after each reboot",
-                        "sudo nvidia-smi -rgc   # removes the cap",
-                    ),
-                    cost="part of its speed, as the heat does now; prefill loses most",
-                ),
-            ),
-            references=_HEAT_SOURCES,
             nodes=(node.name,),
-            brief=f"{heat}, {clock}, {', '.join(hot)}",
         )
 
 

@@ -13,9 +13,10 @@ from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT, low_power_w, normal_
 from sparktop.diagnose.rules.window import GpuStretch, highest, of_engine, seen
 from sparktop.engines.cuda_graphs import without_graphs
 from sparktop.engines.ranks import EngineRank, is_alive, names_in_order, spans_nodes, teams
+from sparktop.knowledge.card import found
 from sparktop.model.engine import EngineKind, EngineState
-from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.event import KernelEvent
+from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView, boot_s_now, is_current, node_wall_s
 from sparktop.text.units import span
 
@@ -36,13 +37,6 @@ LONGEST_S = 600.0
 LINK_BEFORE_S = 60.0
 """A link lost this long before the first missing token broke the ranks' connection: idle ranks notice late."""
 LINK_DOWN = "kernel.link-down"
-
-REFERENCES = (
-    "vllm-project/vllm#46097",
-    "eugr/spark-vllm-docker#260",
-    "vllm-project/vllm#52504 (NCCL below 2.30.4 with CUDA graphs over two nodes)",
-    "field report 003",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +75,6 @@ class _Spin:
 
 @live_rule(
     "gpu.spin-deadlock",
-    "Spin deadlock: requests but no token, and a busy GPU at idle power",
-    Severity.CRITICAL,
-    scope=(
-        "vLLM and SGLang on one or two nodes; power limits are GB10's or learned, so another GPU needs learned ones "
-        "or a bandwidth counter that moves"
-    ),
-    sources=REFERENCES,
     clear_s=4.0,
     follows=("cluster.rank-died", "cluster.link-down", "kernel.xid-79", "kernel.xid-119", "kernel.xid-120"),
 )
@@ -170,41 +157,72 @@ def _is_shared(node: NodeView) -> bool:
 
 def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     engine, nodes = spin.head.engine, names_in_order(spin.team, fleet)
-    is_confirmed = spin.is_confirmed
     idle = [rank for rank in spin.team if rank.node.name not in spin.stretches]
-    where = " and ".join(name for name in nodes if name in spin.stretches)
-    if len(spin.stretches) > 1:
-        title = f"Spin deadlock: {where} wait for each other"
-    elif idle:
-        title = f"Spin deadlock: {where} waits for {idle[0].node.name}"
-    else:
-        title = f"Spin deadlock on {where}: its GPU is busy waiting"
+    rank = next(rank for rank in spin.team if rank.node.name in spin.stretches)
+    stretch = spin.stretches[rank.node.name]
+    spans_two = len(spin.team) > 1 or spans_nodes(engine)
     lost_link = _lost_link(spin, fleet)
     metrics = engine.metrics
     running, waiting = (int(metrics.running or 0), int(metrics.waiting or 0)) if metrics else (0, 0)
-    pending = running + waiting
-    first = next(iter(spin.stretches.values()))
-    work = (
-        f"{running} request{'s' * (running != 1)} held" + (f", {waiting} waiting" if waiting else "")
-        if metrics
-        else ("it was loading" if spin.is_loading else "log silent")
-    )
-    brief = f"{first.util_percent:.0f} % SM at {first.power_w:.0f} W, 0 tok/s, {work}"
-    return Finding(
-        rule="gpu.spin-deadlock",
-        severity=Severity.CRITICAL,
-        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-        title=title,
-        explanation=_explanation(spin, idle, lost_link),
-        distinction=_distinction(spin),
-        settles="" if is_confirmed else _settles(spin),
+    figures = {
+        "where": tuple(name for name in nodes if name in spin.stretches),
+        "engine": engine.name,
+        "span": span(spin.seconds),
+        "is_counted": spin.has_counters,
+        "is_uncounted": not spin.has_counters,
+        "node": rank.node.name,
+        "util_percent": stretch.util_percent,
+        "power_w": stretch.power_w,
+        "normal_power": normal_power(rank.node),
+        "clock": f"{stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else "its usual rate",
+        "held": _requests(running) if metrics else None,
+        "waiting": waiting or None,
+        "was_loading": metrics is None and spin.is_loading,
+        "is_quiet": metrics is None and not spin.is_loading,
+        "pending": _requests(running + waiting) if running + waiting else None,
+        "dumps": tuple(
+            f"sudo py-spy dump --pid {rank.engine.pids[-1]}   # on {rank.node.name}"
+            for rank in spin.team
+            if rank.engine.pids
+        ),
+        "spans_two": spans_two,
+        "is_one": not spans_two,
+        "still_s": spin.still_s,
+        "confirmed_s": spin.confirmed_after_s,
+        _settled_by(spin): True,
+        "asks_nccl": not spin.is_shared and not spin.has_counters,
+    }
+    if idle:
+        figures |= {"idle": idle[0].node.name, "state": "is idle" if is_alive(idle[0].engine) else "has exited"}
+    if lost_link is not None:
+        figures |= {"interface": lost_link[1].figure("interface"), "link_of": lost_link[0].name}
+    elif spans_two:
+        figures |= without_graphs(engine)
+    return found(
+        "gpu.spin-deadlock",
+        "each-other" if len(spin.stretches) > 1 else "idle-rank" if idle else "alone",
+        figures,
+        confidence=Confidence.CONFIRMED if spin.is_confirmed else Confidence.SUSPECTED,
         evidence=(*_link_evidence(lost_link), *_evidence(spin, idle, fleet)),
-        remedies=_remedies(spin, pending, is_by_link=lost_link is not None),
-        references=REFERENCES,
         nodes=nodes,
         subject=engine.name,
-        brief=brief,
     )
+
+
+def _requests(count: int) -> str:
+    return f"{count} request{'s' * (count != 1)}"
+
+
+def _settled_by(spin: _Spin) -> str:
+    """What the card names as settling it."""
+    if spin.is_shared:
+        return "shared"
+    if spin.has_counters:
+        return "young"
+    engine = spin.head.engine
+    if engine.kind is EngineKind.SGLANG and not command_of(engine).has("--enable-metrics"):
+        return "without_metrics"
+    return "without_server" if engine.endpoint is None else "unread"
 
 
 def _lost_link(spin: _Spin, fleet: FleetState) -> tuple[NodeView, KernelEvent] | None:
@@ -226,65 +244,6 @@ def _link_evidence(lost_link: tuple[NodeView, KernelEvent] | None) -> Iterable[E
     if lost_link is not None:
         node, event = lost_link
         yield Evidence(source=f"{node.name} kernel log", text=event.text, wall_s=event.last_wall_s)
-
-
-def _explanation(spin: _Spin, idle: Sequence[EngineRank], lost_link: tuple[NodeView, KernelEvent] | None) -> str:
-    node = next(rank.node for rank in spin.team if rank.node.name in spin.stretches)
-    stretch = spin.stretches[node.name]
-    grounds = (
-        f"For {span(spin.seconds)} {spin.head.engine.name} had requests and produced no token"
-        if spin.has_counters
-        else f"For {span(spin.seconds)} the log of {spin.head.engine.name} was silent"
-    )
-    text = (
-        f"{grounds}, and the GPU ran at {stretch.util_percent:.0f} % with only {stretch.power_w:.0f} W; "
-        f"{normal_power(node)}. So a kernel polls for something that never comes"
-    )
-    if len(spin.team) > 1 and not idle:
-        text += (
-            ": the ranks wait for each other in an NCCL collective. It never recovers by itself, and /health stays "
-            "green."
-        )
-    elif idle:
-        idle_rank = idle[0]
-        state = "has exited" if not is_alive(idle_rank.engine) else "is idle"
-        text += f": the rank on {idle_rank.node.name} {state}, so the collective it waits for can't complete."
-    else:
-        text += ". It never recovers by itself, and /health stays green."
-    if lost_link is not None:
-        interface = lost_link[1].figure("interface")
-        text += (
-            f" {interface} of {lost_link[0].name} lost its link just before: the ranks lost their connection, and "
-            "don't get it back when the link is up again."
-        )
-    return text
-
-
-def _distinction(spin: _Spin) -> tuple[str, ...]:
-    name, stretch = next(iter(spin.stretches.items()))
-    clock = f"{stretch.clock_mhz:.0f} MHz" if stretch.clock_mhz else "its usual rate"
-    return (
-        "Not a long prefill: that stops token counters too, but draws 46-100 W.",
-        f"Not short of power: the SM clock of {name} is {clock}, not 500-850 MHz, and it produces nothing.",
-        "Not loading or compiling: those keep the disk or the processor busy, not the SMs.",
-        "The memory-bandwidth counter doesn't help: on GB10 it reads 0 in healthy decode too.",
-    )
-
-
-def _settles(spin: _Spin) -> str:
-    if spin.is_shared:
-        return "Another process computes on the same GPU: stop it, or ask NCCL which operation each rank is in."
-    if spin.has_counters:
-        return f"No token for {spin.still_s:.0f} s; confirmed at {spin.confirmed_after_s:.0f} s."
-    ras = (
-        "ask NCCL in the engine's container or on its node: `echo verbose status | nc -w 5 localhost 28028`, twice; "
-        "if operation counts don't move, it is a deadlock"
-    )
-    if spin.head.engine.kind is EngineKind.SGLANG and not command_of(spin.head.engine).has("--enable-metrics"):
-        return f"Start SGLang with --enable-metrics to make its token counters visible; now, {ras}."
-    if spin.head.engine.endpoint is None:
-        return f"Watch the node of rank 0 too: only its server has token counters; or {ras}."
-    return f"Its own token counters, which can't be read now; or {ras}."
 
 
 def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Iterable[Evidence]:
@@ -322,35 +281,3 @@ def _evidence(spin: _Spin, idle: Sequence[EngineRank], fleet: FleetState) -> Ite
         silent_s = max(0.0, now_s - engine.log.last_line_wall_s)
         text = f"last line {span(silent_s)} ago"
         yield of_engine(engine, spin.head.node, text, part="log", wall_s=engine.log.last_line_wall_s)
-
-
-def _remedies(spin: _Spin, pending: int, *, is_by_link: bool) -> tuple[Remedy, ...]:
-    engine = spin.head.engine
-    spans_two = len(spin.team) > 1 or spans_nodes(engine)
-    workers = [(rank.node.name, rank.engine.pids[-1]) for rank in spin.team if rank.engine.pids]
-    lost = f"its {pending} request{'s' * (pending != 1)} and the time to load" if pending else "the time to load"
-    evidence = Remedy(
-        title="Save logs and metrics; by hand first, which operation each rank is in",
-        steps=(
-            "echo verbose status | nc -w 5 localhost 28028   # on each node; NCCL 2.24 or later; twice, 10 s apart",
-            *(f"sudo py-spy dump --pid {pid}   # on {node}" for node, pid in workers),
-        ),
-        cost="nothing",
-        action="collect-evidence",
-    )
-    restart = Remedy(
-        title="Restart every rank together" if spans_two else "Restart the engine",
-        steps=(
-            (
-                "stop the engine's containers on all its nodes",
-                "wait until memory is free on both",
-                "start them together",
-            )
-            if spans_two
-            else ("stop the container", "wait until its memory is free", "start it")
-        ),
-        cost=lost + ("; one rank alone would wait again" if spans_two else ""),
-        action="safe-restart",
-    )
-    graphs = [without_graphs(engine)] if spans_two and not is_by_link else []
-    return (evidence, restart, *graphs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from itertools import chain
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
@@ -15,9 +15,9 @@ from sparktop.diagnose.rules.host.kernel_log import Relevance, relevance_of
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.images import release_of
 from sparktop.engines.ranks import is_alive
-from sparktop.model.change import Change
+from sparktop.knowledge.card import found, remedies
 from sparktop.model.engine import Engine, EngineKind
-from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState, NodeView, boot_s_now, current_nodes
 from sparktop.model.telemetry import DesktopReading, Sample
@@ -33,7 +33,7 @@ OLD_READING_S = 45.0
 STALLING_PERCENT = 10.0
 """PSI memory full avg10. Above it a slow desktop is due to memory, and other rules report that."""
 _DRIVER_WAITS = ("nv_", "nvidia", "nvkms", "drm_", "dma_fence", "dma_resv", "os_acquire", "rm_", "uvm_")
-_NAMES = {"gnome-shell": "GNOME's shell", "kwin_wayland": "KWin", "kwin_x11": "KWin", "Xorg": "the X server"}
+_NAMES = {"gnome-shell": "GNOME's shell", "kwin_wayland": "KWin", "kwin_x11": "KWin", "Xorg": "The X server"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +63,7 @@ class _Signs:
         )  # a plugged monitor causes one failed update
 
 
-@live_rule(
-    FROZEN,
-    "The desktop is frozen while memory and load look fine",
-    Severity.CRITICAL,
-    scope=(
-        "machines with a graphical session; sparktop asks on its bus if it may, else it reads its state and the "
-        "kernel log"
-    ),
-    sources=("field report 000", "field log of a DGX Spark", "vLLM sources 0.11-0.27"),
-    clear_s=4.0,
-    follows=GPU_GONE,
-)
+@live_rule(FROZEN, clear_s=4.0, follows=GPU_GONE)
 def frozen(fleet: FleetState) -> Iterable[Finding]:
     """desktop.frozen: the compositor is silent twice, waits in the driver, or can't draw because the GPU is gone.
 
@@ -123,34 +112,36 @@ def _signs(node: NodeView, desktop: DesktopReading, now_boot_s: float) -> _Signs
     )
 
 
-# --- wording ---------------------------------------------------------------------------------------------------------
-
-
 def _finding(node: NodeView, sample: Sample, signs: _Signs, fleet: FleetState) -> Finding:
-    desktop = signs.desktop
-    screen = "login screen" if desktop.is_greeter else "desktop"
-    is_confirmed = signs.is_confirmed
-    likely = suspects(node)
-    return Finding(
-        rule="desktop.frozen",
-        severity=Severity.CRITICAL,
-        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-        title=f"The {screen} {'is' if is_confirmed else 'may be'} frozen: {_headline(signs)}",
-        explanation=" ".join(filter(None, (_observations(signs), _context_sentence(node), _suspect_sentence(likely)))),
-        distinction=(
-            "Not a host out of memory: memory and load are normal, and SSH answers.",
-            *(() if signs.gpu else ("Not a dead engine: it may keep serving; only what needs the display waits.",)),
-        ),
-        settles="" if is_confirmed else _settles(desktop),
+    desktop, likely = signs.desktop, suspects(node)
+    events = (*signs.gpu, *signs.display)
+    first = likely[0] if likely else None
+    return found(
+        FROZEN,
+        "seen",
+        {
+            "command": desktop.compositor,
+            "is_greeter": desktop.is_greeter,
+            "is_confirmed": signs.is_confirmed,
+            _headline(signs): True,
+            "shell": _NAMES.get(desktop.compositor or "", "The compositor"),
+            "process": _name(desktop).rstrip(","),
+            "silent": span(signs.silent_s) if signs.silent_s is not None else None,
+            "where": _where(desktop),
+            "blocked": span(signs.blocked_s) if signs.blocked_s is not None else None,
+            "events": "; ".join(describe(event) for event in events[:4]),
+            "reason": desktop.reason if desktop.answers is None else None,
+            "figures": _figures(node),
+            **({"suspect": first.engine.name, "sign": first.sign, "backend": first.backend} if first else {}),
+            **({first.about_variable: True, "version": first.engine.version} if first else {}),
+            "gpu_answers": not signs.gpu,
+            "is_unanswered": desktop.answers is False,
+            "signs": _brief(signs),
+        },
+        confidence=Confidence.CONFIRMED if signs.is_confirmed else Confidence.SUSPECTED,
         evidence=tuple(_evidence(node, signs, likely)),
         remedies=_remedies(node, signs, likely),
-        references=(
-            "field report 000",
-            "field log of a DGX Spark (Xid 119 of the KMS thread, then 120 and 154)",
-            *(("vLLM sources 0.11-0.27",) if likely else ()),
-        ),
         nodes=(node.name,),
-        brief=_brief(node, signs),
         since_wall_s=_since_wall_s(signs, boot_s_now(node, sample, fleet), fleet),
     )
 
@@ -159,45 +150,17 @@ def _name(desktop: DesktopReading) -> str:
     return f"{desktop.compositor}, pid {desktop.pid}," if desktop.pid is not None else f"{desktop.compositor}"
 
 
+def _where(desktop: DesktopReading) -> str:
+    return f" in {desktop.wait_channel}" if desktop.wait_channel else ""
+
+
 def _headline(signs: _Signs) -> str:
-    command = signs.desktop.compositor or "the compositor"
-    if signs.silent_s is not None and signs.desktop.state == "T":
-        return f"a signal stopped {command}"
+    """The figure whose words are the headline."""
     if signs.silent_s is not None:
-        return f"{command} runs but doesn't answer"
+        return "is_signalled" if signs.desktop.state == "T" else "is_silent"
     if signs.gpu:
-        return "its GPU doesn't answer the driver"
-    if signs.blocked_s is not None:
-        return f"{command} waits in the kernel"
-    return f"{command} can't pass its frames to the display"
-
-
-def _observations(signs: _Signs) -> str:
-    desktop = signs.desktop
-    parts = []
-    if signs.silent_s is not None:
-        parts.append(
-            f"{_NAMES.get(desktop.compositor or '', 'The compositor')} ({_name(desktop).rstrip(',')}) runs but "
-            f"hasn't answered on its session bus for {span(signs.silent_s)}."
-        )
-    if signs.blocked_s is not None:
-        where = f" in {desktop.wait_channel}" if desktop.wait_channel else ""
-        parts.append(f"It has waited{where} in state D for {span(signs.blocked_s)} without running once.")
-    if signs.display or signs.gpu:
-        events = "; ".join(describe(event) for event in (*signs.gpu, *signs.display)[:4])
-        parts.append(f"The kernel log says: {events}.")
-    if desktop.answers is None and desktop.reason:
-        parts.append(f"sparktop couldn't ask it: {desktop.reason}.")
-    first = " ".join(parts)
-    return first[:1].upper() + first[1:]
-
-
-def _context_sentence(node: NodeView) -> str:
-    return (
-        f"Memory and load look fine: {_figures(node)}. Compute and display share one GPU, one driver and one "
-        "memory here. GPU work that never finishes freezes the screen too, while SSH and the engines' network side "
-        "keep working."
-    )
+        return "gpu_is_gone"
+    return "is_waiting" if signs.blocked_s is not None else "cannot_draw"
 
 
 def _figures(node: NodeView) -> str:
@@ -211,24 +174,6 @@ def _figures(node: NodeView) -> str:
     return ", ".join(figure for figure in parts if figure)
 
 
-def _suspect_sentence(likely: tuple[Suspect, ...]) -> str:
-    if not likely:
-        return ""
-    first = likely[0]
-    return (
-        f"A suspected trigger: {first.engine.name} runs vLLM with `{first.sign}`. Field report 000 blames FlashInfer's "
-        "throughput kernels for mixture-of-experts layers on SM 12.1. It ended such freezes by several changes at "
-        f"once, among them `VLLM_FLASHINFER_MOE_BACKEND=latency`; {first.about_variable}. So set `--moe-backend "
-        f"{first.backend}` too: it chooses other kernels."
-    )
-
-
-def _settles(desktop: DesktopReading) -> str:
-    if desktop.answers is False:
-        return "a second query without an answer, some seconds from now."
-    return "a look at the screen: does the clock move, does the pointer move?"
-
-
 def _evidence(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> Iterable[Evidence]:
     desktop = signs.desktop
     if signs.silent_s is not None:
@@ -237,8 +182,7 @@ def _evidence(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> Ite
             "desktop",
             f"{_name(desktop)} no answer on the session bus for {span(signs.silent_s)} ({desktop.reason})",
         )
-    waits = f" in {desktop.wait_channel}" if desktop.wait_channel else ""
-    yield seen(node, "desktop", f"{_name(desktop)} state {desktop.state or 'unknown'}{waits}")
+    yield seen(node, "desktop", f"{_name(desktop)} state {desktop.state or 'unknown'}{_where(desktop)}")
     for event in (*signs.gpu, *signs.display):
         yield Evidence(source=f"{node.name} kernel log", text=event.text, wall_s=event.first_wall_s)
     yield seen(node, "figures", _figures(node))
@@ -246,7 +190,7 @@ def _evidence(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> Ite
         yield Evidence(source=f"{suspect.engine.name} @ {node.name} command", text=suspect.sign)
 
 
-def _brief(node: NodeView, signs: _Signs) -> str:
+def _brief(signs: _Signs) -> str:
     parts = []
     if signs.silent_s is not None:
         parts.append(f"no answer for {span(signs.silent_s)}")
@@ -256,7 +200,7 @@ def _brief(node: NodeView, signs: _Signs) -> str:
         parts.append(counted(signs.gpu[-1]))
     elif signs.display:
         parts.append(victim_text(signs.display[-1]) or counted(signs.display[-1]))
-    return f"{', '.join(parts)}; {_figures(node)}"
+    return ", ".join(parts)
 
 
 def _since_wall_s(signs: _Signs, now_boot_s: float, fleet: FleetState) -> float | None:
@@ -266,63 +210,20 @@ def _since_wall_s(signs: _Signs, now_boot_s: float, fleet: FleetState) -> float 
     return fleet.wall_s - (now_boot_s - min(known_starts)) if known_starts else None
 
 
-# --- remedies --------------------------------------------------------------------------------------------------------
-
-_ONE_SHELL = Remedy(
-    title="On X11, restart only the shell",
-    steps=("pkill -HUP -x gnome-shell   # over SSH, as the desktop's user",),
-    cost="on X11 only a moment: programs stay; on Wayland the session and every program in it",
-    action="recover-desktop",
-)
-
-_DISPLAY_MANAGER = Remedy(
-    title="Restart the display manager",
-    steps=("sudo systemctl restart gdm3",),
-    cost="the desktop session and everything open in it; engines in containers keep running",
-)
-
-_NO_DESKTOP = Remedy(
-    title="Switch the desktop off while engines run",
-    steps=("sudo systemctl isolate multi-user.target   # back with: sudo systemctl isolate graphical.target",),
-    cost="the desktop session; frees some 3 GiB of memory",
-)
-
-_REBOOT = Remedy(
-    title="Reboot",
-    steps=("sudo reboot",),
-    cost="what runs there now, and the time to load the models again",
-    action="reboot",
-)
-
-
 def _remedies(node: NodeView, signs: _Signs, likely: tuple[Suspect, ...]) -> tuple[Remedy, ...]:
     if signs.desktop.state == "T" and signs.silent_s is not None:
-        return (Remedy(title="Resume it (SIGCONT)", steps=(f"kill -CONT {signs.desktop.pid}",), cost="nothing"),)
-    shell = () if _is_wayland(node) or signs.desktop.compositor != "gnome-shell" else (_ONE_SHELL,)
-    manager = _DISPLAY_MANAGER if shell else replace(_DISPLAY_MANAGER, action="recover-desktop")
-    remedies: tuple[Remedy, ...] = (*shell, manager, _NO_DESKTOP, _REBOOT)
-    if signs.gpu:  # on a GPU that doesn't answer, a restarted display freezes again
-        remedies = (_REBOOT, *(remedy for remedy in remedies if remedy is not _REBOOT))
-    return (*remedies, *(_other_kernels(suspect) for suspect in likely))
+        return remedies(FROZEN, "signalled", {"pid": signs.desktop.pid})
+    has_shell = signs.desktop.compositor == "gnome-shell" and not _is_wayland(node)
+    is_gone = bool(signs.gpu)  # on a GPU that doesn't answer, a restarted display freezes again
+    shells = {"has_shell": has_shell, "has_no_shell": not has_shell}
+    restarts = remedies(FROZEN, "restart", {**shells, "gpu_is_gone": is_gone, "gpu_answers": not is_gone})
+    return (*restarts, *chain.from_iterable(map(_other_kernels, likely)))
 
 
-def _other_kernels(suspect: Suspect) -> Remedy:
-    return Remedy(
-        title=f"To prevent it, give {suspect.engine.name} other MoE kernels",
-        steps=(
-            f"add --moe-backend {suspect.backend}",
-            *(("remove --performance-mode throughput",) if "--performance-mode" in suspect.sign else ()),
-            "keep CUDA graphs: --enforce-eager doesn't help",
-        ),
-        cost="a restart of the engine; a few percent of its speed",
-        action="relaunch",
-        change=Change(
-            flags={
-                "--moe-backend": suspect.backend,
-                **({"--performance-mode": None} if "--performance-mode" in suspect.sign else {}),
-            }
-        ),
-    )
+def _other_kernels(suspect: Suspect) -> tuple[Remedy, ...]:
+    has_mode = "--performance-mode" in suspect.sign
+    figures = {"engine": suspect.engine.name, "backend": suspect.backend}
+    return remedies(FROZEN, "kernels", {**figures, "has_mode": has_mode, "has_no_mode": not has_mode})
 
 
 def _is_wayland(node: NodeView) -> bool:
@@ -352,7 +253,7 @@ class Suspect:
     backend: str
     """The MoE backend to try first: marlin for NVFP4 and FP8 weights, triton for BF16."""
     about_variable: str
-    """What this version does with VLLM_FLASHINFER_MOE_BACKEND, as half a sentence."""
+    """The figure whose words say what this version does with VLLM_FLASHINFER_MOE_BACKEND."""
 
 
 def suspects(node: NodeView) -> tuple[Suspect, ...]:
@@ -389,7 +290,5 @@ def _words(engine: Engine) -> str:
 def _about_variable(version: str | None) -> str:
     minor = (release_of(version) or ())[:2]
     if minor >= (0, 27):
-        return f"vLLM {version} doesn't have that variable any more"
-    if (0, 12) <= minor < (0, 23):
-        return f"in upstream's vLLM {version} that variable changes nothing on this GPU"
-    return "upstream, it changes nothing on this GPU from vLLM 0.12 to 0.22 and is gone from 0.27 on"
+        return "variable_is_gone"
+    return "variable_is_ignored" if (0, 12) <= minor < (0, 23) else "variable_is_either"

@@ -19,9 +19,10 @@ from sparktop.diagnose.kernel.knowledge import Lasts
 from sparktop.diagnose.rule import RuleKind, live_rule
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.ranks import is_alive
+from sparktop.knowledge.card import found
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, NodeView, boot_s_now, current_nodes
 from sparktop.model.telemetry import CollectorState, Sample
 from sparktop.text.units import GIB, gib, span
@@ -45,7 +46,6 @@ OVER_S = 60.0
 STEADY_DIGITS = 1
 """A node's boot on the operator's clock is told in tenths of a second: its samples are some milliseconds early or late,
 and what is told of a finding doesn't change with each."""
-_SCOPE = "every node whose kernel log can be read"
 _OF_MEMORY = ("memory.first-request-spike", "memory.falling", "memory.starved", "memory.low")
 
 
@@ -57,44 +57,19 @@ class Relevance(Enum):
     OVER = "over"
 
 
-@live_rule(
-    OOM_KILL,
-    "Out of memory: the kernel killed a process",
-    Severity.CRITICAL,
-    kind=RuleKind.KERNEL,
-    scope=_SCOPE,
-    sources=("Linux mm/oom_kill.c",),
-    hold_s=1.0,
-    follows=_OF_MEMORY,
-)
+@live_rule(OOM_KILL, kind=RuleKind.KERNEL, hold_s=1.0, follows=_OF_MEMORY)
 def oom_kill(fleet: FleetState) -> Iterable[Finding]:
     """kernel.oom-kill: after the live memory rules, which may be its cause."""
     return [finding for finding in claims(fleet) if finding.rule == OOM_KILL]
 
 
-@live_rule(
-    NO_MEMORY,
-    "Out of memory: the kernel refused the NVIDIA driver memory",
-    Severity.CRITICAL,
-    kind=RuleKind.KERNEL,
-    scope=_SCOPE,
-    sources=("NVIDIA/open-gpu-kernel-modules#1358",),
-    hold_s=1.0,
-    follows=_OF_MEMORY,
-)
+@live_rule(NO_MEMORY, kind=RuleKind.KERNEL, hold_s=1.0, follows=_OF_MEMORY)
 def nvrm_no_memory(fleet: FleetState) -> Iterable[Finding]:
     """kernel.nvrm-no-memory: after the live memory rules, which may be its cause."""
     return [finding for finding in claims(fleet) if finding.rule == NO_MEMORY]
 
 
-@live_rule(
-    "kernel.log",
-    "The kernel log reports a failure: Xids, GSP, links, disks, crashes (rules kernel.*)",
-    Severity.CRITICAL,
-    scope=_SCOPE,
-    sources=("NVIDIA Xid catalogue", "Linux", "field report 000", "field report 002"),
-    hold_s=1.0,
-)
+@live_rule("kernel.log", hold_s=1.0)
 def failures(fleet: FleetState) -> Iterable[Finding]:
     """kernel.*: one finding for each kind of failure in the kernel log, on one node or on both together."""
     return [finding for finding in claims(fleet) if finding.rule not in (OOM_KILL, NO_MEMORY)]
@@ -265,15 +240,10 @@ def _with_node_state(placed: _Placed, node: NodeView, sample: Sample, now_boot_s
     """The finding with its severity and cause by the node's current state."""
     finding, last_s = placed.finding, now_boot_s - placed.last_boot_s
     if placed.last_boot_s - placed.first_boot_s > GOES_ON_S:
-        finding = replace(finding, brief=f"last {span(last_s)} ago")
+        finding = replace(finding, brief=found("kernel.log", "repeated", {"last": span(last_s)}).brief)
     if not is_now:
-        return replace(
-            finding,
-            severity=Severity.INFO,
-            title=f"Earlier, {span(last_s)} ago: {finding.title}",
-            remedies=(),
-            caused_by=None,
-        )
+        earlier = found("kernel.log", "earlier", {"last": span(last_s), "what": finding.title})
+        return replace(finding, severity=Severity.INFO, title=earlier.title, remedies=(), caused_by=None)
     if finding.caused_by and finding.caused_by == kernel_findings.live_cause(finding.rule):
         return finding
     if finding.rule == NO_MEMORY:
@@ -296,24 +266,28 @@ def _with_memory_severity(finding: Finding, node: NodeView, available: int, last
         severity = Severity.WARNING
     elif severity is Severity.WARNING and low:
         severity = Severity.CRITICAL
-    sentence = f" {gib(available)} are available now" + (
-        ": the machine may hang, with no kill and no login possible."
-        if severity is Severity.CRITICAL
-        else (": that shortage is over." if available >= EASY_BYTES else ".")
+    is_grave = severity is Severity.CRITICAL
+    now = found(
+        NO_MEMORY,
+        "now",
+        {
+            "why": finding.explanation,
+            "available": gib(available),
+            "is_grave": is_grave,
+            "is_over": available >= EASY_BYTES and not is_grave,
+            "is_short": available < EASY_BYTES and not is_grave,
+        },
     )
-    stop = Remedy(
-        title="Stop an engine now, while the machine still answers", cost="its requests", action="stop-engine"
-    )
-    remedies = (stop, *(remedy for remedy in finding.remedies if remedy.action != stop.action))
-    if severity is not Severity.CRITICAL:
-        remedies = () if severity is Severity.INFO else finding.remedies
+    others = finding.remedies
+    if is_grave:
+        others = (*now.remedies, *(one for one in others if one.action != now.remedies[0].action))
     return replace(
         finding,
         severity=severity,
-        explanation=finding.explanation + sentence,
+        explanation=now.explanation,
         evidence=(*finding.evidence, seen(node, "memory", f"{gib(available)} available")),
-        remedies=remedies,
-        brief=f"{gib(available)} available now",
+        remedies=() if severity is Severity.INFO else others,
+        brief=now.brief,
     )
 
 
@@ -345,13 +319,12 @@ def _joined_over_nodes(findings: Sequence[Finding]) -> list[Finding]:
             joined.append(finding)
             continue
         joint = joined[twin]
+        places = (joint.nodes[0], finding.nodes[0])
+        both = found("kernel.log", "both", {"what": joint.title, "why": joint.explanation, "places": places})
         joined[twin] = replace(
             joint,
-            title=f"{joint.title}, on {joint.nodes[0]} and {finding.nodes[0]} at once",
-            explanation=(
-                f"{joint.explanation} It came on both nodes at the same moment. They have one cause, most likely the "
-                "engine that runs on both."
-            ),
+            title=both.title,
+            explanation=both.explanation,
             evidence=(*joint.evidence, *finding.evidence),
             nodes=(*joint.nodes, *finding.nodes),
             since_wall_s=min(joint.since_wall_s or 0.0, finding.since_wall_s or 0.0),

@@ -17,10 +17,11 @@ from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, of_engine, seen
 from sparktop.engines.images import release_of
 from sparktop.engines.ranks import is_alive, spans_nodes
+from sparktop.knowledge.card import found, remedies
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
+from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, NodeView, current_nodes, node_wall_s
 from sparktop.model.telemetry import GpuProcess, Process, Sample
 from sparktop.text.units import GIB, gib, span
@@ -74,12 +75,6 @@ FLAT_S = 20.0
 """Memory must have stood still this long to be called trapped; while it is released it rises."""
 WAIT_AT_MOST_S = 300.0
 
-_REFERENCES = (
-    "field report 003 (33 GiB until a reboot)",
-    "field report 004 (back after 60 s and more)",
-    "vllm-project/vllm#45179 (0.23 kept the memory of a failed load until a reboot, 0.24 does not)",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AfterExit:
@@ -95,15 +90,7 @@ class _AfterExit:
     """Available memory this machine had after its boot; None if unknown."""
 
 
-@live_rule(
-    RULE,
-    "An engine stopped, but its memory isn't free: still being freed, held by a process, cached, or lost",
-    Severity.CRITICAL,
-    scope="unified memory; compared with this machine's own figure after its boot",
-    sources=_REFERENCES,
-    hold_s=2.0,
-    clear_s=CLEAR_S,
-)
+@live_rule(RULE, hold_s=2.0, clear_s=CLEAR_S)
 def held_after_exit(fleet: FleetState) -> Iterable[Finding]:
     """memory.held-after-exit: at most one finding a node, the first case that applies.
 
@@ -165,33 +152,19 @@ def _rising(after: _AfterExit) -> Finding | None:
     missing = (after.target or 0) - latest
     if after.target is not None and missing < GIB:
         return None
-    forecast = (
-        f" At this rate the {gib(after.target)} available after its boot are free again in {span(missing / rate)}."
-        if after.target is not None
-        else ""
-    )
-    return Finding(
-        rule=RULE,
-        severity=Severity.INFO,
-        title=f"{after.node.name}: the memory of {after.engine.name} is being freed",
-        explanation=(
-            f"{after.engine.name} stopped {span(after.ended_s)} ago. Available memory rises {rate / GIB:.1f} GiB/s "
-            f"and is now {gib(latest)}. The driver frees unified memory some time after the process exits; it has "
-            f"taken more than a minute.{forecast} An engine that starts earlier runs out of memory."
-        ),
-        remedies=(
-            Remedy(
-                title="Wait until it stops rising, then start an engine",
-                steps=(
-                    f"start the engine when {gib(after.target)} are available" if after.target else "watch it here",
-                ),
-                cost="a minute or two",
-                action="safe-restart",
-            ),
-        ),
-        references=_REFERENCES,
+    return found(
+        RULE,
+        "rising",
+        {
+            "node": after.node.name,
+            "engine": after.engine.name,
+            "span": span(after.ended_s),
+            "rate": rate / GIB,
+            "available": gib(latest),
+            "target": gib(after.target) if after.target else None,
+            "forecast": span(missing / rate) if after.target is not None else None,
+        },
         nodes=(after.node.name,),
-        brief=f"{gib(latest)} available, +{rate / GIB:.1f} GiB/s",
         evidence=(
             seen(
                 after.node,
@@ -211,45 +184,37 @@ def _trapped(after: _AfterExit) -> Finding | None:
     baseline = node.baseline
     least = baseline.least_unaccounted_bytes if baseline else None
     is_measured = after.target is not None and baseline is not None and not baseline.is_earlier_boot
+    limit = TRAPPED_BYTES
     if not is_measured and least is not None and unaccounted - least >= TRAPPED_BYTES:
-        trapped, is_confirmed, limit, settles = unaccounted - least, True, TRAPPED_BYTES, ""
-        comparison = (
-            f"Earlier in this boot {gib(least)} were unaccounted for; now {gib(unaccounted)} are, and "
-            f"{gib(after.available)} are available. "
-        )
+        case, trapped = "grew", unaccounted - least
     elif after.target is not None and baseline is not None:
+        case = "earlier-boot" if baseline.is_earlier_boot else "this-boot"
         trapped = min(after.target - after.available, unaccounted)
-        is_confirmed = not baseline.is_earlier_boot
-        limit = TRAPPED_BYTES
-        boot = "in an earlier boot" if baseline.is_earlier_boot else "earlier in this boot"
-        comparison = (
-            f"This machine had {gib(after.target)} available {boot}, with no engine; now {gib(after.available)}. "
-        )
-        settles = "The same figure in this boot, before any engine ran."
     else:
-        trapped, is_confirmed, limit = unaccounted, False, UNKNOWN_NORMAL_BYTES
-        comparison = f"{gib(after.available)} are available, and "
-        settles = "Its available memory after a reboot: sparktop hasn't seen it without an engine yet."
+        case, trapped, limit = "unmeasured", unaccounted, UNKNOWN_NORMAL_BYTES
     if trapped < limit:
         return None
-    name = after.engine.name if after.engine else "an engine"
+    is_confirmed = case in ("grew", "this-boot")
     is_severe = trapped >= TRAPPED_BADLY_BYTES or (after.ended_s is not None and after.ended_s > WAIT_AT_MOST_S)
-    return Finding(
-        rule=RULE,
+    waits = _wait() if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S else ()
+    figures = {
+        "node": node.name,
+        "engine": after.engine.name if after.engine else "an engine",
+        "lost": gib(trapped),
+        "available": gib(after.available),
+        "unaccounted": gib(unaccounted),
+        "least": gib(least) if least is not None else None,
+        "target": gib(after.target) if after.target is not None else None,
+        "flat_s": FLAT_S,
+        "is_before_0_24": _is_before_0_24(after.engine),
+        "smaller_share": SMALLER_SHARE if _may_have_less(after, trapped) else None,
+        "brief": _lost_brief(trapped, after.available),
+    }
+    return found(
+        RULE,
+        case,
+        figures,
         severity=Severity.CRITICAL if is_severe and is_confirmed else Severity.WARNING,
-        confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-        settles="" if is_confirmed else settles,
-        title=f"{node.name}: {gib(trapped)} lost since {name} stopped: no process holds them",
-        explanation=(
-            f"{comparison}{gib(trapped)} are missing. No process, GPU process, cache or kernel table accounts for "
-            f"them. Available memory hasn't changed for {FLAT_S:.0f} s and more, so it isn't being freed. The "
-            "driver kept the allocations of a dead process. `docker rm`, dropping caches and killing processes "
-            "haven't released them; a reboot has. The next engine gets only the rest."
-        ),
-        distinction=(
-            "Not page cache: MemAvailable counts cache as free already.",
-            "No process holds it: sparktop read the GPU's process list and /proc.",
-        ),
         evidence=(
             *(
                 [seen(node, "baseline", f"{gib(after.target)} available after boot, without an engine")]
@@ -259,12 +224,15 @@ def _trapped(after: _AfterExit) -> Finding | None:
             seen(node, "memory", f"available {gib(after.available)}, unaccounted {gib(unaccounted)}"),
             *([_ended_evidence(after.engine, node)] if after.engine is not None else []),
         ),
-        remedies=_reboot(after, trapped, is_confirmed=is_confirmed),
-        references=_REFERENCES,
-        nodes=(after.node.name,),
-        brief=_lost_brief(trapped, after.available),
+        # To wait comes first only while the loss is suspected.
+        remedies=(*(() if is_confirmed else waits), *remedies(RULE, case, figures), *(waits if is_confirmed else ())),
+        nodes=(node.name,),
         blocks_starts=True,
     )
+
+
+def _wait() -> tuple[Remedy, ...]:
+    return remedies(RULE, "just-stopped", {})
 
 
 def _still_lost(lost: Finding | None, node: NodeView, sample: Sample, fleet: FleetState) -> Finding | None:
@@ -273,11 +241,11 @@ def _still_lost(lost: Finding | None, node: NodeView, sample: Sample, fleet: Fle
     least = (node.baseline.least_unaccounted_bytes if node.baseline else None) or 0
     if lost is None or unaccounted is None or unaccounted - least < TRAPPED_BYTES:
         return None
-    remedies = lost.remedies
+    left = lost.remedies
     if lost.since_wall_s is None or fleet.wall_s - lost.since_wall_s >= WAIT_AT_MOST_S:
-        remedies = tuple(remedy for remedy in remedies if remedy is not _WAIT)
+        left = tuple(remedy for remedy in left if remedy not in _wait())
     return replace(
-        lost, is_unseen=False, remedies=remedies, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
+        lost, is_unseen=False, remedies=left, brief=_lost_brief(unaccounted - least, sample.memory.available_bytes)
     )
 
 
@@ -299,27 +267,16 @@ def _cache(after: _AfterExit) -> Finding | None:
     )
     if missing:
         return None
-    return Finding(
-        rule=RULE,
-        severity=Severity.INFO,
-        title=f"{after.node.name}: {gib(memory.page_cache_bytes)} are page cache, not a leak",
-        explanation=(
-            f"{after.engine.name} is gone and its memory is free: {gib(after.available)} are available. Of that "
-            f"{gib(memory.page_cache_bytes)} hold files, mostly weights, and speed up the next load of the same "
-            "model. vLLM's and SGLang's startup checks count it as free. A large cudaMalloc and the driver may still "
-            "fail, and the other node of a pair may have less page cache."
-        ),
-        remedies=(
-            Remedy(
-                title="Drop the caches only if a launch on this node stalls or runs out of memory",
-                steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
-                cost="the next load reads its weights from disk again; it releases no leaked GPU memory",
-                action="drop-caches",
-            ),
-        ),
-        references=_REFERENCES,
+    return found(
+        RULE,
+        "cached",
+        {
+            "node": after.node.name,
+            "engine": after.engine.name,
+            "cache": gib(memory.page_cache_bytes),
+            "available": gib(after.available),
+        },
         nodes=(after.node.name,),
-        brief=f"{gib(memory.page_cache_bytes)} cache, {gib(after.available)} available",
         evidence=(
             seen(
                 after.node,
@@ -328,9 +285,6 @@ def _cache(after: _AfterExit) -> Finding | None:
             ),
         ),
     )
-
-
-# Wording
 
 
 def is_flat(node: NodeView, for_s: float = FLAT_S) -> bool:
@@ -348,39 +302,19 @@ def _ended_evidence(engine: Engine, node: NodeView) -> Evidence:
     return of_engine(engine, node, detail, wall_s=engine.exited_wall_s)
 
 
-_WAIT = Remedy(title="Wait until five minutes after it stopped, in case memory starts to rise", cost="minutes")
+def _is_before_0_24(engine: Engine | None) -> bool:
+    """Whether it is a vLLM that may keep the memory of a failed load."""
+    if engine is None or engine.kind is not EngineKind.VLLM:
+        return False
+    version = release_of(engine.version)
+    return version is None or version < (0, 24)
 
 
-def _reboot(after: _AfterExit, trapped: int, *, is_confirmed: bool) -> tuple[Remedy, ...]:
-    """What gives it back, or does without it; to wait comes first only while the loss is suspected."""
-    wait = [_WAIT] if after.ended_s is not None and after.ended_s < WAIT_AT_MOST_S else []
-    remedies = [] if is_confirmed else [*wait]
-    remedies.append(
-        Remedy(
-            title=f"Reboot {after.node.name}: the only known way to free it",
-            steps=("sudo systemctl reboot", "afterwards compare available memory with this figure"),
-            cost="everything running there; about two minutes",
-            action="reboot",
-        )
-    )
+def _may_have_less(after: _AfterExit, trapped: int) -> bool:
+    """Whether its engine has a share to be lowered, and starts in the remaining memory."""
     engine = after.engine
-    if engine is not None and engine.kind is EngineKind.VLLM:
-        version = release_of(engine.version)
-        if version is None or version < (0, 24):
-            remedies.append(
-                Remedy(title="Use vLLM 0.24 or later, which frees the memory of a failed load", cost="another image")
-            )
     has_share = engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization")
-    if engine is not None and has_share and not _is_refused_by_sglang(engine, trapped, after.available):
-        remedies.append(
-            Remedy(
-                title="Launch with a smaller share, in the remaining memory",
-                cost="KV cache",
-                action="relaunch",
-                change=SMALLER_SHARE,
-            )
-        )
-    return (*remedies, *(wait if is_confirmed else ()))
+    return engine is not None and bool(has_share) and not _is_refused_by_sglang(engine, trapped, after.available)
 
 
 def _is_refused_by_sglang(engine: Engine, trapped: int, available: int) -> bool:
@@ -418,31 +352,16 @@ def orphan(node: NodeView) -> Finding | None:
     if survivor is None:
         return None
     process, size, reason = survivor
-    return Finding(
-        rule=RULE,
-        severity=Severity.WARNING,
-        title=f"{node.name}: {process.command} (pid {process.pid}) still holds {gib(size)} of a stopped engine",
-        explanation=(
-            f"The process still runs although {reason}. It holds {gib(size)} of GPU memory, which on this machine is "
-            "the host's memory. It serves nobody, and the next engine can't use that memory."
-        ),
-        distinction=("A running process holds it, so waiting, dropping caches or a reboot isn't needed.",),
+    return found(
+        RULE,
+        "process-left",
+        {"node": node.name, "command": process.command, "pid": process.pid, "size": gib(size), "reason": reason},
         evidence=(
             seen(node, "GPU processes", f"pid {process.pid} {process.command}: {gib(size)}"),
             seen(node, "processes", f"pid {process.pid}, parent {process.parent_pid}, state {process.state}: {reason}"),
         ),
-        remedies=(
-            Remedy(
-                title=f"Kill pid {process.pid} (SIGTERM, SIGKILL after 15 s)",
-                steps=(f"sudo kill {process.pid}", f"after 15 s: sudo kill -9 {process.pid}"),
-                cost="nothing: it serves nobody",
-                action="end-holder",
-                pid=process.pid,
-            ),
-        ),
         references=("Blackwellboy/model-serving-minefield (trap 123)",),
         nodes=(node.name,),
-        brief=f"pid {process.pid} {process.command} holds {gib(size)}",
         blocks_starts=True,
     )
 

@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.gpu.power import IDLE_PERCENT
-from sparktop.diagnose.rules.memory.relief import arm_guard, stop_engine
+from sparktop.diagnose.rules.memory.relief import engine_to_stop, is_unguarded
 from sparktop.diagnose.rules.window import newest, of_engine, seen
 from sparktop.engines.memory_needs import floor_bytes, is_loading, loading, most_bytes, settling
 from sparktop.engines.ranks import is_alive
-from sparktop.model.change import Change
+from sparktop.knowledge.card import found
 from sparktop.model.engine import Engine
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach, current_nodes
 from sparktop.text.units import GIB, gib, span
 
@@ -34,7 +33,6 @@ UNEXPLAINED_SHARE = 0.3
 LOW_BYTES = 6 * GIB
 ROOMY_SHARE, TIGHT_SHARE = 0.5, 0.25
 _TAKERS = ("engine", "gpu", "processes")
-_REFERENCES = ("field report 001", "NVIDIA/dgx-spark-playbooks#116 (34 to 13 GiB in 1.5 s)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +102,7 @@ def _is_the_end_of_a_load(node: NodeView, fall: Fall, fleet: FleetState) -> bool
     return busy < IDLE_PERCENT and held_bytes <= most_bytes(share, node.sample.memory.total_bytes)
 
 
-@live_rule(
-    "memory.falling",
-    "Out of memory within a minute: available memory falls fast",
-    Severity.CRITICAL,
-    scope="any node; a load in progress may use what its own command allows",
-    sources=_REFERENCES,
-    by_samples=True,
-    follows=("memory.first-request-spike",),
-)
+@live_rule("memory.falling", by_samples=True, follows=("memory.first-request-spike",))
 def falling(fleet: FleetState) -> Iterable[Finding]:
     """memory.falling: at its present rate available memory is gone within a minute.
 
@@ -124,35 +114,26 @@ def falling(fleet: FleetState) -> Iterable[Finding]:
         fall = fall_of(node)
         if fall is None or not is_dangerous(node, fall, fleet):
             continue
-        rate = -fall.bytes_per_s / GIB
-        due = f"empty in {fall.empty_in_s:.0f} s: " if fall.empty_in_s >= 1.5 else ""
-        yield Finding(
-            rule="memory.falling",
-            severity=Severity.CRITICAL,
-            title=f"{node.name} is running out of memory",
-            explanation=(
-                f"Available memory fell {gib(fall.fallen_bytes)} in {span(fall.over_s)} to "
-                f"{gib(fall.available_bytes)}, and falls {rate:.1f} GiB/s.{_at_fault(node, fall)} On this "
-                "machine the GPU uses the same memory. When none is left the host hangs, and SSH with it. Often no "
-                "process is killed."
-            ),
-            distinction=("MemAvailable counts page cache as free; a low MemFree alone would mean nothing.",),
+        engine = engine_to_stop(node)
+        yield found(
+            "memory.falling",
+            "fast",
+            {
+                **_figures(node, fall),
+                "span": span(fall.over_s),
+                "empty_in_s": fall.empty_in_s if fall.empty_in_s >= 1.5 else None,
+                **_taker(node, fall),
+                **engine,
+                "pid": node.growing[0].pid if node.growing and not engine else None,
+                "has_unknown_taker": not node.growing and not engine,
+                "is_unguarded": is_unguarded(node),
+            },
             evidence=(*trajectory(node), *_holders(node)),
-            remedies=_stop_now(node),
-            references=_REFERENCES,
             nodes=(node.name,),
-            brief=f"{due}{gib(fall.available_bytes)} left, down {gib(fall.fallen_bytes)} in {span(fall.over_s)}",
         )
 
 
-@live_rule(
-    "memory.first-request-spike",
-    "An engine's first request takes gigabytes a second that no memory setting counts",
-    Severity.CRITICAL,
-    scope="vLLM and SGLang on unified memory, after they are ready",
-    sources=(*_REFERENCES, "field report 002"),
-    by_samples=True,
-)
+@live_rule("memory.first-request-spike", by_samples=True)
 def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
     """memory.first-request-spike: memory falls with the first request after a load.
 
@@ -169,53 +150,33 @@ def first_request_spike(fleet: FleetState) -> Iterable[Finding]:
         metrics = engine.metrics
         running = metrics.running if metrics else None
         made = f"{running or 0:.0f} running, {metrics.generation_tokens or 0:.0f} tokens made" if metrics else ""
-        yield Finding(
-            rule="memory.first-request-spike",
-            severity=Severity.CRITICAL,
+        yield found(
+            "memory.first-request-spike",
+            "spike",
+            {
+                **_figures(node, fall),
+                "span": span(began_s),
+                "engine": engine.name,
+                "container": engine.container is not None,
+            },
             confidence=Confidence.CONFIRMED if running else Confidence.SUSPECTED,
-            title=f"Stop {engine.name} now: its first request takes {node.name}'s memory",
-            explanation=(
-                f"It was loaded and idle. {span(began_s)} after its GPU began the first request, "
-                f"{gib(fall.fallen_bytes)} are gone, at {-fall.bytes_per_s / GIB:.1f} GiB/s. "
-                "--gpu-memory-utilization doesn't count what the first forward pass captures and compiles: \"it "
-                'loaded" is not "it serves". In one report this took a host from 45 GiB to nothing in six seconds.'
-            ),
-            settles="" if running else "Its own count of running requests, which sparktop hasn't read since.",
             evidence=(
                 *trajectory(node),
                 *([of_engine(engine, node, made, part="metrics", wall_s=metrics.wall_s)] if metrics else []),
                 *_holders(node),
             ),
-            remedies=(
-                Remedy(
-                    title="Stop the engine now, before the host hangs",
-                    steps=(f"docker stop -t 2 {engine.name}" if engine.container else "kill the engine's processes",),
-                    cost="the request",
-                    action="stop-engine",
-                ),
-                Remedy(
-                    title="Relaunch with less memory: --enforce-eager disables capture and compilation",
-                    steps=(
-                        "add --enforce-eager",
-                        """or first, if graphs alone grow: --compilation-config '{"cudagraph_mode":"PIECEWISE"}'""",
-                        "or lower --gpu-memory-utilization by the missing amount, to 0.60 or so",
-                        "or use a smaller model, or one in FP8: MXFP4 has no native kernels on SM 12.1",
-                    ),
-                    cost="up to half of decode speed",
-                    action="relaunch",
-                    change=Change(
-                        by_engine={
-                            "vllm": Change(flags={"--enforce-eager": ""}),
-                            "sglang": Change(flags={"--disable-cuda-graph": ""}),
-                        }
-                    ),
-                ),
-            ),
-            references=(*_REFERENCES, "field report 002 (what --enforce-eager costs)"),
             nodes=(node.name,),
             subject=engine.name,
-            brief=f"{gib(fall.available_bytes)} left, falling {-fall.bytes_per_s / GIB:.1f} GiB/s",
         )
+
+
+def _figures(node: NodeView, fall: Fall) -> dict[str, object]:
+    return {
+        "node": node.name,
+        "left": gib(fall.available_bytes),
+        "fallen": gib(fall.fallen_bytes),
+        "rate": -fall.bytes_per_s / GIB,
+    }
 
 
 def _has_first_request(engine: Engine) -> bool:
@@ -259,17 +220,20 @@ def trajectory(node: NodeView) -> Iterable[Evidence]:
     yield seen(node, "memory", "available GiB: " + ", ".join(reversed(values)))
 
 
-def _at_fault(node: NodeView, fall: Fall) -> str:
+def _taker(node: NodeView, fall: Fall) -> dict[str, object]:
     """Who takes the memory: what grows in the GPU's list, and how much of the fall that leaves unexplained."""
     if not node.growing:
         holders = node.holders(*_TAKERS)
-        return f" {holders[0].label} ({gib(holders[0].held_bytes)}) holds most." if holders else ""
+        return {"holder": f"{holders[0].label} ({gib(holders[0].held_bytes)})"} if holders else {}
     first = node.growing[0]
     others_bytes_per_s = -fall.bytes_per_s - sum(growth.bytes_per_s for growth in node.growing)
-    grows = f" {first.label} takes {first.bytes_per_s / GIB:.1f} GiB/s as GPU memory"
-    if others_bytes_per_s < UNEXPLAINED_SHARE * -fall.bytes_per_s:
-        return f"{grows}."
-    return f"{grows}; the other {others_bytes_per_s / GIB:.1f} GiB/s are no GPU memory."
+    is_explained = others_bytes_per_s < UNEXPLAINED_SHARE * -fall.bytes_per_s
+    return {
+        "grower": first.label,
+        "takes": first.bytes_per_s / GIB,
+        "is_explained": is_explained,
+        "others": None if is_explained else others_bytes_per_s / GIB,
+    }
 
 
 def _holders(node: NodeView) -> Iterable[Evidence]:
@@ -281,34 +245,8 @@ def _holders(node: NodeView) -> Iterable[Evidence]:
         yield seen(node, "memory", f"largest holder: {holders[0].label}, {gib(holders[0].held_bytes)}")
 
 
-def _stop_now(node: NodeView) -> tuple[Remedy, ...]:
-    cost = "its current work; every second counts"
-    kill = Remedy(
-        title="Kill the growing process now",
-        steps=("kill it by its pid",),
-        cost=cost,
-        action="end-holder",
-        pid=node.growing[0].pid if node.growing else None,
-    )
-    return (*(stop_engine(node, cost=cost) or (kill,)), *arm_guard(node, "Arm the guard for the next time"))
-
-
-_LEAVE_MORE = Remedy(
-    title="Before the engine runs again, leave the host more memory",
-    steps=(
-        "lower --gpu-memory-utilization (or --mem-fraction-static) so that 20 GiB stay available",
-        "if a first request used it up: --enforce-eager, or a smaller model",
-    ),
-    cost="some of the KV cache",
-)
-
-
 @live_rule(
     "memory.starved",
-    "The host is out of memory: it accepts TCP connections but SSH doesn't answer",
-    Severity.CRITICAL,
-    scope="any node whose samples stopped",
-    sources=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
     clear_s=0.0,  # the first sample disproves it
     follows=("memory.first-request-spike", "memory.falling", "memory.low"),
 )
@@ -322,59 +260,25 @@ def starved(fleet: FleetState) -> Iterable[Finding]:
         if node.link.state not in (LinkState.STALE, LinkState.LOST) or node.link.reach is not Reach.SSH_SILENT:
             continue
         last = node.available_history.values[-1] if node.available_history.values else None
-        trend = node.trend
+        trend, was_gone = node.trend, node.link.was_gone
         fell = trend is not None and trend.time_to_empty_s is not None and trend.time_to_empty_s < EMPTY_IN_S
         psi = node.sample.memory_pressure if node.sample else None
         stalled = psi is not None and psi.full_avg10 > 20
-        is_confirmed = not node.link.was_gone and last is not None and (last < LOW_BYTES or fell or stalled)
-        silent_s = node.age_s(fleet.monotonic_s) or fleet.monotonic_s - node.link.since_s
-        if is_confirmed and last is not None:
-            rate = f", falling {-trend.bytes_per_s / GIB:.1f} GiB/s" if trend is not None and fell else ""
-            last_seen = f"Its last sample had {gib(last)} available{rate}"
-        elif node.link.was_gone:
-            last_seen = "Before that nothing answered there, so it may be booting"
-        elif last is not None:
-            last_seen = f"Its last sample looked fine ({gib(last)} available), so this may be another hang"
-        else:
-            last_seen = "sparktop has no earlier memory figures"
-        yield Finding(
-            rule="memory.starved",
-            severity=Severity.CRITICAL,
-            confidence=Confidence.CONFIRMED if is_confirmed else Confidence.SUSPECTED,
-            title=f"{node.name} is out of memory: it accepts connections but SSH doesn't answer"
-            if is_confirmed
-            else f"{node.name} accepts connections but SSH doesn't answer: it may be out of memory",
-            explanation=(
-                f"No sample came for {span(silent_s)}. TCP connects, but SSH sends no banner. {last_seen}. "
-                + (
-                    "The kernel has no memory to start sshd, or it thrashes. It may take minutes to answer, kill "
-                    "something, or never recover."
-                    if is_confirmed
-                    else "Without memory the kernel can't start sshd; sshd may hang for another reason too."
-                )
-                + " It is neither down nor off the network."
-            ),
-            distinction=("The network is up: the node's kernel still completes TCP handshakes.",),
-            settles=""
-            if is_confirmed
-            else "Once it is back, look for oom-kill or NV_ERR_NO_MEMORY in its kernel log, this boot's or the last.",
+        was_low = not was_gone and last is not None and (last < LOW_BYTES or fell or stalled)
+        available = gib(last) if last is not None else None
+        yield found(
+            "memory.starved",
+            "was-low" if was_low else "may-be",
+            {
+                "node": node.name,
+                "silent": span(node.age_s(fleet.monotonic_s) or fleet.monotonic_s - node.link.since_s),
+                "last": available,
+                "available": available,
+                "falling": -trend.bytes_per_s / GIB if trend is not None and fell else None,
+                "was_gone": was_gone,
+                "fine": None if was_gone else available,
+                "is_unseen": not was_gone and last is None,
+            },
             evidence=tuple(trajectory(node)),
-            remedies=(
-                Remedy(
-                    title="Wait a few minutes: the kernel may kill the engine, and then SSH answers again"
-                    if is_confirmed
-                    else "Wait a few minutes: SSH may answer again",
-                    steps=("don't open more sessions: each one needs memory that the host doesn't have",),
-                    cost="time",
-                ),
-                Remedy(
-                    title="If it doesn't recover, power-cycle it",
-                    steps=("hold the power button until it is off, then start it",),
-                    cost="everything running on it; about two minutes",
-                ),
-                *((_LEAVE_MORE,) if is_confirmed else ()),
-            ),
-            references=("field report 001", "NVIDIA/dgx-spark-playbooks#116"),
             nodes=(node.name,),
-            brief=f"silent {span(silent_s)}" + (f", last seen {gib(last)} available" if last is not None else ""),
         )

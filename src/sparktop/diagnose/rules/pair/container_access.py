@@ -12,61 +12,52 @@ from sparktop.checks.host import LingerFacts, judge_linger
 from sparktop.checks.node_facts import engine_user_id
 from sparktop.checks.ray import MONITOR, RayFacts, judge_memory_monitor
 from sparktop.cmdline.engine_command import command_of
-from sparktop.diagnose.rule import SEVERITY, check_rule, remedies_of
+from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.link import ON_TCP
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
 from sparktop.engines.pair import Pair, knows_all_variables, said, variables
 from sparktop.engines.ranks import EngineRank
-from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
+from sparktop.knowledge.card import found
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase
 from sparktop.model.fleet import FleetState
 
 
-@check_rule(judge_network, Severity.CRITICAL, hold_s=1.0)
+@check_rule(judge_network, hold_s=1.0)
 def bridge_network(fleet: FleetState) -> Iterable[Finding]:
     """cluster.bridge-network: a rank's container is on Docker's bridge."""
     for pair, rank, facts, judgement in rank_problems(fleet, judge_network, _network):
-        place = "on Docker's bridge network" if judgement.case == "bridge" else "not on the host's network"
-        yield Finding(
-            rule=judge_network.id,
+        node, is_bridge = rank.node.name, judgement.case == "bridge"
+        yield found(
+            judge_network.id,
+            "isolated",
+            {"pair": pair.name, "node": node, "on_bridge": is_bridge, "mode": facts.mode},
             severity=SEVERITY[judgement.state],
-            title=f"The rank of {pair.name} on {rank.node.name} is {place}",
-            explanation=(
-                "A rank advertises its own address, and the other node can't reach one on the bridge. The rendezvous "
-                "of NCCL and Gloo hangs. RDMA devices have no addresses there. A two-node engine needs `--network "
-                "host`."
-            ),
             evidence=(said(rank, f"network mode {facts.mode}"),),
-            remedies=remedies_of(judgement),
-            references=judge_network.sources,
-            nodes=(rank.node.name,),
+            nodes=(node,),
             subject=rank.engine.name,
-            brief=f"network mode {facts.mode}",
         )
 
 
-@check_rule(judge_rdma_devices, Severity.WARNING, hold_s=10.0)
+@check_rule(judge_rdma_devices, hold_s=10.0)
 def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
     """cluster.no-infiniband-device: the containers of one or both ranks can't open their node's RDMA devices."""
     problems = list(rank_problems(fleet, judge_rdma_devices, _rdma_access))
     if not problems:
         return
-    pair, rank, _, judgement = problems[0]
-    nodes = [other.node.name for _, other, _, _ in problems]
-    whose = f"The container of {rank.engine.name} on {rank.node.name} lacks"
-    if len(nodes) > 1:
-        whose = f"The containers of {pair.name} on {' and '.join(nodes)} lack"
+    pair, rank, *_ = problems[0]
+    nodes = tuple(other.node.name for _, other, _, _ in problems)
     told = next((one for one in fleet.findings if one.rule == ON_TCP and one.phase is Phase.FIRING), None)
-    yield Finding(
-        rule=judge_rdma_devices.id,
-        severity=SEVERITY[judgement.state],
-        title=f"{pair.name} uses TCP, not RDMA: no /dev/infiniband on {' and '.join(nodes)}"
-        if told is not None
-        else f"{whose} /dev/infiniband",
-        explanation=(
-            "The node has RDMA ports that are up, but the container can't open them. NCCL finds no device "
-            "(`NET/IB : No device found`) and uses TCP, without an error and several times slower."
-        ),
+    yield found(
+        judge_rdma_devices.id,
+        "closed",
+        {
+            "pair": pair.name,
+            "nodes": nodes,
+            "on_tcp": told is not None,
+            "engine": rank.engine.name if told is None and len(nodes) == 1 else None,
+            "pair_lacks": told is None and len(nodes) > 1,
+            "seen": told.brief if told is not None else None,
+        },
         evidence=tuple(
             line
             for _, other, facts, _ in problems
@@ -75,102 +66,68 @@ def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
                 Evidence(source=f"{other.node.name} RDMA", text=f"ACTIVE: {_names(other)}"),
             )
         ),
-        remedies=remedies_of(judgement),
-        references=("field report 002", "NVIDIA developer forum 366325"),
         nodes=tuple(name for name in pair.nodes if name in nodes),
         subject=rank.engine.name,
-        brief=told.brief if told is not None else "no /dev/infiniband",
     )
 
 
-@check_rule(judge_memlock, Severity.WARNING, hold_s=10.0)
+@check_rule(judge_memlock, hold_s=10.0)
 def memlock(fleet: FleetState) -> Iterable[Finding]:
     """cluster.memlock: a rank's container has the RDMA devices but may not lock memory for them."""
-    for _, rank, facts, judgement in rank_problems(fleet, judge_memlock, _rdma_access):
+    for _, rank, facts, _ in rank_problems(fleet, judge_memlock, _rdma_access):
         if judge_rdma_devices(facts).is_problem:  # whose remedy lifts the limit too
             continue
-        name = rank.engine.container.name if rank.engine.container else rank.engine.name
-        yield Finding(
-            rule=judge_memlock.id,
-            severity=SEVERITY[judgement.state],
-            confidence=Confidence.SUSPECTED,
-            title=f"The container of {rank.engine.name} on {rank.node.name} may lock too little memory for RDMA",
-            explanation=(
-                "RDMA locks its buffers in memory, and Docker's default limit is a few MiB. NCCL then fails with "
-                "`ibv_reg_mr` or `ibv_create_cq` and `Cannot allocate memory`. It needs `--ulimit memlock=-1`."
-            ),
-            settles=f"`docker exec {name} sh -c 'ulimit -l'`: unlimited is fine; the daemon's own default may be.",
+        engine, node = rank.engine, rank.node.name
+        yield found(
+            judge_memlock.id,
+            "limited",
+            {
+                "engine": engine.name,
+                "node": node,
+                "container": engine.container.name if engine.container else engine.name,
+            },
             evidence=(said(rank, f"ulimits: {' '.join(facts.ulimits) or 'none given'}"),),
-            remedies=remedies_of(judgement),
-            references=judge_memlock.sources,
-            nodes=(rank.node.name,),
-            subject=rank.engine.name,
-            brief="memlock not lifted",
+            nodes=(node,),
+            subject=engine.name,
         )
 
 
-@check_rule(judge_memory_monitor, Severity.WARNING, hold_s=1.0)
+@check_rule(judge_memory_monitor, hold_s=1.0)
 def ray_monitor(fleet: FleetState) -> Iterable[Finding]:
     """cluster.ray-monitor: Ray's memory monitor may kill the engine's workers."""
     problems = list(rank_problems(fleet, judge_memory_monitor, _ray))
     if not problems:
         return
-    pair, _, _, judgement = problems[0]
-    bare = [rank for _, rank, _, _ in problems]
-    sure = all(judgement.is_certain for *_, judgement in problems)
-    where = " and ".join(rank.node.name for rank in bare)
-    yield Finding(
-        rule=judge_memory_monitor.id,
-        severity=SEVERITY[judgement.state],
-        confidence=Confidence.CONFIRMED if sure else Confidence.SUSPECTED,
-        title=f"Ray's memory monitor is on for {pair.name} on {where}",
-        explanation=(
-            "Ray kills a worker when 95 % of the machine's memory is used, and checks four times a second. On a "
-            "Spark the GPU's memory is the machine's, so Ray kills a model that fills it as intended. "
-            "`RAY_memory_monitor_refresh_ms=0` disables the monitor; set it before `ray start` runs."
-        ),
-        settles="" if sure else "A script inside the container may set it: check the environment of its raylet.",
+    pair, bare = problems[0][0], [rank for _, rank, _, _ in problems]
+    is_sure = all(judgement.is_certain for *_, judgement in problems)
+    yield found(
+        judge_memory_monitor.id,
+        "on",
+        {"pair": pair.name, "nodes": tuple(rank.node.name for rank in bare)},
+        confidence=Confidence.CONFIRMED if is_sure else Confidence.SUSPECTED,
         evidence=tuple(said(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare),
-        remedies=remedies_of(judgement),
-        references=("field report 002", "Ray documentation: memory monitor, 250 ms and 0.95 by default"),
         nodes=pair.nodes,
         subject=pair.name,
-        brief="RAY_memory_monitor_refresh_ms is not 0",
     )
 
 
-@check_rule(judge_linger, Severity.WARNING, hold_s=1.0)
+@check_rule(judge_linger, hold_s=1.0)
 def linger(fleet: FleetState) -> Iterable[Finding]:
     """cluster.linger: logind removes the IPC objects of an engine when the user it runs under logs out."""
     for _, rank, facts, judgement in rank_problems(fleet, judge_linger, _linger):
-        host, container = facts.host, rank.engine.container
+        host, container, node = facts.host, rank.engine.container, rank.node.name
         removes = "RemoveIPC=yes" if host.removes_ipc else "RemoveIPC=yes by default"
-        yield Finding(
-            rule=judge_linger.id,
+        yield found(
+            judge_linger.id,
+            "at-logout",
+            {"engine": rank.engine.name, "node": node, "user": host.user, "removes": removes},
             severity=SEVERITY[judgement.state],
-            title=f"{rank.engine.name} loses its shared memory when user {host.user} logs out of {rank.node.name}",
-            explanation=(
-                f"It runs under {host.user}'s id and shares the host's IPC. logind has {removes} and the user "
-                "doesn't linger. So when the last session ends, logind removes the engine's semaphores and shared "
-                "memory. A start over ssh that returns at once is enough. The worker dies in `SemLock._rebuild` with "
-                "a FileNotFoundError, and the head waits for it for ever. This console is such a session too."
-            ),
             evidence=(
-                Evidence(source=f"{rank.node.name} facts", text=f"{removes}, Linger=no for {host.user}"),
+                Evidence(source=f"{node} facts", text=f"{removes}, Linger=no for {host.user}"),
                 said(rank, f"ipc {container.ipc_mode if container else 'of the host'}, user id {host.user_id}"),
             ),
-            remedies=(
-                Remedy(
-                    title="Enable linger for the user",
-                    steps=(f"sudo loginctl enable-linger {host.user}   # on both nodes; at once",),
-                    cost="nothing",
-                    action="enable-linger",
-                ),
-            ),
-            references=("eugr/spark-vllm-docker#352", "spark-arena/sparkrun#285"),
-            nodes=(rank.node.name,),
+            nodes=(node,),
             subject=rank.engine.name,
-            brief=f"{removes}, Linger=no",
         )
 
 

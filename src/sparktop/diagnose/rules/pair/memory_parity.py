@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sparktop.checks.judgement import Judgement
@@ -16,10 +16,10 @@ from sparktop.diagnose.rules.window import seen
 from sparktop.engines.memory_target import share_flags
 from sparktop.engines.pair import NodePair, Pair, node_pair
 from sparktop.engines.ranks import is_alive
+from sparktop.knowledge.card import found
 from sparktop.model.change import SMALLER_SHARE
 from sparktop.model.engine import EngineKind
-from sparktop.model.event import Severity
-from sparktop.model.finding import Evidence, Finding, Remedy
+from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import GpuProcess
 from sparktop.text.units import GIB, gib
@@ -50,7 +50,7 @@ class _Gap:
         return self.rich_bytes - self.poor_bytes
 
 
-@check_rule(judge_memory_parity, Severity.CRITICAL, hold_s=15.0, follows=("memory.held-after-exit",))
+@check_rule(judge_memory_parity, hold_s=15.0, follows=("memory.held-after-exit",))
 def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     """cluster.memory-apart: before a launch, or during a load by the figures from before it."""
     two = node_pair(fleet)
@@ -123,37 +123,37 @@ def _gap(two: NodePair, available: list[int | None], pair: Pair | None = None) -
 
 
 def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
-    rich, poor = gap.rich.name, gap.poor.name
-    reasons = _why(gap)
-    first_s = (
-        f"Where they differ most: {'; '.join(reasons)}. " if reasons else "The cause of the difference is unknown. "
-    )
-    return Finding(
-        rule=judge_memory_parity.id,
+    poor, kinds, is_loading = gap.poor.name, _kinds(gap), gap.pair is not None
+    is_sglang = kinds == {EngineKind.SGLANG}
+    # What nobody holds there, another finding says how to give back.
+    freeing = _freeing(gap) if lost_memory(fleet, poor) is None else {}
+    smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if is_sglang else SMALLER_SHARE
+    cached = [
+        node.name for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES
+    ]
+    return found(
+        judge_memory_parity.id,
+        "apart",
+        {
+            "rich": gap.rich.name,
+            "poor": poor,
+            "gap_gib": gap.size / GIB,
+            "rich_gib": gap.rich_bytes / GIB,
+            "poor_gib": gap.poor_bytes / GIB,
+            "loading": is_loading,
+            "reasons": "; ".join(_why(gap)),
+            "refuses": EngineKind.SGLANG in kinds,
+            "share": share_flags(kinds),
+            "waits": is_sglang,
+            "change": smaller if is_loading else None,  # before a launch there is nothing to relaunch
+            "cached": tuple(cached),
+            **freeing,
+        },
         severity=SEVERITY[judgement.state],
-        title=f"{poor} had {gib(gap.size)} less memory available than {rich} before the load"
-        if gap.pair
-        else f"{poor} has {gib(gap.size)} less memory available than {rich}",
-        explanation=(
-            f"{rich} had {gib(gap.rich_bytes)} available, {poor} {gib(gap.poor_bytes)}. {first_s}{_what_it_does(gap)}"
-        ),
-        distinction=("An engine's own share may differ while it serves; this compares the memory without the engine.",),
         evidence=tuple(_evidence(gap)),
-        remedies=tuple(_remedies(gap, lost_memory(fleet, poor))),
-        references=("field report 003", "vLLM and SGLang read MemAvailable as a GB10's free memory"),
         nodes=two.names,
         subject=poor,
-        brief=f"{gap.poor_bytes / GIB:.0f} against {gap.rich_bytes / GIB:.0f} GiB before load",
     )
-
-
-def _what_it_does(gap: _Gap) -> str:
-    """What the difference does to an engine of the kinds that run here."""
-    sglang = " SGLang refuses to start with more than a tenth less (memory capacity is unbalanced)."
-    return (
-        f"An engine on both takes the same share of each. Where {gap.poor.name} can't spare it, it swaps and loads "
-        "several times slower, and the other rank waits until it times out."
-    ) + (sglang if EngineKind.SGLANG in _kinds(gap) else "")
 
 
 def _kinds(gap: _Gap) -> set[EngineKind]:
@@ -202,57 +202,19 @@ def _evidence(gap: _Gap) -> Iterable[Evidence]:
         yield seen(gap.poor, "ledger", text)
 
 
-def _freed(gap: _Gap) -> Remedy:
-    name = gap.poor.name
-    other_process = largest_of_no_engine(gap.poor, WORTH_NAMING_BYTES)
-    unit = _unit_of(gap.poor, other_process) if other_process is not None else ""
-    process_text = (
-        f", most in {other_process.name} (pid {other_process.pid}) with {gib(other_process.used_bytes or 0)}"
-        if other_process
-        else ""
-    )
-    closes_gap = other_process is not None and not _judged(gap, freed_bytes=other_process.used_bytes or 0).is_problem
-    return Remedy(
-        title=f"Free memory on {name}: stop what runs there{' besides the engine' if gap.pair else ''}{process_text}",
-        steps=(
-            *((f"sudo systemctl stop {unit}   # a service: what is only ended may be started again",) if unit else ()),
-            "its memory bar names the holders: speech services, a desktop, a leftover of the last start",
-        ),
-        cost="those services' work",
-        action="end-holder" if closes_gap else None,
-        pid=other_process.pid if other_process is not None and closes_gap else None,
-    )
-
-
-def _remedies(gap: _Gap, lost: Finding | None) -> Iterable[Remedy]:
-    """`lost`: what was found to be held by nobody on the node with less; that finding says what gives it back."""
-    name = gap.poor.name
-    if lost is None:
-        yield _freed(gap)
-    kinds = _kinds(gap)
-    sglang = kinds == {EngineKind.SGLANG}
-    share = share_flags(kinds)
-    smaller = replace(SMALLER_SHARE, flags={"--dist-timeout": "1800"}) if sglang else SMALLER_SHARE
-    yield Remedy(
-        title=f"Reduce {share} on both ranks to what {name} can spare",
-        steps=(
-            f"{share} at most (available on {name} - 12 GiB) / total; 20 GiB if a desktop runs",
-            *(("--dist-timeout 1800, so that the faster rank waits for the slower",) if sglang else ()),
-        ),
-        cost="part of the KV cache; the time to load",
-        action="relaunch" if gap.pair is not None else None,  # before a launch there is nothing to relaunch
-        change=None if gap.pair is None else smaller,
-    )
-    cached = [
-        node for node in (gap.poor, gap.rich) if node.sample and node.sample.memory.page_cache_bytes > CACHE_BYTES
-    ]
-    if cached:
-        yield Remedy(
-            title=f"Drop the page cache of {' and '.join(node.name for node in cached)} before the launch",
-            steps=("sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'",),
-            cost=(
-                "a new read of files from disk; cache counts as available already, so this only helps allocations "
-                "that won't wait for it"
-            ),
-            action="drop-caches",
-        )
+def _freeing(gap: _Gap) -> Mapping[str, object]:
+    """What may be stopped on the node with less; a process, with its service, that holds most there."""
+    process = largest_of_no_engine(gap.poor, WORTH_NAMING_BYTES)
+    figures = {"frees": True, "besides": gap.pair is not None}
+    if process is None:
+        return {**figures, "process": None, "unit": None}
+    held_bytes = process.used_bytes or 0
+    closes_gap = not _judged(gap, freed_bytes=held_bytes).is_problem
+    return {
+        **figures,
+        "process": process.name,
+        "process_pid": process.pid,
+        "process_gib": held_bytes / GIB,
+        "unit": _unit_of(gap.poor, process),
+        "pid": process.pid if closes_gap else None,
+    }

@@ -26,8 +26,8 @@ from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
 from sparktop.engines.pair import Pair, addresses_of, knows_all_variables, pair_of, said, variables
 from sparktop.engines.ranks import EngineRank
+from sparktop.knowledge.card import found, remedies
 from sparktop.model.change import Change
-from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
 
@@ -44,68 +44,51 @@ def hca_facts(pair: Pair, rank: EngineRank) -> HcaFacts:
     )
 
 
-@check_rule(judge_hca_names, Severity.CRITICAL, hold_s=1.0, follows=("cluster.link-down",))
+@check_rule(judge_hca_names, hold_s=1.0, follows=("cluster.link-down",))
 def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
     """cluster.hca-wrong: NCCL_IB_HCA names a device that doesn't exist, or none that is up."""
     for _, rank, facts, judgement in rank_problems(fleet, judge_hca_names, hca_facts):
-        up = [port.device for port in facts.ports if port.is_active]
+        node, up = rank.node.name, [port.device for port in facts.ports if port.is_active]
         value = ",".join(named_items(facts.value) or ())
-        missing = str(judgement.figures["missing"]).split(",") if judgement.figures["missing"] else []
-        problem = (
-            f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not there"
-            if missing
-            else "none of them is up"
-        )
-        yield Finding(
-            rule=judge_hca_names.id,
+        missing = tuple(filter(None, str(judgement.figures["missing"]).split(",")))
+        yield found(
+            judge_hca_names.id,
+            "misnamed",
+            {
+                "node": node,
+                "value": value,
+                "missing": missing,
+                "is": "are" if len(missing) > 1 else "is",
+                "dead": judgement.case == "dead",
+                "up": ", ".join(up),
+            },
             severity=SEVERITY[judgement.state],
-            title=f"NCCL_IB_HCA={value} doesn't fit {rank.node.name}: {problem}",
-            explanation=(
-                "The names depend on the cabled port and may differ between two Sparks. "
-                + (
-                    "Without a device of that name NCCL uses TCP without an error, or waits for its peer for ever."
-                    if judgement.case == "dead"
-                    else (
-                        "NCCL uses only the named devices that exist. Half of the bandwidth is lost, because a cable "
-                        "has two."
-                    )
-                )
-            ),
             evidence=(
                 said(rank, f"NCCL_IB_HCA={value}"),
                 *(
-                    Evidence(source=f"{rank.node.name} {port.device}", text=f"{port.state}, {port.interface or '?'}")
+                    Evidence(source=f"{node} {port.device}", text=f"{port.state}, {port.interface or '?'}")
                     for port in facts.ports
                 ),
             ),
-            remedies=(_pin_devices({rank.node.name: up}),),
-            references=("field report 002", "NVIDIA/nccl: NCCL_IB_HCA"),
-            nodes=(rank.node.name,),
+            remedies=_pin_devices({node: up}),
+            nodes=(node,),
             subject=rank.engine.name,
-            brief=f"NCCL_IB_HCA={value}; up: {', '.join(up) or 'none'}",
         )
 
 
-def _pin_devices(up_of_node: Mapping[str, Sequence[str]]) -> Remedy:
+def _pin_devices(up_of_node: Mapping[str, Sequence[str]]) -> tuple[Remedy, ...]:
     """Name each node's own devices that are up, all in one relaunch."""
     nodes_of: dict[str, list[str]] = {}
     for node, up in up_of_node.items():
         nodes_of.setdefault(",".join(up), []).append(node)
     is_known = all(up_of_node.values())
-    settings = " and ".join(f"NCCL_IB_HCA={up} on {' and '.join(nodes)}" for up, nodes in nodes_of.items())
+    settings = tuple(f"NCCL_IB_HCA={up} on {' and '.join(nodes)}" for up, nodes in nodes_of.items())
     changes = {node: Change(environment={"NCCL_IB_HCA": up}) for up, nodes in nodes_of.items() for node in nodes}
-    return Remedy(
-        title=f"Set {settings}: the devices that are up"
-        if is_known
-        else f"Set NCCL_IB_HCA on {' and '.join(up_of_node)} to the devices that are up",
-        steps=() if is_known else ("ibdev2netdev | grep Up   # or: grep . /sys/class/infiniband/*/ports/1/state",),
-        cost="the time to load",
-        action="relaunch",
-        change=Change(by_node=changes) if is_known else None,
-    )
+    figures = {"settings": settings, "change": Change(by_node=changes)} if is_known else {"nodes": tuple(up_of_node)}
+    return remedies(judge_hca_pinned.id, "unset", figures)
 
 
-@check_rule(judge_hca_pinned, Severity.INFO, hold_s=10.0)
+@check_rule(judge_hca_pinned, hold_s=10.0)
 def hca_unset(fleet: FleetState) -> Iterable[Finding]:
     """cluster.hca-unset: nothing pins NCCL to the RDMA devices."""
     pair = pair_of(fleet)
@@ -117,31 +100,45 @@ def hca_unset(fleet: FleetState) -> Iterable[Finding]:
         if not judgement.is_problem or not judgement.is_certain or not rank.node.rdma_ports:
             return
         up[rank.node.name] = [port.device for port in rank.node.rdma_ports if port.is_active]
-    yield Finding(
-        rule=judge_hca_pinned.id,
-        severity=Severity.INFO,
-        title=f"{pair.name} runs without NCCL_IB_HCA: NCCL chooses its RDMA devices by itself",
-        explanation=(
-            "Most often it chooses well. A field report found that without NCCL_IB_HCA two Sparks can hang at the "
-            "start, with no error and no output. Naming the cabled devices prevents that."
-        ),
+    yield found(
+        judge_hca_pinned.id,
+        "unset",
+        {"pair": pair.name},
         evidence=tuple(
             Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {', '.join(up[rank.node.name])}")
             for rank in pair.ranks
         ),
-        remedies=(_pin_devices(up),),
-        references=("field report 002",),
+        remedies=_pin_devices(up),
         nodes=pair.nodes,
         subject=pair.name,
-        brief="NCCL_IB_HCA is not set",
     )
 
 
-@check_rule(judge_gid, Severity.CRITICAL, hold_s=1.0)
+@check_rule(judge_gid, hold_s=1.0)
 def gid_index(fleet: FleetState) -> Iterable[Finding]:
     """cluster.gid-index: NCCL_IB_GID_INDEX is no RoCE v2 IPv4 entry of a port in use."""
     for pair, rank, facts, judgement in rank_problems(fleet, judge_gid, _gid_facts):
-        yield _gid_finding(pair, rank, facts, judgement)
+        node, wrong = rank.node.name, ports_without_gid(facts)
+        right = {port.device: [str(index) for index, _ in port.roce_v2_gids] for port in wrong}
+        fitting = ", ".join(f"{' or '.join(indices) or 'none'} for {device}" for device, indices in right.items())
+        yield found(
+            judge_gid.id,
+            "no-address",
+            {"node": node, "value": facts.value, "fitting": fitting, "serves": pair.is_up},
+            severity=SEVERITY[judgement.state],
+            evidence=(
+                said(rank, f"NCCL_IB_GID_INDEX={facts.value}"),
+                *(
+                    Evidence(
+                        source=f"{node} {port.device}",
+                        text="RoCE v2: " + ", ".join(f"{index} is {address}" for index, address in port.roce_v2_gids),
+                    )
+                    for port in wrong
+                ),
+            ),
+            nodes=(node,),
+            subject=rank.engine.name,
+        )
 
 
 def _gid_facts(pair: Pair, rank: EngineRank) -> GidFacts:
@@ -152,46 +149,7 @@ def _gid_facts(pair: Pair, rank: EngineRank) -> GidFacts:
     )
 
 
-def _gid_finding(pair: Pair, rank: EngineRank, facts: GidFacts, judgement: Judgement) -> Finding:
-    node, value, wrong = rank.node.name, facts.value, ports_without_gid(facts)
-    right = {port.device: [str(index) for index, _ in port.roce_v2_gids] for port in wrong}
-    fitting = ", ".join(f"{' or '.join(indices) or 'none'} for {device}" for device, indices in right.items())
-    return Finding(
-        rule=judge_gid.id,
-        severity=SEVERITY[judgement.state],
-        title=f"NCCL_IB_GID_INDEX={value} isn't a RoCE v2 address of {node}",
-        explanation=(
-            f"On {node} the index of a RoCE v2 IPv4 address is {fitting}. The index differs between cards and changes "
-            "after a reboot or a change of addresses. A wrong one hangs silently at NCCL's initialisation. If it isn't "
-            "set, NCCL finds the right one by itself."
-            + (" It started this time; the next start may not." if pair.is_up else "")
-        ),
-        evidence=(
-            said(rank, f"NCCL_IB_GID_INDEX={value}"),
-            *(
-                Evidence(
-                    source=f"{node} {port.device}",
-                    text="RoCE v2: " + ", ".join(f"{index} is {address}" for index, address in port.roce_v2_gids),
-                )
-                for port in wrong
-            ),
-        ),
-        remedies=(
-            Remedy(
-                title="Unset NCCL_IB_GID_INDEX on both nodes, and restart both ranks",
-                cost="the time to load",
-                action="relaunch",
-                change=Change(environment={"NCCL_IB_GID_INDEX": None}),
-            ),
-        ),
-        references=("NVIDIA/nccl: NCCL_IB_GID_INDEX (default -1, chosen by NCCL)", "field report 002"),
-        nodes=(node,),
-        subject=rank.engine.name,
-        brief=f"index {value}; right there: {fitting}",
-    )
-
-
-@check_rule(judge_place, Severity.CRITICAL, hold_s=1.0)
+@check_rule(judge_place, hold_s=1.0)
 def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
     """cluster.interface-wrong: a rank is configured with an interface or address at which its peer can't reach it.
 
@@ -221,27 +179,8 @@ def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
                 yield _finding(pair, rank, facts, judgement)
 
 
-def _problem(pair: Pair, rank: EngineRank, judgement: Judgement) -> str:
-    """What is wrong, as the end of a sentence."""
-    peer, figures = pair.other(rank).node.name, judgement.figures
-    whose = "the other node" if judgement.subject in INTERFACE_SETTINGS else peer
-    return {
-        "loopback": "lo reaches only the node itself",
-        "no-interface": "the interface doesn't exist",
-        "no-link": "it has no link",
-        "no-address": "it has no IPv4 address",
-        "other-network": f"its network, {figures.get('network')}, holds no address of {whose}",
-        "peers": f"it is {peer}'s",
-        "nobodys": f"no interface of {rank.node.name} has it",
-        "address-no-link": f"{figures.get('interface')}, which has it, has no link",
-        "meets-itself": "each node reaches only itself there",
-        "not-head": f"{pair.head.node.name}, where rank 0 runs, doesn't have it",
-    }[judgement.case]
-
-
 def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgement) -> Finding:
-    node, problem, peer = rank.node, _problem(pair, rank, judgement), pair.other(rank).node.name
-    setting = _written(facts.setting, facts.value)
+    node, given = rank.node, _written(facts.setting, facts.value)
     good = [
         (interface.name, address)
         for interface in facts.interfaces
@@ -249,23 +188,24 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         if interface.is_up is not False and reaches_peer(interface, facts.peer_addresses)
     ]
     value = _fitting_value(facts.setting, good)
-    change = Change(by_node={node.name: Change(environment={facts.setting: value})}) if value else None
-    fitting = ", ".join(f"{name} ({address})" for name, address in good) or "none that is known"
-    return Finding(
-        rule=judge_place.id,
+    return found(
+        judge_place.id,
+        judgement.case,
+        {
+            **judgement.figures,
+            "node": node.name,
+            "peer": pair.other(rank).node.name,
+            "head": pair.head.node.name,
+            "name": facts.setting,
+            "given": given,
+            "fitting": ", ".join(f"{name} ({address})" for name, address in good) or "none that is known",
+            "wanted": _written(facts.setting, value) if value else None,
+            "change": Change(by_node={node.name: Change(environment={facts.setting: value})}) if value else None,
+        },
         severity=SEVERITY[judgement.state],
         confidence=Confidence.CONFIRMED if judgement.is_certain else Confidence.SUSPECTED,
-        title=f"{setting} can't work on {node.name}: {problem}",
-        explanation=(
-            "The ranks advertise this and then wait for each other, until a timeout of ten minutes or for ever, "
-            f"mostly without an error. Interfaces of {node.name} that share a network with "
-            f"{peer}: {fitting}. Names differ from host to host: set each host's own."
-        ),
-        settles=""
-        if judgement.is_certain
-        else "A route between the two networks would make it work: ping one from the other.",
         evidence=(
-            said(rank, setting),
+            said(rank, given),
             *(
                 Evidence(
                     source=f"{node.name} {interface.name}",
@@ -274,28 +214,9 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
                 for interface in node.interfaces[:6]
             ),
         ),
-        remedies=(
-            Remedy(
-                title=(
-                    f"Set {_written(facts.setting, value)} on {node.name}, in the network of {peer}"
-                    if value
-                    else f"Set {facts.setting} on {node.name} to an interface or address in the network of {peer}"
-                ),
-                steps=(
-                    *(() if value else ("ip -br -4 addr   # on both nodes",)),
-                    "ss -tn state syn-sent   # shows where a rank tries to connect and gets no answer",
-                    "start both ranks again",
-                ),
-                cost="the time to load",
-                action="relaunch" if change is not None else None,
-                change=change,
-            ),
-        ),
-        references=("vllm-project/vllm#40991", "field report 002"),
         nodes=(node.name,),
         subject=facts.setting,
         engine=rank.engine.name,
-        brief=f"{setting}: {problem}",
     )
 
 

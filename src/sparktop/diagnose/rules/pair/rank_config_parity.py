@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.engines.pair import MASK, Pair, pair_of, said, variables
+from sparktop.knowledge.card import found
 from sparktop.model.change import Change
-from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState
 
 _PREFIXES = (
@@ -68,14 +67,7 @@ _SHARES = ("--gpu-memory-utilization", "--mem-fraction-static")
 MOST_SHOWN = 8
 
 
-@live_rule(
-    "cluster.environment-differs",
-    "The ranks have different flags or variables",
-    Severity.WARNING,
-    scope=SPANNING_ENGINE,
-    sources=("vllm-project/vllm#40991",),
-    hold_s=1.0,
-)
+@live_rule("cluster.environment-differs", hold_s=1.0)
 def environment_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.environment-differs: variables or flags that both ranks must share differ."""
     pair = pair_of(fleet)
@@ -86,36 +78,22 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
         return
     names = list(differing)
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    yield Finding(
-        rule="cluster.environment-differs",
-        severity=Severity.WARNING,
-        title=f"The ranks of {pair.name} have different settings: {listed}",
-        explanation=(
-            "Both ranks must make the same decisions at the same step: which kernels, which graphs, which NCCL "
-            "settings. If their settings differ they wait for each other, or silently give wrong results. Variables "
-            "that name this host's own interface or address may differ, and aren't compared."
-        ),
+    yield found(
+        "cluster.environment-differs",
+        "differ",
+        {
+            "pair": pair.name,
+            "listed": listed,
+            "worker": pair.worker.node.name,
+            "change": _to_head_values(pair, differing),
+        },
         evidence=tuple(
             said(rank, f"{name} {_value_text(values[index])}")
             for name, values in list(differing.items())[:MOST_SHOWN]
             for index, rank in enumerate(pair.ranks)
         ),
-        remedies=(
-            Remedy(
-                title="Start both ranks with the same variables and flags",
-                steps=(
-                    "write them once, in one file that both start scripts read",
-                    f"restart both ranks; here {pair.worker.node.name} gets rank 0's settings",
-                ),
-                cost="the time to load",
-                action="relaunch",
-                change=_to_head_values(pair, differing),
-            ),
-        ),
-        references=("NVIDIA/dgx-spark-playbooks two-node scripts", "vllm-project/vllm#40991"),
         nodes=pair.nodes,
         subject=pair.name,
-        brief=listed,
     )
 
 

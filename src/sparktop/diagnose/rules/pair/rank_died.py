@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from sparktop.diagnose.ended_by import stopped_by
 from sparktop.diagnose.findings import RANK_DIED
 from sparktop.diagnose.rule import live_rule
-from sparktop.diagnose.rules.pair.scopes import SPANNING_ENGINE
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.pair import Pair, pair_of, said
 from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes
+from sparktop.knowledge.card import found
 from sparktop.model.event import Severity
-from sparktop.model.finding import Finding, Phase, Remedy
+from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, node_wall_s
-from sparktop.text.units import span
+from sparktop.text.units import requests, span
 
 SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
-_EVIDENCE = Remedy(title="Collect evidence before you restart anything", cost="seconds", action="collect-evidence")
-_START_BOTH = Remedy(
-    title="Start every rank together",
-    steps=("why the first rank exited: its log's last lines and its kernel log", "wait until memory is free on both"),
-    cost="the time to load",
-    action="safe-restart",
-)
 
 
 @live_rule(
     RANK_DIED,
-    "One rank exited and the other waits for it",
-    Severity.CRITICAL,
-    scope=SPANNING_ENGINE,
-    sources=("field report 003",),
     hold_s=5.0,
     follows=("guard.fired", "kernel.oom-kill", "memory.starved", "memory.falling", "memory.low", "cluster.link-down"),
 )
@@ -64,16 +52,15 @@ def _all_down(fleet: FleetState) -> Iterable[Finding]:
         ranks = [engine for view in views for engine in view.engines if spans_nodes(engine)]
         if len(views) == len(told.nodes) and ranks and not any(map(is_alive, ranks)):
             has_requests = any(engine.served is not None and engine.served.requests for engine in ranks)
-            yield replace(
-                told,
+            yield found(
+                RANK_DIED,
+                "all-down",
+                {"pair": told.subject, "brief": told.brief},
                 severity=Severity.CRITICAL if has_requests else Severity.WARNING,  # as of one engine that is down
-                title=f"{told.subject} is down: one rank exited, and then the other",
-                explanation=(
-                    "One rank ended first, and the other waited for it until it ended too. A rank that restarts alone "
-                    "doesn't rejoin: start both together."
-                ),
-                distinction=(),
-                remedies=(_EVIDENCE, _START_BOTH),
+                evidence=told.evidence,
+                nodes=told.nodes,
+                subject=told.subject,
+                caused_by=told.caused_by,
             )
 
 
@@ -99,11 +86,6 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
     metrics, gpu = alive.engine.metrics, alive.node.first_gpu
     pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
     is_polling = gpu is not None and gpu.utilisation_percent is not None and gpu.utilisation_percent >= BUSY_PERCENT
-    activities = [
-        *([f"holds {pending} request{'s' * (pending != 1)}"] if pending else []),
-        *([f"its GPU polls at {gpu.utilisation_percent:.0f} %"] if is_polling and gpu is not None else []),
-    ] or ["answers its health check"]
-    role = "the head, which serves requests," if dead is pair.head else "the worker,"
     detail = dead.engine.exit_detail or "reason unknown"
     evidence = [said(dead, f"exited {span(age_s)} ago: {detail}")]
     if dead.engine.log is not None and dead.engine.log.failure:
@@ -113,34 +95,24 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
     if gpu is not None and gpu.utilisation_percent is not None:
         power = f" at {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
         evidence.append(seen(alive.node, "GPU", f"SM {gpu.utilisation_percent:.0f} %{power}"))
-    return Finding(
-        rule=RANK_DIED,
-        severity=Severity.CRITICAL,
-        title=f"{dead.engine.name} on {dead.node.name} exited; {alive.node.name} waits for it",
-        explanation=(
-            f"{dead.engine.name} on {dead.node.name}, {role} exited {span(age_s)} ago ({detail}). The other rank "
-            f"can't know: it {' and '.join(activities)}, until a watchdog kills it. A rank that restarts alone "
-            "doesn't rejoin: restart both."
-        ),
-        distinction=(f"Not a fault of {alive.node.name}: its rank works and waits.",),
+    return found(
+        RANK_DIED,
+        "other-waits",
+        {
+            "engine": dead.engine.name,
+            "node": dead.node.name,
+            "is_head": dead is pair.head,
+            "ago": span(age_s),
+            "detail": detail,
+            "other": alive.node.name,
+            "pending": requests(pending) if pending else None,
+            "holds": pending > 0,
+            "polls": gpu.utilisation_percent if is_polling and gpu is not None else None,
+            "both": pending > 0 and is_polling,
+            "idles": not pending and not is_polling,
+            "brief": f"{dead.node.name}: {detail}"[:100],
+        },
         evidence=tuple(evidence),
-        remedies=(
-            Remedy(
-                title="Read why it exited, then restart every rank together",
-                steps=(
-                    f"the last lines of {dead.engine.name}'s log, and the kernel log of {dead.node.name}",
-                    f"stop the rank on {alive.node.name}",
-                    "wait until memory is free on both nodes",
-                    "start them together",
-                ),
-                cost=f"its {pending} request{'s' * (pending != 1)}; the time to load"
-                if pending
-                else "the time to load",
-                action="safe-restart",
-            ),
-        ),
-        references=("field report 003", "eugr/spark-vllm-docker#352"),
         nodes=pair.nodes,
         subject=pair.name,
-        brief=f"{dead.node.name}: {detail}"[:100],
     )

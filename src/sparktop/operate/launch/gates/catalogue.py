@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparktop.model.prospect import Gate, GateState
+from sparktop.checks.judgement import SEVERITY_ORDER
+from sparktop.model.prospect import Gate
+from sparktop.model.state import State
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.gates import docker, downloads, image, recipe
 from sparktop.operate.launch.gates import link as gates_link
@@ -39,7 +41,6 @@ NAMES = (
     "same-driver",
 )
 """Display order of gates in the same state."""
-_RANKS = {GateState.FAILED: 0, GateState.WARNED: 1, GateState.UNKNOWN: 2, GateState.PASSED: 3}
 
 
 def asks(inputs: GateInputs) -> tuple[Ask, ...]:
@@ -81,7 +82,13 @@ def ordered(inputs: GateInputs, gates: Iterable[Gate]) -> tuple[Gate, ...]:
     nodes = {node: index for index, node in enumerate(inputs.nodes)}
     return tuple(
         sorted(
-            gates, key=lambda gate: (_RANKS[gate.state], NAMES.index(gate.name), nodes.get(gate.node, -1), gate.detail)
+            gates,
+            key=lambda gate: (
+                -SEVERITY_ORDER.index(gate.state),
+                NAMES.index(gate.name),
+                nodes.get(gate.node, -1),
+                gate.detail,
+            ),
         )
     )
 
@@ -89,7 +96,5 @@ def ordered(inputs: GateInputs, gates: Iterable[Gate]) -> tuple[Gate, ...]:
 def blocking(gates: Iterable[Gate]) -> tuple[Gate, ...]:
     """Gates that prevent the launch: failed ones, and a Docker Engine that gave no answer."""
     return tuple(
-        gate
-        for gate in gates
-        if gate.state is GateState.FAILED or (gate.state is GateState.UNKNOWN and gate.name == "docker")
+        gate for gate in gates if gate.state is State.FAILED or (gate.state is State.UNKNOWN and gate.name == "docker")
     )

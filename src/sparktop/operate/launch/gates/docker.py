@@ -53,7 +53,7 @@ def docker_gate(node: str, survey: Survey) -> Gate:
     privileges = survey.privileges(node)
     judgement = judge_docker_access(privileges.docker if privileges is not None else "")
     if (obstacle := docker_refusal(privileges, node)) is not None:
-        return judged("docker", node, judgement, obstacle.reason, "; ".join(obstacle.remedies))
+        return judged("docker", node, judgement, obstacle.reason, *obstacle.remedies)
     version = info(survey, node).get("ServerVersion")
     return judged("docker", node, judgement, f"Docker {version} may be used" if version else "Docker may be used")
 
@@ -163,7 +163,7 @@ def _taken_name_gate(inputs: GateInputs, node: str, name: str, row: Mapping[str,
         f"{name} already exists: container {number}, {state}, of image {row.get('Image') or 'not known'}; no "
         "launch made it, so it stays",
         f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # or: docker rm {name}",
-        (other_name,),
+        levers=(other_name,),
     )
 
 
@@ -173,7 +173,7 @@ def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: 
     other_name = _other_name(inputs, name)
     if engine is not None:
         stop = Lever(stops=(engine.name,))
-        return failed("name", node, sentence, f"{stop.text}, or {other_name.text}", (stop, other_name))
+        return failed("name", node, sentence, f"{stop.text}, or {other_name.text}", levers=(stop, other_name))
     if _label(row, labels.RECIPE):
         return failed(
             "name",
@@ -181,7 +181,7 @@ def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: 
             f"{sentence}; it has no engine that sparktop sees, so it can't be stopped from here",
             f"{other_name.text}, or on {node}: docker stop {name}   # that frees its name; an engine that has "
             "just been started is seen in some seconds",
-            (other_name,),
+            levers=(other_name,),
         )
     return failed(
         "name",
@@ -190,7 +190,7 @@ def _running_gate(inputs: GateInputs, node: str, name: str, sentence: str, row: 
         "stop it",
         f"{other_name.text}, or on {node}: docker rename {name} {_old_name(inputs, name)}   # keeps it running; "
         f"or remove it: docker rm -f {name}",
-        (other_name,),
+        levers=(other_name,),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sparktop.checks.host import DiskFacts, judge_disk_room
 from sparktop.dataclass import dataclass
-from sparktop.model.prospect import Gate, GateState
+from sparktop.model.prospect import Gate
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.model.telemetry import Disk
 from sparktop.operate.launch.inputs import docker, download_steps, downloads
@@ -145,11 +147,11 @@ def _hub(inputs: GateInputs, model: ModelOnNodes) -> Gate:
     if answer.status in (401, 403):
         if has_token:
             detail = f"the hub does not give {label} to this token (HTTP {answer.status}): no access, or no such model"
-            return failed("hub", node, detail, f"ask for access at {page} with the token's account; or another: {give}")
+            return _closed(node, detail, f"ask for access at {page} with the token's account", f"or another: {give}")
         detail = f"the hub does not give {label} without a token (HTTP {answer.status}): gated, private or not there"
-        return failed("hub", node, detail, f"accept its terms at {page}, then give a token by {give}")
+        return _closed(node, detail, f"accept its terms at {page}, then give a token by {give}")
     if answer.status == 404:
-        return failed("hub", node, f"the hub has no {label} (HTTP 404)", f"look at {page}; {model.remedy}")
+        return failed("hub", node, f"the hub has no {label} (HTTP 404)", f"look at {page}", model.remedy)
     if not answer.is_there:
         problem = (ask and inputs.survey.problem(ask)) or answer.problem or "no answer"
         status = f" (HTTP {answer.status})" if answer.status else ""
@@ -161,9 +163,14 @@ def _hub(inputs: GateInputs, model: ModelOnNodes) -> Gate:
         )
     if answer.is_gated and not has_token:
         detail = f"{label} is gated: its files come only with a token of an account that has been granted access"
-        return failed("hub", node, detail, f"accept its terms at {page}, then give a token by {give}")
+        return _closed(node, detail, f"accept its terms at {page}, then give a token by {give}")
     size = f", {gb(answer.size_bytes)} in {len(answer.needed)} files" if answer.size_bytes else ""
     return passed("hub", node, f"{label} is available{size}{', gated, with a token' if answer.is_gated else ''}")
+
+
+def _closed(node: str, detail: str, *steps: str) -> Gate:
+    """The hub doesn't give the model to the token that there is."""
+    return replace(failed("hub", node, detail, *steps), secrets=(HUB_TOKEN,))
 
 
 # --- copy from node to node
@@ -180,15 +187,15 @@ def _ssh(model: ModelOnNodes) -> Gate:
     if not {reach, downloads.rsync_ask(node)} <= set(model.survey.answers):
         return unknown("ssh", node, f"whether {node} may log in to {where} was not asked")
     if why:
-        return warned("ssh", node, f"{why}: nothing is copied from node to node", _ssh_remedy(model, target, source))
+        return warned("ssh", node, f"{why}: nothing is copied from node to node", *_ssh_remedy(model, target, source))
     return passed("ssh", node, f"logs in to {where} without a password, rsync on both")
 
 
-def _ssh_remedy(model: ModelOnNodes, target: NodeContext, source: NodeContext) -> str:
+def _ssh_remedy(model: ModelOnNodes, target: NodeContext, source: NodeContext) -> tuple[str, ...]:
     if not model.has_rsync(target):
-        return f"on {target.node}: sudo apt-get install rsync"
+        return (f"on {target.node}: sudo apt-get install rsync",)
     where = downloads.address(source.fabric_ip, model.ssh_user(target, source)) or source.node
-    return f"sparktop act ssh-mesh {source.node} {target.node}; on {target.node}: ssh {where} rsync --version"
+    return f"sparktop act ssh-mesh {source.node} {target.node}", f"on {target.node}: ssh {where} rsync --version"
 
 
 _MODEL, _IMAGE = "the model", "the image"
@@ -293,7 +300,7 @@ def _disk(inputs: GateInputs, node: str, needs: Mapping[str, int | None]) -> Gat
     gates += [
         _room(node, mount, {}, disk.free_bytes, disk) for mount, disk in listed_disks.items() if mount not in mounts
     ]
-    for state in (GateState.FAILED, GateState.WARNED):
+    for state in (State.FAILED, State.WARNING):
         if (gate := next((each for each in gates if each.state is state), None)) is not None:
             return gate
     return passed("disk", node, "; ".join(gate.detail for gate in gates[: len(mounts)]) or "nothing has to be fetched")

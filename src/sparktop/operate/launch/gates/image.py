@@ -179,7 +179,7 @@ def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterato
             "",
             f"{image} has no fastsafetensors, and the recipe loads with it: ImportError at the start",
             other_format.text,
-            (other_format,),
+            levers=(other_format,),
         )
         return
     version = version_of(image, recipe.engine) or next(

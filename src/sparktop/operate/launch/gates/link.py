@@ -5,13 +5,13 @@ Facts: docs/facts/gb10.md section 5, docs/facts/engines.md 1C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sparktop.checks.judgement import State
 from sparktop.checks.link import FULL_GBPS, LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
 from sparktop.engines.pair import is_one_machine
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Gate
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
 from sparktop.operate.launch.inputs.link import Fabric, fabrics
@@ -83,19 +83,28 @@ def gates(inputs: GateInputs) -> Iterator[Gate]:
     return pair_gates(inputs.nodes, inputs.picture, inputs.survey, wants_rdma=inputs.order.recipe.requires.rdma)
 
 
-def pair_gates(nodes: Sequence[str], picture: FleetState, survey: Survey, *, wants_rdma: bool) -> Iterator[Gate]:
+NAMES = ("link", "rate", "mtu", "hca", "gid", "peer")
+
+
+def pair_gates(
+    nodes: Sequence[str], picture: FleetState, survey: Survey, *, wants_rdma: bool, names: Sequence[str] = NAMES
+) -> Iterator[Gate]:
     """Those gates for any two nodes, with or without a recipe that wants RDMA."""
     ends = fabrics(nodes, picture, survey)
     if len(ends) != 2:
         return
-    yield from _link(picture, ends, wants_rdma=wants_rdma)
-    if not all(end.ip for end in ends.values()):
-        return
-    yield from _rate(picture, ends)
-    yield _mtu(ends)
-    yield from _hca(ends, wants_rdma=wants_rdma)
-    yield from _gid(ends)
-    yield from _peer(survey, ends)
+    is_addressed = all(end.ip for end in ends.values())
+    made: Mapping[str, Callable[[], Iterator[Gate]]] = {
+        "link": lambda: _link(picture, ends, wants_rdma=wants_rdma),
+        "rate": lambda: _rate(picture, ends),
+        "mtu": lambda: _mtu(ends),
+        "hca": lambda: _hca(ends, wants_rdma=wants_rdma),
+        "gid": lambda: _gid(ends),
+        "peer": lambda: _peer(survey, ends),
+    }
+    for name in names:
+        if name == "link" or is_addressed:
+            yield from made[name]()
 
 
 def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
@@ -125,22 +134,22 @@ def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) 
             )
         )
         rdma = f", {' and '.join(end.hcas)} ACTIVE" if end.hcas else ", no RDMA"
-        detail, remedy = {
-            "": (f"{where}{rdma}", ""),
+        detail, steps = {
+            "": (f"{where}{rdma}", ()),
             "no-carrier": (
                 f"{where} has no carrier",
-                f"plug the cable in at both ends; sudo ip link set {end.interface} up",
+                ("plug the cable in at both ends", f"sudo ip link set {end.interface} up"),
             ),
             "no-rdma": (
                 f"only {where} leads to the other node, without RDMA: {why}",
-                "plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",
+                ("plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",),
             ),
             "no-network": (
                 f"no network is common to both nodes; they would meet at {where}, which this connection reaches",
-                f"give the cable's interfaces addresses: {_ADDRESS_HELP}",
+                (f"give the cable's interfaces addresses: {_ADDRESS_HELP}",),
             ),
         }[judgement.case]
-        yield judged("link", end.node, judgement, detail, remedy)
+        yield judged("link", end.node, judgement, detail, *steps)
 
 
 def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
@@ -151,26 +160,30 @@ def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
         at = f"{device} at {rate:g} Gb/s" if rate is not None else f"{device or 'the interface'} doesn't tell its rate"
         full = f", where a cabled port of a Spark has {FULL_GBPS:g}" if judgement.is_problem else ""
-        mend = f"ethtool {end.interface} | grep -i speed; reseat the cable, use one that NVIDIA lists for two Sparks"
-        yield judged("rate", end.node, judgement, at + full, mend if judgement.is_problem else "")
+        see = f"ethtool {end.interface} | grep -i speed"
+        mend = "reseat the cable, use one that NVIDIA lists for two Sparks"
+        yield judged("rate", end.node, judgement, at + full, *((see, mend) if judgement.is_problem else ()))
 
 
-def _mtu(ends: Mapping[str, Fabric]) -> Gate:
+def _mtu(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
     first, second = ends.values()
     judgement = judge_mtu((first.mtu, second.mtu))
     if judgement.state is State.UNKNOWN:
         silent = " and ".join(end.interface or end.node for end in (first, second) if end.mtu is None)
-        return judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
+        yield judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
+        return
     if not judgement.is_problem:
-        return judged("mtu", "", judgement, f"{first.mtu} at both ends")
+        yield judged("mtu", "", judgement, f"{first.mtu} at both ends")
+        return
     low, high = sorted((first, second), key=lambda end: end.mtu or 0)
-    return judged(
+    yield judged(
         "mtu",
         "",
         judgement,
         f"{first.mtu} on {first.node} ({first.interface}), {second.mtu} on {second.node} ({second.interface}): long "
         "messages of the larger end may be dropped, and a rank's start hangs",
-        f"on {low.node}: sudo ip link set {low.interface} mtu {high.mtu}; and in its netplan file",
+        f"on {low.node}: sudo ip link set {low.interface} mtu {high.mtu}",
+        "and in its netplan file",
     )
 
 
@@ -243,7 +256,7 @@ def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
                 yield passed("peer", near.node, f"reaches {to} (by TCP)")
             elif outcome.startswith("failed:") or _is_loss(survey, ping):
                 why = outcome.removeprefix("failed:").strip() or "no answer within 1 s"
-                yield failed("peer", near.node, f"does not reach {to}: {why}", f"{by_hand}; ip -br -4 addr, on both")
+                yield failed("peer", near.node, f"does not reach {to}: {why}", by_hand, "ip -br -4 addr, on both")
             else:
                 why = survey.problem(tcp) or survey.problem(ping) or "it was not asked"
                 yield unknown("peer", near.node, f"whether it reaches {to} is not known: {why}", by_hand)
@@ -253,7 +266,8 @@ def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
                 "peer",
                 near.node,
                 f"reaches {to} with small packets and not with those of {size} bytes, its MTU",
-                f"on {near.node}: {' '.join(large.argv)}; set one MTU on both interfaces and on a switch between",
+                f"on {near.node}: {' '.join(large.argv)}",
+                "set one MTU on both interfaces and on a switch between",
             )
         else:
             size_note = f", with packets of {min(end.mtu or 0 for end in (near, far))} bytes too" if large else ""

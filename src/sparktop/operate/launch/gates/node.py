@@ -16,13 +16,14 @@ from sparktop.checks.host import (
     judge_driver_pending,
     judge_linger,
 )
-from sparktop.checks.judgement import State, worst
+from sparktop.checks.judgement import worst
 from sparktop.checks.node_facts import COMPONENTS, versions
 from sparktop.checks.parity import MemoryFacts, judge_memory_parity
 from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
 from sparktop.model.prospect import Gate, Lever, SliceKind
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, FileText
 from sparktop.operate.launch.gates.docker import rank_of
 from sparktop.operate.launch.inputs.docker import names_of, rows
@@ -44,7 +45,7 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTEN_STATE = "0A"
 
 
-_UPDATE = "nvidia-spark-ota-check summary; then the DGX Dashboard's update (localhost:11000), firmware too"
+_UPDATE = "then the DGX Dashboard's update (localhost:11000), firmware too"
 
 
 def asks(nodes: Sequence[str]) -> Iterator[Ask]:
@@ -78,24 +79,25 @@ def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
         judgement = worst(pending_judgement, judgement)
     version, installed = view.driver_version, view.facts.driver_installed if view.facts else ""
     pending = f"driver {version} is loaded and {installed} is installed: it waits for a reboot"
-    detail, remedy = {
-        "": (f"driver {version}", ""),
-        "unread": (f"which NVIDIA driver is loaded is not known: {judgement.unknown}", ""),
+    see = f"on {node}: nvidia-spark-ota-check summary"
+    detail, steps = {
+        "": (f"driver {version}", ()),
+        "unread": (f"which NVIDIA driver is loaded is not known: {judgement.unknown}", ()),
         "refused": (
             f"{pending}, and NVML does not answer meanwhile: no container gets the GPU",
-            f"sparktop act reboot {node}",
+            (f"sparktop act reboot {node}",),
         ),
-        "pending": (pending, f"sparktop act reboot {node}   # then both are one version"),
-        "required": (f"driver {version} is loaded, and the recipe wants branch {required}", f"on {node}: {_UPDATE}"),
+        "pending": (pending, (f"sparktop act reboot {node}   # then both are one version",)),
+        "required": (f"driver {version} is loaded, and the recipe wants branch {required}", (see, _UPDATE)),
         "branch": (
             (
                 f"driver {version}: {SUPPORTED_BRANCH} is the branch that NVIDIA supports on a Spark, and 590 is "
                 "reported to hang in CUDA graphs"
             ),
-            f"on {node}: {_UPDATE}   # it brings {SUPPORTED_BRANCH}.x",
+            (see, f"{_UPDATE}   # it brings {SUPPORTED_BRANCH}.x"),
         ),
     }[judgement.case]
-    return judged("driver", node, judgement, detail, remedy)
+    return judged("driver", node, judgement, detail, *steps)
 
 
 # --- logind
@@ -175,7 +177,7 @@ def _port(inputs: GateInputs) -> Gate:
     if staying:
         stop = Lever(stops=tuple(staying))
         detail = f"port {port} is held by {' and '.join(staying)}"
-        return failed("port", node, detail, f"{stop.text}, or {other_port.text}", (stop, other_port))
+        return failed("port", node, detail, f"{stop.text}, or {other_port.text}", levers=(stop, other_port))
     if port in used_ports and not stopped:
         return _foreign_port(inputs, node, port, other_port)
     if stopped:
@@ -208,7 +210,7 @@ def _foreign_port(inputs: GateInputs, node: str, port: int, other_port: Lever) -
         holder = f"the container {name}, which sparktop doesn't know as an engine"
         by_hand = f"docker stop {shlex.quote(name)}"
     remedy = f"{other_port.text}, or on {node}: {by_hand}"
-    return failed("port", node, f"port {port} is held by {holder}", remedy, (other_port,))
+    return failed("port", node, f"port {port} is held by {holder}", remedy, levers=(other_port,))
 
 
 def _free_port(inputs: GateInputs, port: int, used_ports: frozenset[int]) -> int:
@@ -263,7 +265,8 @@ def _memory(inputs: GateInputs) -> Gate:
         judgement,
         f"{sizes_text} available: {apart:.1f} GiB apart, more than {limit:g}; the share is that of the poorer, and one "
         "rank loads later than the other",
-        f"sparktop act drop-caches {poorer}; or stop other engines on {poorer}: --stop ENGINE",
+        f"sparktop act drop-caches {poorer}",
+        f"or stop other engines on {poorer}: --stop ENGINE",
     )
 
 

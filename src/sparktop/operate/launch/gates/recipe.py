@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sparktop.checks.judgement import State
 from sparktop.checks.machine import judge_context
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
@@ -16,6 +15,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
 from sparktop.model.recipe import Muted, Recipe
+from sparktop.model.state import State
 from sparktop.operate.launch.gates.downloads import is_missing
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, facts, failed, passed, unknown, warned
 from sparktop.recipe.container_spec import Rendered
@@ -110,17 +110,19 @@ def _secrets(inputs: GateInputs) -> Iterator[Gate]:
     for problem in problems:
         if name := problem.name:  # it was intended: without it, what it protects is open
             make = warned if name == HUB_TOKEN and not missing else failed
-            yield make("secrets", "", problem.text, f"give {name} on one line, quoted if it has blanks or a #")
+            gate = make("secrets", "", problem.text, f"give {name} on one line, quoted if it has blanks or a #")
+            yield replace(gate, secrets=(name,))
             continue
         make = failed if missing or is_open else warned
         yield make("secrets", "", problem.text, problem.remedy)
     for name in missing:
-        yield failed(
+        gate = failed(
             "secrets",
             "",
             f"the recipe needs {name} from you, and it is not set",
             f"export {name}=..., or a line {name}=... in {env_path()} (chmod 600 {env_path()})",
         )
+        yield replace(gate, secrets=(name,))
     if not missing and not problems:
         names += [name for name, value in order.secrets.items() if value and name not in names]
         names_text = ", ".join(names)

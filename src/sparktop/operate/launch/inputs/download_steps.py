@@ -145,8 +145,6 @@ class _FetchBuilder:
                 act=Remote(operations=operations),
                 limit_s=limit_s + SLACK_S,
                 verifies=verifies,
-                undone_by="nothing to undo: what was downloaded stays, and the next try goes on from there",
-                has_no_undo=True,
             )
         )
 

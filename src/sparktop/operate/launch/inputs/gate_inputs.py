@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sparktop import sanitise
-from sparktop.checks.judgement import Judgement, State
+from sparktop.checks.judgement import Judgement
 from sparktop.cmdline.engine_command import DEFAULT_PORT
 from sparktop.dataclass import dataclass
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.prospect import Budget, Gate, GateState, Lever
+from sparktop.model.prospect import Budget, Gate, Lever
 from sparktop.model.recipe import Order
+from sparktop.model.state import State
 from sparktop.model.survey import Ask, HubModel, ModelsOnDisk, Survey
 from sparktop.operate.launch.inputs.link import fabrics
 from sparktop.recipe.container_spec import NodeContext, Rendered
@@ -96,45 +97,31 @@ def port_of(order: Order, rendered: Rendered | None = None) -> int:
 
 
 def passed(name: str, node: str, detail: str) -> Gate:
-    return _gate(name, node, GateState.PASSED, detail, "")
+    return _gate(name, node, State.PASSED, detail)
 
 
-def warned(name: str, node: str, detail: str, remedy: str) -> Gate:
-    return _gate(name, node, GateState.WARNED, detail, remedy)
+def warned(name: str, node: str, detail: str, *steps: str) -> Gate:
+    return _gate(name, node, State.WARNING, detail, *steps)
 
 
-def failed(name: str, node: str, detail: str, remedy: str, levers: tuple[Lever, ...] = ()) -> Gate:
-    return replace(_gate(name, node, GateState.FAILED, detail, remedy), levers=levers)
+def failed(name: str, node: str, detail: str, *steps: str, levers: tuple[Lever, ...] = ()) -> Gate:
+    return replace(_gate(name, node, State.FAILED, detail, *steps), levers=levers)
 
 
-def unknown(name: str, node: str, detail: str, remedy: str = "") -> Gate:
-    return _gate(name, node, GateState.UNKNOWN, detail, remedy)
+def unknown(name: str, node: str, detail: str, *steps: str) -> Gate:
+    return _gate(name, node, State.UNKNOWN, detail, *steps)
 
 
-def judged(name: str, node: str, judgement: Judgement, detail: str, remedy: str = "") -> Gate:
+def judged(name: str, node: str, judgement: Judgement, detail: str, *steps: str) -> Gate:
     """The gate that shows a check's judgement; one that passed needs no remedy."""
-    state = _STATES[judgement.state]
-    return _gate(name, node, state, detail, remedy if state is not GateState.PASSED else "")
+    state = judgement.state.shown
+    return _gate(name, node, state, detail, *(steps if state is not State.PASSED else ()))
 
 
-_STATES = {
-    State.PASSED: GateState.PASSED,
-    State.NOTE: GateState.PASSED,
-    State.WARNING: GateState.WARNED,
-    State.FAILED: GateState.FAILED,
-    State.UNKNOWN: GateState.UNKNOWN,
-}
-
-
-def _gate(name: str, node: str, state: GateState, detail: str, remedy: str) -> Gate:
+def _gate(name: str, node: str, state: State, detail: str, *steps: str) -> Gate:
     """Masks and sanitises the texts: names of images, files and engines come from the nodes."""
-    return Gate(
-        name=name,
-        node=node,
-        state=state,
-        detail=sanitise.line(mask_text(detail), limit=DETAIL_CHARS),
-        remedy=sanitise.line(mask_text(remedy), limit=DETAIL_CHARS),
-    )
+    detail, *cleaned = (sanitise.line(mask_text(text), limit=DETAIL_CHARS) for text in (detail, *steps))
+    return Gate(name=name, node=node, state=state, detail=detail, steps=tuple(filter(None, cleaned)))
 
 
 def why_unanswered(survey: Survey, ask: Ask, otherwise: str) -> str:

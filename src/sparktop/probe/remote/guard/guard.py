@@ -181,8 +181,12 @@ class Guard:
 
     # guards of other probes
 
+    def is_idle(self) -> bool:
+        """Whether neither this guard is armed nor another probe's is followed."""
+        return self.state == "off" and not self.has_rival
+
     def look_back(self) -> None:
-        """At the start: report what an earlier guard did, then whether another probe's guard is armed."""
+        """Report what an earlier guard did, then whether another probe's guard is armed."""
         self.has_rival = True
         self.due_at = time.monotonic() + (2.0 if self.recall() else 0.0)
 

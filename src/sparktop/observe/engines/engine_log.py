@@ -89,7 +89,7 @@ class Feed:
             arrived_wall_s: the node's time now, for lines without a timestamp.
         """
         for line in lines:
-            if self._keep(line):
+            if self._keep(line) and line.priority != NOTE:
                 self._rules.add([(self.ring.end, line)])
                 self._last_line_wall_s = line.wall_s or arrived_wall_s or self._last_line_wall_s
         return self._rules.read_frame()
@@ -196,10 +196,11 @@ class Feed:
             phases=(before.phases or frozenset()) | self._said.phases,
         )
 
-    def note(self, text: str, wall_s: float) -> None:
-        """Insert a line by sparktop: what happened to the connection, and when."""
-        stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
-        self._keep(LogLine(text=f"── {stamp} {text} ──", priority=NOTE))
+
+def note(text: str, wall_s: float) -> LogLine:
+    """A line by sparktop between those of a log: what happened to the connection, and when."""
+    stamp = time.strftime("%H:%M:%S", time.localtime(wall_s))
+    return LogLine(text=f"── {stamp} {text} ──", priority=NOTE)
 
 
 def _since_first_seen(finding: Finding) -> Finding:

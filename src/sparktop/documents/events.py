@@ -1,4 +1,4 @@
-"""The nodes' kernel events as lines, and what is said where there are none. Pure."""
+"""What happened, and the nodes' kernel events, as lines; what is said where there are none. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel.incident import counted, victim_text
 from sparktop.documents.finding_tree import SIGNS
-from sparktop.model.event import KernelEvent, Severity
+from sparktop.model.event import Event, EventKind, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import CollectorState
 from sparktop.text.lines import Line, joined
@@ -114,3 +114,23 @@ def nothing(fleet: FleetState) -> str:
     if not reading:
         return "" if troubles(fleet) else "The kernel log has not been read yet."
     return f"No kernel line that matters since the boot: {', '.join(reading)}."
+
+
+KIND_CELLS = max(len(kind) for kind in EventKind)
+
+
+def happened_line(event: Event, *, nodes: int) -> Line:
+    """One line; the node's name where there are several."""
+    sign, tone = SIGNS[event.severity] if event.severity and event.kind is not EventKind.RESOLVED else ("·", "quiet")
+    node = Line.of((f"{'+'.join(event.nodes) or '-'}  ", "quiet")) if nodes > 1 else Line()
+    indent = "└ " if event.is_consequence else ""
+    words = Line.of(indent, event.text) if event.kind is not EventKind.RESOLVED else Line.of((event.text, "quiet"))
+    head = Line.of(
+        (clock_time(event.at_s), "quiet"), " ", (sign, tone), " ", (f"{event.kind:<{KIND_CELLS}}  ", "quiet")
+    )
+    return head + node + words
+
+
+def event_words(event: Event) -> str:
+    """What a filter looks in."""
+    return f"{event.kind} {' '.join(event.nodes)} {event.subject} {event.text}"

@@ -1,0 +1,1 @@
+"""`sparktop exporter`: what is watched, as metrics for Prometheus."""

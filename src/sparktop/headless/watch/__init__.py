@@ -1,0 +1,1 @@
+"""`sparktop watch`: announces incidents without a screen."""

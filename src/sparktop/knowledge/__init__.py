@@ -1,0 +1,1 @@
+"""What is said of each problem: its card, by case, in one TOML file an area."""

@@ -1,0 +1,1 @@
+"""The engines of one node: found, followed by their logs and figures."""

@@ -1,0 +1,1 @@
+"""Recordings: written, played again, and what happened in them."""

@@ -1,0 +1,1 @@
+"""How the console reaches where it is drawn: a terminal, or a page of a browser."""
