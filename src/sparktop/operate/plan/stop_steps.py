@@ -74,20 +74,20 @@ def down_steps(
         if rank.origin.is_service:
             yield service_of(rank).stop(grace_s)
         elif rank.container is not None:
+            container = rank.container
+            if not with_policy and container.restarts and rank is not order[0]:
+                # It ends with the rank before it, and Docker may start it anew until its own stop.
+                container = replace(container, loops=True)
             if rank.runs:
-                yield lifecycle.stop(rank.container, rank.mark, grace_s, policy_back_if_not=is_coming_back)
-                yield lifecycle.kill(rank.container, rank.mark)
+                yield lifecycle.stop(container, rank.mark, grace_s, policy_back_if_not=is_coming_back)
+                yield lifecycle.kill(container, rank.mark)
         elif survey is not None and (rows := processes(rank, survey)):
             step = end_step(f"stop{rank.mark}", rank.node, rank.name, rows, privilege_of(rank), grace_s)
             yield replace(step, stops=rank.name)
     for rank in order:
-        container = rank.container
+        box = rank.container
         yield lifecycle.gone(
-            rank.engine,
-            rank.node,
-            rank.mark,
-            container.container_id if container else "",
-            container.pid if container else None,
+            rank.engine, rank.node, rank.mark, box.container_id if box else "", box.pid if box else None
         )
 
 

@@ -52,6 +52,18 @@ def test_two_sparks() -> None:
     golden("stop-two", plan(two(), request("stop-engine", "vllm-head", "spark1", "spark2")))
 
 
+def test_a_rank_that_docker_starts_anew_as_its_head_ends_is_stopped_all_the_same() -> None:
+    """A worker under Ray ends with its head; its policy starts it within the second."""
+    policies = {name: {"policy": "unless-stopped"} for name in ("vllm-head", "vllm-worker")}
+    found = plan(two(), request("stop-engine", "vllm-head", "spark1", "spark2"), inspects=policies)
+    runs = [
+        step.id
+        for step in found.steps
+        if isinstance(step.act, Remote) and "State.StartedAt" in getattr(step.act.operations[0], "equals", ())
+    ]
+    assert runs == ["stop@spark1", "kill@spark1"]
+
+
 def test_bare_processes() -> None:
     golden("stop-processes", plan(bare(), request("stop-engine", "vllm:8000"), files=FILES))
 
