@@ -23,7 +23,7 @@ from sparktop.text.units import span
 
 FAILED_SILENT_S = 15.0
 """After a log line that says it failed: silent for so long, it has given up."""
-LOG_READ_S = 12.0
+LOG_READ_S = 30.0
 """A log is followed some seconds after its container is listed, later on a Spark or a laptop under load: by then the
 reason of a quick end has been read."""
 STUCK_S = 600.0

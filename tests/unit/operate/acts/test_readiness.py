@@ -316,7 +316,7 @@ def test_a_quick_end_waits_for_its_log() -> None:
 
 
 def test_an_end_with_its_node_is_not_told_by_its_exit_code() -> None:
-    box = made.container(status="exited", exit_code=255, started_wall_s=STARTED_S, finished_wall_s=made.WALL_S - 20)
+    box = made.container(status="exited", exit_code=255, started_wall_s=STARTED_S, finished_wall_s=made.WALL_S - 40)
     view = made.node(engines=(replace(made.engine(state=EngineState.EXITED, log=None), container=box),))
     assert view.sample is not None
     for boot_s, is_its_own in ((made.BOOT_S, True), (30.0, False)):
