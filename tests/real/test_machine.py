@@ -6,15 +6,19 @@ import io
 import json
 import subprocess
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.integration.spark import image_tree
 from tests.integration.terminal import sparktop
-from tests.real.console import act, engine, looked, rules, state, watching
+from tests.real.console import Watch, act, engine, looked, rules, state, watching
 from tests.real.engines import docker_run
 from tests.real.machine import Machine
 from tests.real.parts import ENGINE_IMAGE
+
+from sparktop.observe.history import AWAY_S
 
 NAME = "vllm"
 SERVES = ("ready", "serving")
@@ -35,20 +39,33 @@ def link(picture_: Any) -> tuple[str, str]:
     return node["link"], node["reach"]
 
 
+def away(watch: Watch, began_s: float, back: Callable[[], object]) -> Any:
+    """What is said of a machine that was away long enough to be asked about, once it is back."""
+    watch.until(lambda _: time.monotonic() - began_s > AWAY_S + 5, what="long enough away")
+    back()
+    watch.until(lambda one: link(one)[0] == "live", what="live again")
+    return rules(watch.until(lambda one: "host.away" in rules(one), what="why it was away"))["host.away"]
+
+
 def test_a_frozen_machine_is_told_and_comes_back(spark: Machine) -> None:
     with watching("spark1") as watch:
         spark.freeze()
+        frozen_s = time.monotonic()
         watch.until(lambda one: link(one) == ("lost", "host up, SSH silent"), what="SSH silent")
-        spark.thaw()
-        watch.until(lambda one: link(one)[0] == "live", what="live again")
+        told = away(watch, frozen_s, spark.thaw)
+    # This kernel is the host's: what else runs here may have waited for its disk so long.
+    assert "took connections for" in told["title"] or "waited for a disk" in told["title"], told
+    assert any("all its tasks waited" in one["text"] for one in told["evidence"])
 
 
 def test_a_cut_lan_is_told_and_its_return(spark: Machine) -> None:
     with watching("spark1") as watch:
         spark.cut("lan")
+        cut_s = time.monotonic()
         watch.until(lambda one: link(one) == ("lost", "host gone"), what="host gone")
-        spark.plug("lan")
-        watch.until(lambda one: link(one)[0] == "live", what="live again")
+        told = away(watch, cut_s, lambda: spark.plug("lan"))
+    assert (told["severity"], told["confidence"]) == ("info", "suspected")
+    assert "was cut off for" in told["title"], told
 
 
 def test_lost_power_is_told_and_the_engine_of_the_next_boot(spark: Machine) -> None:

@@ -18,7 +18,7 @@ from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule
 from sparktop.diagnose.rules.engine import answers, config, down, ended, guard, progress
 from sparktop.diagnose.rules.gpu import capture, power, spin
-from sparktop.diagnose.rules.host import blind, desktop, kernel_log, previous_boot, system
+from sparktop.diagnose.rules.host import away, blind, desktop, kernel_log, previous_boot, system
 from sparktop.diagnose.rules.memory import held, low, starvation
 from sparktop.diagnose.rules.pair import (
     container_access,
@@ -202,6 +202,7 @@ _LIVE_RULES = (
     ended.too_soon,
     ended.policies_fight,
     previous_boot.rebooted,
+    away.away,
     system.driver_pending,
     system.next_kernel,
     system.driver_branch,

@@ -231,6 +231,20 @@ class LastSeen:
     """PSI memory full avg10."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """A time in which a console that was watching heard nothing of a node, which did not reboot."""
+
+    before: Sample
+    after: Sample
+    reaches: tuple[Reach, ...] = ()
+    """What tests of the host showed meanwhile, each once, in order."""
+
+    @property
+    def away_s(self) -> float:
+        return self.after.boot_s - self.before.boot_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
     """Everything known about one node at one moment."""
@@ -290,6 +304,8 @@ class NodeView:
     awaits_previous_boot: bool = False
     last_seen: LastSeen | None = None
     """Of another boot than this one; None: nobody here has seen one."""
+    absence: Absence | None = None
+    """The newest of this boot."""
     garbled_count: int = 0
     warnings: tuple[str, ...] = ()
 

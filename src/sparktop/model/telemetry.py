@@ -85,6 +85,8 @@ class Pressure:
     some_avg60: float
     full_avg10: float
     full_avg60: float
+    full_total_s: float | None = None
+    """Since boot; None in recordings by a probe that didn't send it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

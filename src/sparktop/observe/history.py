@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
-from sparktop.model.fleet import Growth, Trend
+from sparktop.model.fleet import Absence, Growth, Reach, Trend
 from sparktop.model.telemetry import GpuReading, NetworkReading, Sample, Series
 
 KEPT_S = 15 * 60.0
@@ -273,3 +273,36 @@ class GrowthWatch:
         ]
         fast = [growth for growth in grown if growth.bytes_per_s >= LEAST_BYTES_PER_S]
         return tuple(sorted(fast, key=lambda row: -row.bytes_per_s)[:SHOWN])
+
+
+AWAY_S = 30.0
+"""A shorter silence is told by the link's history alone."""
+NOTICED_S = 60.0
+"""Samples that were missed no sooner: the operator's machine slept, or sparktop was stopped."""
+
+
+class AbsenceWatch:
+    """Finds when a node was away while this console watched."""
+
+    def __init__(self) -> None:
+        self.newest: Absence | None = None
+        self._last: tuple[Sample, float] | None = None
+        self._missed_s: float | None = None
+        self._reaches: list[Reach] = []
+
+    def missed(self, reach: Reach, now_s: float) -> None:
+        """Take that samples are missing, and what a test of the host showed; on the operator's monotonic clock."""
+        if self._missed_s is None:
+            self._missed_s = now_s
+        if reach is not Reach.UNTESTED and reach not in self._reaches:
+            self._reaches.append(reach)
+
+    def saw(self, sample: Sample, arrived_s: float) -> None:
+        """Take the next sample of the same boot."""
+        if self._last is not None and self._missed_s is not None:
+            before, seen_s = self._last
+            absence = Absence(before=before, after=sample, reaches=tuple(self._reaches))
+            has_watched = self._missed_s - seen_s < NOTICED_S and arrived_s - seen_s > absence.away_s / 2
+            if absence.away_s >= AWAY_S and has_watched:
+                self.newest = absence
+        self._last, self._missed_s, self._reaches = (sample, arrived_s), None, []

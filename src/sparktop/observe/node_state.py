@@ -47,6 +47,7 @@ from sparktop.observe.contained import Contained
 from sparktop.observe.frames import FRAME_S, FrameReader, Later
 from sparktop.observe.history import (
     WINDOW_S,
+    AbsenceWatch,
     GrowthWatch,
     History,
     Past,
@@ -118,6 +119,7 @@ class NodeState:
         self._previous_boot: PreviousBoot | None = None
         self._awaits_previous_boot = False
         self._last_seen: LastSeen | None = None
+        self._absences = AbsenceWatch()
         self.kernel_lines = LineRing()
         self._kernel_source = ""
         self._last_kernel_boot_s = -1.0
@@ -158,6 +160,8 @@ class NodeState:
         old = self._link
         now_s, wall_s = self.clock.monotonic(), self.clock.wall()
         moved = old.state is not state
+        if state in (LinkState.LOST, LinkState.STALE):
+            self._absences.missed(reach, now_s)
         if reach is Reach.UNTESTED and state in (LinkState.LOST, LinkState.STALE) and old.state is not LinkState.LIVE:
             reach = old.reach  # the last test of the host stands until there is a new one
         self._link = Link(
@@ -356,6 +360,7 @@ class NodeState:
             previous_boot=self._previous_boot,
             awaits_previous_boot=self._awaits_previous_boot,
             last_seen=self._last_seen,
+            absence=self._absences.newest,
             garbled_count=self._garbled,
             warnings=self._warnings,
         )
@@ -376,7 +381,7 @@ class NodeState:
                     total_bytes=self._sample.memory.total_bytes,
                     stall_percent=self.memory_stall_percent,
                 )
-            self._previous_boot = None
+            self._previous_boot, self._absences = None, AbsenceWatch()
             self._link_changes.append(
                 LinkChange(wall_s=self.clock.wall(), state=self._link.state, text="the node has rebooted")
             )
@@ -405,6 +410,7 @@ class NodeState:
     def _take_sample(self, sample: Sample, arrived_s: float) -> None:
         before = self._sample
         self._sample = sample
+        self._absences.saw(sample, arrived_s)
         if self._probe_since_boot_s is None:
             self._probe_since_boot_s = sample.boot_s
         self.last_sample_arrived_s = arrived_s

@@ -101,8 +101,9 @@ def _pressure(psi: Mapping[str, Sequence[float]], key: str) -> Pressure | None:
     row = psi.get(key)
     if row is None:
         return None
-    some10, some60, full10, full60 = (real(value) for value in row)
-    return Pressure(some_avg10=some10, some_avg60=some60, full_avg10=full10, full_avg60=full60)
+    some10, some60, full10, full60, *total = (real(value) for value in row)
+    total_s = total[0] if total else None
+    return Pressure(some_avg10=some10, some_avg60=some60, full_avg10=full10, full_avg60=full60, full_total_s=total_s)
 
 
 def _optional(raw: Mapping[str, Any], key: str, convert: Callable[[Any], _T]) -> _T | None:

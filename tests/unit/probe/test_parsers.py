@@ -54,10 +54,10 @@ def test_meminfo_keeps_what_matters_in_kilobytes() -> None:
 @over(
     "data, expected",
     [
-        (PRESSURE, [1.53, 0.87, 0.51, 0.22]),
+        (PRESSURE, [1.53, 0.87, 0.51, 0.22, 7e-06]),
         (
             b"some avg10=99.00 avg60=50.00 avg300=0.00 total=0\n",
-            [99.0, 50.0, 0.0, 0.0],
+            [99.0, 50.0, 0.0, 0.0, 0.0],
         ),  # no `full` for cpu before 5.13
         (b"", None),
         (b"some avg10=x avg60=0.00 avg300=0.00 total=0\n", None),

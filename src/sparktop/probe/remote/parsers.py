@@ -36,18 +36,19 @@ def parse_meminfo(data: bytes) -> dict[str, int]:
 
 
 def parse_pressure(data: bytes) -> list[float] | None:
-    """One /proc/pressure file: [some10, some60, full10, full60] percent; 0 for `full` where there is no such line."""
+    """One /proc/pressure file: [some10, some60, full10, full60] percent, and the seconds of `full` since boot; 0 for
+    `full` where there is no such line."""
     rows: dict[bytes, list[float]] = {}
     for line in data.splitlines():
         words = line.split()
-        if len(words) >= 3 and words[1].startswith(b"avg10=") and words[2].startswith(b"avg60="):
+        if len(words) == 5 and words[1].startswith(b"avg10=") and words[2].startswith(b"avg60="):
             try:
-                rows[words[0]] = [float(words[1][6:]), float(words[2][6:])]
+                rows[words[0]] = [float(words[1][6:]), float(words[2][6:]), float(words[4][6:]) / 1e6]
             except ValueError:
                 return None
     if b"some" not in rows:
         return None
-    return rows[b"some"] + rows.get(b"full", [0.0, 0.0])
+    return rows[b"some"][:2] + rows.get(b"full", [0.0, 0.0, 0.0])
 
 
 def parse_vmstat(data: bytes) -> dict[str, int]:

@@ -91,10 +91,10 @@ def _pressure(spark: Spark, t: float, resource: str) -> str | None:
     track = {"memory": "psi", "io": "psi_io", "cpu": "psi_cpu"}.get(resource)
     if track is None:
         return None
-    some10, some60, full10, full60 = pressure(spark, track, t)
+    some10, some60, full10, full60, full_s = pressure(spark, track, t)
     return (
         f"some avg10={some10:.2f} avg60={some60:.2f} avg300=0.00 total=0\n"
-        f"full avg10={full10:.2f} avg60={full60:.2f} avg300=0.00 total=0\n"
+        f"full avg10={full10:.2f} avg60={full60:.2f} avg300=0.00 total={full_s * 1e6:.0f}\n"
     )
 
 
@@ -237,11 +237,12 @@ def meminfo(spark: Spark, t: float) -> dict[str, int]:
 
 
 def pressure(spark: Spark, track: str, t: float) -> Row:
-    """[some10, some60, full10, full60] in percent."""
+    """[some10, some60, full10, full60] in percent, and the seconds of full."""
     some = spark.script.tracks[track]
     full = 0.0 if track == "psi_cpu" else 0.7
     latest, minute = some.at(t), some.mean(t - 60, t)
-    return [round(latest, 2), round(minute, 2), round(latest * full, 2), round(minute * full, 2)]
+    full_s = full * max(0.0, some.integral(t)) / 100.0
+    return [round(latest, 2), round(minute, 2), round(latest * full, 2), round(minute * full, 2), round(full_s, 3)]
 
 
 def vmstat(spark: Spark, t: float) -> dict[str, int]:

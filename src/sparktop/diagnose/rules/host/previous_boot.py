@@ -101,7 +101,7 @@ def judge(previous: PreviousBoot, last_seen: LastSeen | None, node: str) -> Endi
     last = sorted((*previous.kernel, *previous.system), key=lambda line: line.wall_s or 0.0)[-1:]
     events = _events(previous, end_s or (last_seen.wall_s if last_seen is not None else None))
     causes = {one.rule: one for one in kernel_findings.findings(events, source=source)}
-    case, cause = _cause(causes, events)
+    case, cause = kernel_cause(causes, events)
     logged = cause.evidence if cause is not None else ()
     order, is_panic = _order(previous.system, end_s), _PANIC in causes
     if order and case != "overheated" and not is_panic:
@@ -142,7 +142,7 @@ def _events(previous: PreviousBoot, over_s: float | None) -> tuple[KernelEvent, 
     return grouper.events
 
 
-def _cause(causes: Mapping[str, Finding], events: Sequence[KernelEvent]) -> tuple[str, Finding | None]:
+def kernel_cause(causes: Mapping[str, Finding], events: Sequence[KernelEvent]) -> tuple[str, Finding | None]:
     """(the case, the kernel's finding that it rests on); ("", None) where the kernel logged no cause."""
     refused = sum(event.count for event in events if kernel_findings.rule_of(event) == NO_MEMORY)
     for case, rules in _CASES.items():

@@ -1,0 +1,129 @@
+"""Rule: why a node was away and came back in the same boot, from its counters before and after, its kernel log, and
+what tests of the host showed meanwhile.
+
+The kernel counts through a silence: how long all tasks waited for memory or a disk (PSI's totals) is a measure, not a
+guess. That nothing of it was seen leaves the network, or programs that stood still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sparktop.diagnose.kernel import findings as kernel_findings
+from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.host.previous_boot import kernel_cause
+from sparktop.knowledge.card import found
+from sparktop.model.event import KernelEvent
+from sparktop.model.finding import Confidence, Evidence, Finding
+from sparktop.model.fleet import Absence, FleetState, NodeView, Reach, current_nodes
+from sparktop.model.telemetry import Pressure
+from sparktop.text.units import gib, span
+
+SETTLED_S = 5.0
+"""So long after the first sample, what the node logged meanwhile has been read."""
+KEPT_S = 3600.0
+NEAR_S = 10.0
+"""What the kernel logged this short before the silence may have caused it."""
+STALLED_SHARE = 0.25
+"""All tasks waited this share of the time: that is what it did."""
+_SUSPEND = frozenset({"power.suspend"})
+_LINK_DOWN = frozenset({"link.unplugged", "link.mlx5-down", "link.nic-down", "link.tx-timeout"})
+_BY_REACH = {
+    Reach.NO_NETWORK: "network",
+    Reach.NO_HOST: "network",
+    Reach.SSH_SILENT: "frozen",
+    Reach.NO_SSHD: "no-ssh",
+}
+
+
+class Verdict(NamedTuple):
+    """Why it was away: a case of the card, with its figures."""
+
+    case: str
+    figures: Mapping[str, object]
+    evidence: tuple[Evidence, ...] = ()
+    confidence: Confidence = Confidence.SUSPECTED
+
+
+@live_rule("host.away")
+def away(fleet: FleetState) -> Iterator[Finding]:
+    """host.away: why the node was away without a reboot; for an hour after it came back."""
+    for node, sample in current_nodes(fleet):
+        absence = node.absence
+        if absence is None or not SETTLED_S <= sample.boot_s - absence.after.boot_s < KEPT_S:
+            continue
+        verdict = judge(absence, node)
+        yield found(
+            "host.away",
+            verdict.case,
+            {"node": node.name, "away": span(absence.away_s), **verdict.figures},
+            confidence=verdict.confidence,
+            evidence=(*verdict.evidence, *_measured(absence, node.name)),
+            nodes=(node.name,),
+            since_wall_s=absence.before.wall_s,
+        )
+
+
+def judge(absence: Absence, node: NodeView) -> Verdict:
+    """Why the node was away; "unknown" where nothing says so."""
+    before, after = absence.before, absence.after
+    events = tuple(
+        event
+        for event in node.kernel_events
+        if event.last_boot_s is not None and before.boot_s - NEAR_S <= event.last_boot_s <= after.boot_s
+    )
+    causes = {one.rule: one for one in kernel_findings.findings(events, source=f"{node.name} kernel log")}
+    case, cause = kernel_cause(causes, events)
+    logged = cause.evidence if cause is not None else ()
+    if suspended := _first(events, _SUSPEND, node.name):
+        return Verdict("suspended", {}, suspended, Confidence.CONFIRMED)
+    if case == "out-of-memory" and cause is not None:
+        return Verdict(case, {"what": cause.title}, logged, Confidence.CONFIRMED)
+    memory = _stalled_share(before.memory_pressure, after.memory_pressure, absence.away_s)
+    if memory is not None and memory >= STALLED_SHARE:
+        return Verdict("memory-starved", {"percent": 100 * memory}, logged, Confidence.CONFIRMED)
+    if case == "memory-starved":
+        return Verdict(case, {"percent": None}, logged)
+    disk = _stalled_share(before.io_pressure, after.io_pressure, absence.away_s)
+    if disk is not None and disk >= STALLED_SHARE:
+        return Verdict("disk", {"percent": 100 * disk}, logged, Confidence.CONFIRMED)
+    if cause is not None:
+        return Verdict("kernel", {"what": cause.title}, logged)
+    if dropped := _first(events, _LINK_DOWN, node.name):
+        return Verdict("link-down", {}, dropped, Confidence.CONFIRMED)
+    seen = [_BY_REACH[reach] for reach in absence.reaches if reach in _BY_REACH]
+    case = next((one for one in ("frozen", "network", "no-ssh") if one in seen), "unknown")
+    is_ours = Reach.NO_NETWORK in absence.reaches and Reach.NO_HOST not in absence.reaches
+    tested = (Evidence(source=f"{node.name} link", text=", then ".join(absence.reaches)),) if seen else ()
+    return Verdict(case, {"is_counted": memory is not None, "is_ours": is_ours}, tested)
+
+
+def _first(events: tuple[KernelEvent, ...], patterns: frozenset[str], node: str) -> tuple[Evidence, ...]:
+    """The first event of these patterns, as evidence; empty where there is none."""
+    shown = [event for event in events if event.pattern in patterns][:1]
+    return tuple(Evidence(source=f"{node} kernel log", text=event.text, wall_s=event.first_wall_s) for event in shown)
+
+
+def _stalled_share(before: Pressure | None, after: Pressure | None, away_s: float) -> float | None:
+    """The share of the time in which all tasks waited; None where the node doesn't count it."""
+    if before is None or after is None or before.full_total_s is None or after.full_total_s is None:
+        return None
+    return max(0.0, after.full_total_s - before.full_total_s) / away_s
+
+
+def _measured(absence: Absence, node: str) -> Iterator[Evidence]:
+    """What its own counters say of that time."""
+    before, after = absence.before, absence.after
+    yield Evidence(
+        source=f"{node} memory",
+        text=f"{gib(before.memory.available_bytes)} available before, {gib(after.memory.available_bytes)} after",
+        wall_s=before.wall_s,
+    )
+    shares = {
+        "memory": _stalled_share(before.memory_pressure, after.memory_pressure, absence.away_s),
+        "a disk": _stalled_share(before.io_pressure, after.io_pressure, absence.away_s),
+    }
+    waited = [f"for {what} {100 * share:.0f} %" for what, share in shares.items() if share is not None]
+    if waited:
+        yield Evidence(source=f"{node} pressure", text=f"all its tasks waited {' and '.join(waited)} of that time")
