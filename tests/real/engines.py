@@ -13,6 +13,7 @@ import fcntl
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +169,9 @@ class Engine:
             yield answered
         finally:
             is_over.set()
-            for thread in threads:  # what runs is answered first, or ends with the engine
-                thread.join(PATIENCE_S)
+            until_s = time.monotonic() + PATIENCE_S / 10
+            for thread in threads:  # what runs is answered first, or ends with the engine; SGLang may lose a request
+                thread.join(max(0.0, until_s - time.monotonic()))
 
 
 def one_start() -> IO[str]:
