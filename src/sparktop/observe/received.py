@@ -11,6 +11,7 @@ from sparktop.dataclass import dataclass
 from sparktop.model.engine import Containers, EndpointState, EngineMetrics
 from sparktop.model.fleet import Contact, Intervention, LinkState, Reach
 from sparktop.model.telemetry import Garbled, LogLine, Message
+from sparktop.text.units import day_time
 from sparktop.wire.decode import decode
 
 if TYPE_CHECKING:
@@ -179,4 +180,18 @@ class Intervened:
     def into(self, books: Books) -> bool:
         """Take it."""
         books.state.interventions = self.interventions
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrecorded:
+    """A hole between two recordings; on no tape (`record.window`)."""
+
+    from_s: float
+    until_s: float
+
+    def into(self, books: Books) -> bool:
+        """Say so."""
+        reason = f"nothing was recorded from {day_time(self.from_s)} to {day_time(self.until_s)}"
+        books.state.link(LinkState.UNRECORDED, reason)
         return True

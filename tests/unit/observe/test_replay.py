@@ -44,10 +44,11 @@ def test_a_replay_finds_what_was_found_when_it_was_found(tmp_path: Path, name: s
         assert again[what] == pytest.approx(times, abs=2.0), what
 
 
-def recorders(home: Path, nodes: Iterable[str]) -> dict[str, Recorder]:
-    """What keeps all that a stage's nodes tell."""
+def recorders(home: Path, nodes: Iterable[str], begin_s: float = 0.0) -> dict[str, Recorder]:
+    """What keeps all that a stage's nodes tell; `begin_s`: of the stage."""
     clock, limits = ManualClock(), Limits()
     lead_s = clock.wall() - clock.monotonic()
+    clock.advance(begin_s)
     return {
         node: Recorder(TapeWriter(node, limits=limits, product="0", home=home, wall=clock.wall, lead_s=lead_s))
         for node in nodes

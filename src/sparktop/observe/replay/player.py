@@ -20,6 +20,8 @@ TURN_S = 0.1
 FRAME_S = 0.02
 """How long it may keep the loop busy at once: keys are answered there."""
 SPEEDS = (0.25, 1.0, 4.0, 15.0, 60.0, 240.0)
+IN_A_HOLE_S = 5.0
+"""How much of a hole is played: it is long, and nothing is in it."""
 NEAR_S = 120.0
 """A moment not farther ahead is reached by playing on."""
 
@@ -38,6 +40,8 @@ class Playing:
     """How far it has been looked through for marks."""
     doing: str = ""
     """What takes a while just now."""
+    holes: tuple[tuple[float, float], ...] = ()
+    """(From, until) of where nothing was recorded."""
 
 
 def is_mark(event: Event) -> bool:
@@ -51,9 +55,17 @@ class Player:
     """A replay that goes on by itself; implements `observe.watch.Watch`. Nothing is sent to a node."""
 
     def __init__(
-        self, make: Callable[[float], Replay], *, begin_s: float, end_s: float, at_s: float, publish: Publish
+        self,
+        make: Callable[[float], Replay],
+        *,
+        begin_s: float,
+        end_s: float,
+        at_s: float,
+        publish: Publish,
+        holes: tuple[tuple[float, float], ...] = (),
     ) -> None:
-        """`make` gives a replay that begins some time before a moment; `at_s` is where to begin."""
+        """`make` gives a replay that begins some time before a moment; `at_s`: where to begin; `holes`: see Playing."""
+        self._holes = holes
         self._make = make
         self._begin_s, self._end_s = begin_s, end_s
         self._publish = publish
@@ -79,6 +91,7 @@ class Player:
             marks=tuple(self._marks),
             marked_until_s=self._marked_s,
             doing=self._doing,
+            holes=self._holes,
         )
 
     # Clock
@@ -179,7 +192,9 @@ class Player:
             await self._jump(self._wanted_s)
         await asyncio.sleep(TURN_S)
         if self._is_playing and not self._is_sought:
-            self._wanted_s = min(self._end_s, self._wanted_s + (monotonic() - began_s) * SPEEDS[self._speed])
+            wanted_s = self._wanted_s + (monotonic() - began_s) * SPEEDS[self._speed]
+            holes = (until_s for from_s, until_s in self._holes if from_s + IN_A_HOLE_S < wanted_s < until_s)
+            self._wanted_s = min(self._end_s, next(holes, wanted_s))
             busy_until_s = monotonic() + FRAME_S
             for _ in self._replay.play(self._wanted_s):
                 if monotonic() > busy_until_s:
