@@ -27,7 +27,7 @@ def report(replay: Replay, *, since_s: float, until_s: float, out: Path, notes: 
     """
     if str(out) != "-" and out.suffix not in (*HTML, *MARKDOWN):
         raise UsageError(f"{out} ends in neither .html nor .md", hint="-o report.html, -o report.md or -o -")
-    account = account_of(replay.play(until_s), since_s)
+    account = account_of(replay.play(until_s, seen=False), since_s)
     if account is None:
         raise UsageError(f"nothing was recorded from {day_time(since_s)} on", hint="`sparktop replay` lists what was")
     text = page(account, is_html=out.suffix in HTML, notes=notes)

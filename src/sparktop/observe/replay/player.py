@@ -22,6 +22,8 @@ FRAME_S = 0.02
 SPEEDS = (0.25, 1.0, 4.0, 15.0, 60.0, 240.0)
 IN_A_HOLE_S = 5.0
 """How much of a hole is played: it is long, and nothing is in it."""
+SEEN_S = 2.0
+"""How long before a moment that is gone to its pictures are made as if they were seen."""
 NEAR_S = 120.0
 """A moment not farther ahead is reached by playing on."""
 
@@ -212,14 +214,15 @@ class Player:
         self._doing = ""
 
     def _played(self, replay: Replay, at_s: float) -> Replay:
-        for _ in replay.play(at_s):
-            if self._is_over.is_set():
-                break
+        for part in (replay.play(at_s - SEEN_S, seen=False), replay.play(at_s)):
+            for _ in part:
+                if self._is_over.is_set():
+                    break
         return replay
 
     def _mark(self) -> None:
         """Look through all of it, in a thread of its own."""
-        for picture in self._make(self._begin_s).play():
+        for picture in self._make(self._begin_s).play(seen=False):
             self._marked_s = picture.wall_s
             self._marks += filter(is_mark, picture.news)
             if self._is_over.is_set():
