@@ -16,13 +16,14 @@ from sparktop.cli.options import add_theme, parser, settings
 from sparktop.config import state_home
 from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
-from sparktop.record.reader import heading_of, span
+from sparktop.record.reader import entries, heading_of, span
 from sparktop.record.tape import folder_of, recordings
 from sparktop.record.window import Piece, chosen, holes, played, shared
 from sparktop.text.units import day_time, size
 from sparktop.text.units import span as lasting
 
 if TYPE_CHECKING:
+    from sparktop.model.event import Event
     from sparktop.observe.replay.replay import Replay
     from sparktop.observe.watch import Publish, Watch
     from sparktop.transport.base import Prompter
@@ -77,6 +78,20 @@ class Taped:
             log_rules=lambda: (*shipped(), *own.log),
         )
 
+    def told(self) -> list[Event] | None:
+        """What consoles told as they recorded, oldest first; None where one of them kept none, as older ones do."""
+        from sparktop.observe.received import Told
+        from sparktop.observe.replay.recorder import unpacked
+
+        found: set[Event] = set()  # an event of two nodes is on both tapes
+        for piece in [piece for pieces in self.pieces.values() for piece in pieces]:
+            kept = [unpacked(entry) for entry in entries(piece.files) if entry.kind == "told"]
+            events = [event for one in kept if isinstance(one, Told) for event in one.events]
+            if not events:
+                return None
+            found.update(event for event in events if piece.begin_s <= event.at_s <= piece.end_s)
+        return sorted(found, key=lambda event: event.at_s)
+
 
 def replay(words: list[str]) -> int:
     """`sparktop replay`."""
@@ -107,6 +122,7 @@ def replay(words: list[str]) -> int:
         end_s=taped.end_s,
         at_s=taped.begin_s if at_s is None else at_s,
         holes=taped.holes,
+        told=taped.told,
         publish=lambda state: receivers[0](state),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Containers, EndpointState, EngineMetrics
+from sparktop.model.event import Event
 from sparktop.model.fleet import Contact, Intervention, LinkState, Reach
 from sparktop.model.telemetry import Garbled, LogLine, Message
 from sparktop.text.units import day_time
@@ -180,6 +181,17 @@ class Intervened:
     def into(self, books: Books) -> bool:
         """Take it."""
         books.state.interventions = self.interventions
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a console told of the node as it recorded: a replay has its marks from that, without looking again."""
+
+    events: tuple[Event, ...]
+
+    def into(self, books: Books) -> bool:
+        """Nothing is taken: a replay's pictures tell by themselves."""
         return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from sparktop.dataclass import dataclass
@@ -65,9 +65,13 @@ class Player:
         at_s: float,
         publish: Publish,
         holes: tuple[tuple[float, float], ...] = (),
+        told: Callable[[], Sequence[Event] | None] = lambda: None,
     ) -> None:
-        """`make` gives a replay that begins some time before a moment; `at_s`: where to begin; `holes`: see Playing."""
-        self._holes = holes
+        """`make` gives a replay that begins some time before a moment; `at_s`: where to begin; `holes`: see Playing.
+
+        `told` gives what consoles told as they recorded, None where that isn't known; called in a thread.
+        """
+        self._holes, self._told = holes, told
         self._make = make
         self._begin_s, self._end_s = begin_s, end_s
         self._publish = publish
@@ -221,7 +225,11 @@ class Player:
         return replay
 
     def _mark(self) -> None:
-        """Look through all of it, in a thread of its own."""
+        """Take the marks that the recordings hold, else look through all of it; in a thread of its own."""
+        if (told := self._told()) is not None:
+            self._marks += filter(is_mark, told)
+            self._marked_s = self._end_s
+            return
         for picture in self._make(self._begin_s).play(seen=False):
             self._marked_s = picture.wall_s
             self._marks += filter(is_mark, picture.news)

@@ -21,6 +21,7 @@ from sparktop.observe.received import (
     Probed,
     Received,
     Scraped,
+    Told,
     Unrecorded,
 )
 from sparktop.record.tape import Entry
@@ -39,6 +40,7 @@ _KINDS: dict[str, type[Any]] = {
         Looked,
         Probed,
         Scraped,
+        Told,
         Unrecorded,
     )
 }
