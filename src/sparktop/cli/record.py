@@ -223,7 +223,16 @@ def find(what: Sequence[str], since_s: float | None, until_s: float = float("inf
         kept = recordings(path if path.is_dir() else _folder(word))
         if not kept:
             raise UsageError(f"nothing of {word} was recorded", hint="`sparktop replay` lists what was")
-        host, wholes = kept[0].host, [Piece.whole(one.files) for one in kept]
+        host, wholes = kept[0].host, []
+        for one in kept:
+            try:
+                wholes.append(Piece.whole(one.files))
+            except UsageError as error:  # cut short as it began, or of a later version
+                if len(kept) == 1:
+                    raise
+                notes.append(error.message)
+        if not wholes:
+            raise UsageError(f"nothing of {word} can be read: {notes[-1]}")
         if since_s is None:
             found[host] = (([one for one in wholes if one.begin_s <= until_s] or wholes)[-1],)
             continue

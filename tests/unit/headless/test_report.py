@@ -151,6 +151,9 @@ def test_a_window_over_several_recordings_shows_all_and_the_hole(
     assert [piece.end_s - piece.begin_s for piece in taped.pieces["spark1"]] == pytest.approx([30, 60], abs=2)
     assert taped.holes[0][1] - taped.holes[0][0] == pytest.approx(270, abs=2)
     assert len(find([str(folder)], None).pieces["spark1"]) == 1, "without a window the newest"
+    (folder / "20250101T000000Z-1.0000.tape.gz").write_bytes(b"cut short")
+    (unread,) = find([str(folder)], began_s).notes[:1]
+    assert "is no recording" in unread
 
 
 @pytest.mark.parametrize(
