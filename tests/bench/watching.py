@@ -1,4 +1,4 @@
-"""What it costs to watch 32 hosts without a screen: `watch`, and `exporter` scraped as Prometheus does."""
+"""What it costs to watch 32 hosts: `watch`, `exporter` scraped as Prometheus does, and the console with its tapes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from pathlib import Path
 from tests.bench.lab import Lab
 from tests.bench.processes import process_cpu_ns, resident_mb
 from tests.bench.table import Row
+from tests.bench.terminal import Program
 from tests.sim_hosts import simulated_hosts
 
 HOSTS, SCRAPE_S, SETTLE_S, PATIENCE_S = 32, 15.0, 10.0, 300.0
+NO = ("--no-record",)
 PROGRAM = """
 import sys
 from sparktop.cli import main
@@ -31,6 +33,27 @@ Watcher.see = seen
 sys.exit(main())
 """
 """`watch` that prints each second how many hosts are live and known."""
+CONSOLE = """
+import os, sys
+from sparktop.cli import main
+from sparktop.observe.pictures import Pictures
+make, told = Pictures.make, []
+def made(self, **more):
+    state = make(self, **more)
+    live = sum(n.link.state == "live" and n.containers.is_asked and n.has_looked_for_engines for n in state.nodes)
+    if live > max(told, default=0):
+        told.append(live)
+        with open(os.environ["BENCH_LIVE"], "a") as file:
+            print(live, file=file)
+    return state
+Pictures.make = made
+sys.exit(main())
+"""
+"""The console, which writes into a file how many hosts are live and known."""
+HOW_CONSOLE = (
+    "`sparktop HOST...` at 120x40, with tapes of all hosts, and with --no-record, one after the other; the rest as for "
+    "`watch` above."
+)
 HOW = (
     "{hosts} simulated Sparks on loopback (the demo's healthy pair; one process of their own, which shares the cores), "
     "at 1 Hz. To all live: from the start of the command until every host is live, for `watch` with containers and "
@@ -52,6 +75,12 @@ def rows(lab: Lab) -> Iterator[Row]:
             yield Row(measure=f"{name}: {hosts} hosts, command to all live, s", result=f"{live_s:.1f}", how=how)
             yield Row(measure=f"{name}: {hosts} hosts, CPU, % of a core", result=f"{cpu_percent:.1f}", how=how)
             yield Row(measure=f"{name}: {hosts} hosts, memory, MB", result=f"{memory_mb:.0f}", how=how)
+        for count in (2, hosts):
+            recorded, bare = (_console(given[: 2 + count], Path(folder), count, window_s, more) for more in ((), NO))
+            for at, what in enumerate(("command to all live, s", "CPU, % of a core", "memory, MB")):
+                result = f"{recorded[at]:.1f}"
+                without = f"--no-record {bare[at]:.1f}"
+                yield Row(measure=f"console: {count} hosts, {what}", result=result, baseline=without, how=HOW_CONSOLE)
 
 
 Live = Callable[[str], float]
@@ -80,6 +109,35 @@ def _measured(words: list[str], home: Path, live: Live, hosts: int, window_s: fl
             return live_s, cpu_percent, resident_mb(process.pid)
         finally:
             process.terminate()
+
+
+def _console(
+    words: list[str], home: Path, hosts: int, window_s: float, more: tuple[str, ...]
+) -> tuple[float, float, float]:
+    """(seconds to all live, CPU in percent of a core, MB)"""
+    told = home / f"live-{hosts}-{len(more)}"
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "XDG_STATE_HOME": "",
+        "XDG_CONFIG_HOME": "",
+        "TERM": "xterm-256color",
+    }
+    environment["BENCH_LIVE"] = str(told)
+    begun_s = time.monotonic()
+    program = Program([sys.executable, "-c", CONSOLE, *words, *more], env=environment)
+    try:
+        while not told.exists() or int((told.read_text() or "0").split()[-1]) < hosts:
+            assert time.monotonic() - begun_s < PATIENCE_S, program.screen.text()
+            time.sleep(0.1)
+        live_s = time.monotonic() - begun_s
+        time.sleep(SETTLE_S)
+        start_s, cpu_ns = time.monotonic(), process_cpu_ns(program.pid)
+        time.sleep(window_s)
+        cpu_percent = (process_cpu_ns(program.pid) - cpu_ns) / 1e7 / (time.monotonic() - start_s)
+        return live_s, cpu_percent, resident_mb(program.pid)
+    finally:
+        program.end()
 
 
 def _pass(seconds: float, output: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.terminal import sparktop, terminal
 
+from sparktop.cli.record import find
 from sparktop.record.reader import entries
 from sparktop.record.tape import recordings
 
@@ -28,6 +29,7 @@ def test_a_killed_consoles_incident_is_told_by_its_recording(tmp_path: Path, mon
         while not lost():
             assert at.looks(0.2), at.text[-3000:]
         os.kill(at.pid, signal.SIGKILL)
+    assert {"found", "link"} <= {event.kind for event in find([str(folder)], None).told() or ()}
     listed = sparktop("replay")
     assert "spark1" in listed.stdout
     assert "a demo" in listed.stdout

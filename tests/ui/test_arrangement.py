@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
-from sparktop.ui.console_layout import MIN_TILE_ROWS, LayoutInputs, arrange
+from sparktop.ui.console_layout import MIN_TILE_ROWS, LayoutInputs, arrange, shown_nodes
 
 asked = st.builds(
     LayoutInputs,
     width=st.integers(40, 240),
     height=st.integers(12, 80),
     view=st.sampled_from(("overview", "nodes", "engines", "log", "kernel", "findings")),
-    nodes=st.integers(1, 9),
+    nodes=st.integers(1, 40),
     is_solo=st.booleans(),
     verdict_lines=st.integers(1, 4),
     engine_lines=st.integers(2, 12),
@@ -30,7 +30,7 @@ def test_the_lines_add_up(question: LayoutInputs) -> None:
     answer = arrange(question)
     assert answer.verdict + answer.findings + answer.nodes + answer.engines + answer.logs == question.height - 2
     assert min(answer.verdict, answer.findings + answer.nodes + answer.engines + answer.logs) >= 1
-    assert answer.panes in (1, question.nodes)
+    assert 1 <= answer.panes <= question.nodes
     assert bool(answer.logs) == bool(answer.bottom)
 
 
@@ -62,6 +62,24 @@ def test_three_nodes_and_more_are_tiles_with_room_for_their_figures_or_one_at_a_
         if view == "overview" or panes > 1:
             assert (answer.columns, answer.panes) == (columns, panes)
         assert answer.nodes >= math.ceil(answer.panes / answer.columns) * MIN_TILE_ROWS
+
+
+@over(
+    "size, view, panes",
+    [((80, 24), "overview", 6), ((80, 24), "nodes", 10), ((120, 40), "overview", 15), ((120, 40), "nodes", 27),
+     ((200, 50), "overview", 32)],
+)  # fmt: skip
+def test_of_32_nodes_as_many_are_tiles_as_have_room(size: tuple[int, int], view: str, panes: int) -> None:
+    asked = LayoutInputs(width=size[0], height=size[1], nodes=32, engine_lines=9, view=view, verdict_lines=2)
+    assert arrange(asked).panes == panes
+
+
+def test_of_many_nodes_the_selected_one_and_the_worst_are_shown_and_stay() -> None:
+    assert shown_nodes([0] * 9, 3, selected=0, before=()) == {0, 1, 2}
+    worse = shown_nodes([0, 0, 0, 0, 2, 0, 3, 0, 0], 3, selected=0, before=(0, 1, 2))
+    assert worse == {0, 4, 6}
+    assert shown_nodes([0] * 9, 3, selected=0, before=worse) == worse
+    assert shown_nodes([0] * 9, 3, selected=8, before=worse) == {8, 0, 4}
 
 
 @over("size", [(60, 20), (80, 24), (120, 40), (200, 60)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from hypothesis import given
@@ -13,14 +14,14 @@ from tests.ui.test_app import ready
 
 from sparktop.documents.node_figures import gpu_line
 from sparktop.model.finding import Phase
-from sparktop.model.fleet import Earlier, Intervention, NodeView
+from sparktop.model.fleet import Earlier, Intervention, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import GapReason, Pressure, Series
 from sparktop.text.graph import SESSION
 from sparktop.text.units import percent, watts
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.panes.node import NodePane, _briefest, node_body
-from sparktop.ui.panes.node_graphs import Window, marks
+from sparktop.ui.panes.node_graphs import USUAL, Window, marks
 
 ROOMY = (96, 30)
 
@@ -291,3 +292,17 @@ def test_the_window_reaches_back_to_the_sessions_start_and_marks_findings() -> N
     assert axis.plain.startswith("3 h ago")
     assert ("✖", "critical") in axis.runs
     assert "10 min ago" in shown(node, (70, 30))
+
+
+def test_the_title_counts_the_nodes_that_have_no_room() -> None:
+    clock = clock_of_pictures()
+    fleet = pictures.five(clock)
+    views = [replace(fleet.nodes[0], name=f"spark{number}") for number in range(1, 33)]
+    lost = replace(views[20], link=replace(views[20].link, state=LinkState.LOST))
+    others = (*views[1:20], lost, *views[21:])
+    pane = NodePane("spark1", clock)
+    pane.show(views[0], others)
+    title = pane.draw(100, 20)[0].plain
+    assert re.search(r"spark21 .*spark2 .*│ \+26 more ", title), title
+    pane.show(replace(views[0]), others, replace(USUAL, is_tile=True))
+    assert re.search(r" spark1 ─+ \+31 more ● ", pane.draw(36, 4)[0].plain)

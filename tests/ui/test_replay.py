@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from sparktop.errors import UsageError
 from sparktop.observe.replay.player import Player
 from sparktop.observe.watch import Publish, Watch
 from sparktop.transport.base import Prompter
-from sparktop.ui.replay import ReplayApp
+from sparktop.ui.replay import ReplayApp, timeline
 from sparktop.ui.shell import replay_argv
 
 TAPE = Path(__file__).parents[1] / "unit/record/version-1.tape.gz"
@@ -128,3 +130,25 @@ async def test_an_event_that_is_cut_is_whole_a_key_away() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: "GiB in 3 s)" in " ".join(screen(pilot).split()))
         assert "memory.falling" in screen(pilot)
+
+
+async def test_a_hole_between_recordings_is_left_open_on_the_line_and_not_waited_for() -> None:
+    taped = find([str(TAPE)], None)
+    begin_s = taped.begin_s
+    player = Player(
+        taped.replay,
+        begin_s=begin_s,
+        end_s=begin_s + LENGTH_S,
+        at_s=begin_s,
+        publish=lambda _: None,
+        holes=((begin_s + 10.0, begin_s + 30.0),),
+    )
+    line = timeline(replace(player.playing, marked_until_s=begin_s + LENGTH_S), 20)
+    assert line.plain == "●─────" + 9 * " " + "─────"
+    player.change_speed(2)
+    playing, seen = asyncio.create_task(player.run()), set[float]()
+    while player.wall() < begin_s + 35.0:
+        await asyncio.sleep(0.01)
+        seen.add(round(player.wall() - begin_s))
+    playing.cancel()
+    assert len(seen & set(range(16, 30))) <= 4, "it goes through at once"

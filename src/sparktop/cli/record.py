@@ -16,28 +16,52 @@ from sparktop.cli.options import add_theme, parser, settings
 from sparktop.config import state_home
 from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
-from sparktop.record.reader import entries, files_from, heading_of, span
+from sparktop.record.reader import entries, heading_of, span
 from sparktop.record.tape import folder_of, recordings
+from sparktop.record.window import Piece, chosen, holes, played, shared
 from sparktop.text.units import day_time, size
 from sparktop.text.units import span as lasting
 
 if TYPE_CHECKING:
+    from sparktop.model.event import Event
     from sparktop.observe.replay.replay import Replay
     from sparktop.observe.watch import Publish, Watch
     from sparktop.transport.base import Prompter
 
 LEAD_S = 600.0
 """How long before a moment a replay begins: rules go by what lasted."""
-WHAT_HELP = "a host, whose newest recording it is; or the file of a recording, as another console wrote it"
+WHAT_HELP = (
+    "a host: its newest recording, or with a time all of its recordings from then on; or the file of a recording, as "
+    "another console wrote it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taped:
     """Recordings to be played together, by node."""
 
-    files: dict[str, tuple[Path, ...]]
-    begin_s: float
-    end_s: float
+    pieces: dict[str, tuple[Piece, ...]]
+    notes: tuple[str, ...]
+    """What is said of them: what is missing at their beginning, and where one console's is shown of two."""
+
+    @property
+    def begin_s(self) -> float:
+        """Of the first."""
+        return min(pieces[0].begin_s for pieces in self.pieces.values())
+
+    @property
+    def end_s(self) -> float:
+        """Of the last."""
+        return max(pieces[-1].end_s for pieces in self.pieces.values())
+
+    @property
+    def holes(self) -> tuple[tuple[float, float], ...]:
+        """(From, until) of where nothing of any node was recorded."""
+        common, *others = (holes(pieces) for pieces in self.pieces.values())
+        for other in others:
+            both = ((max(one[0], two[0]), min(one[1], two[1])) for one in common for two in other)
+            common = tuple((from_s, until_s) for from_s, until_s in both if from_s < until_s)
+        return common
 
     def replay(self, at_s: float) -> Replay:
         """A replay that begins some time before a moment."""
@@ -46,13 +70,27 @@ class Taped:
         from sparktop.observe.replay.replay import Replay
 
         own = own_rules()
-        parts = {node: files_from(files, at_s - LEAD_S) for node, files in self.files.items()}
+        tapes = {node: played(pieces, at_s - LEAD_S) for node, pieces in self.pieces.items()}
         return Replay(
-            {node: entries(files) for node, files in parts.items()},
-            begin_s=min(span(files)[0] for files in parts.values()),
+            {node: entries for node, (_, entries) in tapes.items()},
+            begin_s=min(begin_s for begin_s, _ in tapes.values()),
             rules=live_rules(own.lint),
             log_rules=lambda: (*shipped(), *own.log),
         )
+
+    def told(self) -> list[Event] | None:
+        """What consoles told as they recorded, oldest first; None where one of them kept none, as older ones do."""
+        from sparktop.observe.received import Told
+        from sparktop.observe.replay.recorder import unpacked
+
+        found: set[Event] = set()  # an event of two nodes is on both tapes
+        for piece in [piece for pieces in self.pieces.values() for piece in pieces]:
+            kept = [unpacked(entry) for entry in entries(piece.files) if entry.kind == "told"]
+            events = [event for one in kept if isinstance(one, Told) for event in one.events]
+            if not events:
+                return None
+            found.update(event for event in events if piece.begin_s <= event.at_s <= piece.end_s)
+        return sorted(found, key=lambda event: event.at_s)
 
 
 def replay(words: list[str]) -> int:
@@ -68,7 +106,7 @@ def replay(words: list[str]) -> int:
     if at_s is not None and not taped.begin_s <= at_s <= taped.end_s:
         raise UsageError(
             f"nothing was recorded at {day_time(at_s)}",
-            hint=f"this recording is from {day_time(taped.begin_s)} to {day_time(taped.end_s)}",
+            hint=f"it was from {day_time(taped.begin_s)} to {day_time(taped.end_s)}",
         )
     from sparktop.cli.interpreter import prepare_for_console
 
@@ -83,6 +121,8 @@ def replay(words: list[str]) -> int:
         begin_s=taped.begin_s,
         end_s=taped.end_s,
         at_s=taped.begin_s if at_s is None else at_s,
+        holes=taped.holes,
+        told=taped.told,
         publish=lambda state: receivers[0](state),
     )
 
@@ -93,8 +133,9 @@ def replay(words: list[str]) -> int:
     app = ReplayApp(
         player,
         start=start,
-        node_names=tuple(taped.files),
+        node_names=tuple(taped.pieces),
         title="replay: ",
+        greeting="; ".join(taped.notes),
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
     )
@@ -124,6 +165,8 @@ def events(words: list[str]) -> int:
     taped = find(options.what, since_s)
     from sparktop.headless.events import events as tell
 
+    for note in taped.notes:
+        print(f"sparktop: {note}", file=sys.stderr)
     begin_s = taped.begin_s if since_s is None else since_s
     return tell(taped.replay(begin_s), since_s=begin_s)
 
@@ -143,13 +186,13 @@ def report(words: list[str]) -> int:
     now_s = time.time()
     since_s = moment(options.since, now_s) if options.since else None
     until_s = moment(options.until, now_s) if options.until else float("inf")
-    taped = find(options.what, since_s)
+    taped = find(options.what, since_s, until_s)
     begin_s = taped.begin_s if since_s is None else since_s
     if until_s <= begin_s:
         raise UsageError(f"{day_time(until_s)} is not after {day_time(begin_s)}", hint="--since TIME --until TIME")
     from sparktop.headless.report.report import report as write
 
-    return write(taped.replay(begin_s), since_s=begin_s, until_s=until_s, out=options.out)
+    return write(taped.replay(begin_s), since_s=begin_s, until_s=until_s, out=options.out, notes=taped.notes)
 
 
 def report_arguments() -> ArgumentParser:
@@ -164,26 +207,42 @@ def report_arguments() -> ArgumentParser:
     return argument_parser
 
 
-def find(what: Sequence[str], at_s: float | None) -> Taped:
-    """The recordings that are meant: each host's newest that had begun by a moment.
+def find(what: Sequence[str], since_s: float | None, until_s: float = float("inf")) -> Taped:
+    """The recordings that are meant: of each host all that overlap a window; its newest where that has no beginning.
 
     Raises:
         UsageError: there is none, or it can't be read.
     """
-    found: dict[str, tuple[Path, ...]] = {}
+    found: dict[str, tuple[Piece, ...]] = {}
+    notes: list[str] = []
     for word in what:
         path = Path(word)
         if path.is_file():
-            found[heading_of(path).host] = (path,)
+            found[heading_of(path).host] = (Piece.whole((path,)),)
             continue
         kept = recordings(path if path.is_dir() else _folder(word))
-        begun = [one for one in kept if at_s is None or heading_of(one.files[0]).at_s <= at_s]
         if not kept:
             raise UsageError(f"nothing of {word} was recorded", hint="`sparktop replay` lists what was")
-        chosen = (begun or list(kept))[-1]
-        found[chosen.host] = chosen.files
-    spans = [span(files) for files in found.values()]
-    return Taped(files=found, begin_s=min(begin_s for begin_s, _ in spans), end_s=max(end_s for _, end_s in spans))
+        host, wholes = kept[0].host, []
+        for one in kept:
+            try:
+                wholes.append(Piece.whole(one.files))
+            except UsageError as error:  # cut short as it began, or of a later version
+                if len(kept) == 1:
+                    raise
+                notes.append(error.message)
+        if not wholes:
+            raise UsageError(f"nothing of {word} can be read: {notes[-1]}")
+        if since_s is None:
+            found[host] = (([one for one in wholes if one.begin_s <= until_s] or wholes)[-1],)
+            continue
+        found[host] = pieces = chosen(wholes, since_s, until_s) or (wholes[-1],)
+        if since_s < pieces[0].begin_s <= until_s:
+            notes.append(f"nothing of {host} was recorded from {day_time(since_s)} to {day_time(pieces[0].begin_s)}")
+        if (both := shared(wholes, since_s, until_s)) is not None:
+            at_once = f"{host} was recorded twice at once between {day_time(both[0])} and {day_time(both[1])}"
+            notes.append(f"{at_once}: the recording that covers more is shown")
+    return Taped(pieces=found, notes=tuple(notes))
 
 
 def moment(text: str, now_s: float) -> float:

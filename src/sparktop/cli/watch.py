@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sparktop.observe.watch import Publish, Watch
     from sparktop.operate.run.operating import Operating
     from sparktop.transport.base import Connector, Prompter
+    from sparktop.ui.attention import Attention
     from sparktop.ui.shell import ShellArgv
 
     Start = Callable[[Publish, Prompter], Awaitable[Watch]]
@@ -275,7 +276,8 @@ def watch(words: list[str]) -> int:
         return install.install(install.service(_again(options, config, "watch")), is_agreed=options.yes)
     from sparktop.headless.watch.watcher import watch as carry_out
 
-    return asyncio.run(carry_out(watch_for_command(config, records=True), config.watch, state_home()))
+    make = watch_for_command(config, records=True)
+    return asyncio.run(carry_out(make, config.watch, state_home(), marks=_marks(is_demo=False)))
 
 
 def _again(options: Namespace, config: Config, *command: str) -> list[str]:
@@ -337,6 +339,14 @@ def _is_in_browser() -> bool:
     return os.environ.get("TEXTUAL_DRIVER") == "textual.drivers.web_driver:WebDriver"
 
 
+def _marks(*, is_demo: bool) -> Attention:
+    """What consoles of this machine have acknowledged; a demo's are its own."""
+    from sparktop.clock import SystemClock
+    from sparktop.ui.attention import Attention
+
+    return Attention(SystemClock(), None if is_demo else state_home() / "acknowledged.json")
+
+
 def _hosts_parser(command: str) -> ArgumentParser:
     argument_parser = parser(command, f"sparktop {command} [options] HOST [HOST ...]")
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
@@ -361,7 +371,6 @@ def _run_app(
     from sparktop.clock import SystemClock
     from sparktop.text.ascii import wants_ascii
     from sparktop.ui.app import SparktopApp
-    from sparktop.ui.attention import Attention
     from sparktop.ui.notify import NotifyOptions
 
     clock = SystemClock()
@@ -378,7 +387,7 @@ def _run_app(
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
         notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
-        attention=Attention(clock, None if is_demo else state_home() / "acknowledged.json"),
+        attention=_marks(is_demo=is_demo),
         proven=proven_path(is_demo=is_demo),
         recordings=recordings_path(config, is_demo=is_demo),
         is_in_browser=_is_in_browser(),

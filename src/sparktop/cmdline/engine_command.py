@@ -58,14 +58,14 @@ class EngineCommand:
 def of_process(argv: Sequence[str]) -> EngineCommand | None:
     """The engine that this process is; None for wrappers and other processes."""
     server = server_at(argv, 0) if argv else None
-    return _engine_command(server[0], argv[server[1] :]) if server else None
+    return _engine_command(server[0], tuple(argv[server[1] :])) if server else None
 
 
 def of_container(argv: Sequence[str]) -> EngineCommand | None:
     """The engine that a container's entrypoint and command start, also through a wrapper or `sh -c`."""
     for words in _simple_commands(argv):
         if server := server_in(words):
-            return _engine_command(server[0], words[server[1] :])
+            return _engine_command(server[0], tuple(words[server[1] :]))
     return None
 
 
@@ -151,7 +151,8 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | No
     return None
 
 
-def _engine_command(kind: EngineKind, arguments: Sequence[str]) -> EngineCommand:
+@lru_cache(maxsize=512)
+def _engine_command(kind: EngineKind, arguments: tuple[str, ...]) -> EngineCommand:
     flags = values_of(arguments, kind)
     model = flags.get("model")
     if not model and kind is EngineKind.VLLM and (loose := parsed(arguments, kind)[1]):

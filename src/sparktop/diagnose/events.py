@@ -28,7 +28,7 @@ def events_between(before: FleetState, now: FleetState) -> Iterator[Event]:
 def _of_node(old: NodeView, node: NodeView, now: FleetState) -> Iterator[Event]:
     name = (node.name,)
     if node.link.state is not old.link.state:
-        is_lost = node.link.state in (LinkState.LOST, LinkState.STALE, LinkState.REFUSED)
+        is_lost = node.link.state not in (LinkState.LIVE, LinkState.CONNECTING)
         yield Event(
             at_s=now.wall_s,
             kind=EventKind.LINK,

@@ -72,7 +72,8 @@ def _link_notices(node: NodeView, is_one_of_all: bool) -> list[Notice]:
     link = node.link
     if link.state is LinkState.LIVE or link.state is LinkState.CONNECTING:
         return []
-    severity = Severity.CRITICAL if link.is_tested or link.state is not LinkState.STALE else Severity.WARNING
+    is_open = link.state in (LinkState.STALE, LinkState.UNRECORDED) and not link.is_tested
+    severity = Severity.WARNING if is_open else Severity.CRITICAL
     # The state first: a narrow screen cuts the rest of the sentence.
     text = link.trouble
     if is_one_of_all:

@@ -127,7 +127,7 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
                 state=state_of(engine, pair),
                 exit_detail=stop_cause(view, engine, fleet) or engine.exit_detail,
             ),
-            is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED),
+            is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED, LinkState.UNRECORDED),
             stalled=stall_of(engine, view.name, fleet.findings, pair),
             is_stopped=not is_alive(engine) and stopped_by(view, engine, fleet) is not None,
         )

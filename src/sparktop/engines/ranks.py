@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from sparktop.cmdline.engine_command import command_of, joins_ray, of_container
 from sparktop.dataclass import dataclass
@@ -44,6 +45,7 @@ def is_alive(engine: Engine) -> bool:
     return engine.state is not EngineState.EXITED
 
 
+@lru_cache(maxsize=2)
 def teams(fleet: FleetState) -> tuple[tuple[EngineRank, ...], ...]:
     """Every running engine once, with its other ranks, head first."""
     ranks = [rank_of(engine, node) for node in fleet.nodes for engine in node.engines if is_alive(engine)]

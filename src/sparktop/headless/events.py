@@ -10,7 +10,7 @@ from sparktop.observe.replay.replay import Replay
 
 def events(replay: Replay, *, since_s: float) -> int:
     """Print what a recording tells from a moment on; the exit code."""
-    for picture in replay.play():
+    for picture in replay.play(seen=False):
         if picture.wall_s >= since_s:
             for event in picture.news:
                 print(json.dumps(as_data(event), ensure_ascii=False))

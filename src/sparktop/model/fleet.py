@@ -37,6 +37,8 @@ class LinkState(StrEnum):
     STALE = "stale"
     LOST = "lost"
     REFUSED = "refused"
+    UNRECORDED = "not recorded"
+    """Of a replay alone: no console was running."""
 
 
 class Reach(StrEnum):
@@ -108,6 +110,8 @@ class Link:
     @property
     def trouble(self) -> str:
         """ "host up, SSH silent: no answer to keepalives", "lost: ...": the host's state where it was tested."""
+        if self.state is LinkState.UNRECORDED:
+            return self.reason
         word = str(self.reach if self.is_tested else self.state)
         return f"{word}: {self.reason}" if self.reason and self.reason != self.state else word
 

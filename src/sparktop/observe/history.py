@@ -109,22 +109,23 @@ class History:
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
-        self._points: deque[tuple[float, float | None]] = deque()
+        self._times: list[float] = []  # parallel lists: a series is made of them a second, and copies them at once
+        self._values: list[float | None] = []
         self._series: Series | None = Series()
         self._older = Thinned()
 
     def add(self, time_s: float, value: float | None, *, expected_s: float = 1.0) -> None:
         """Append a value; a pause of over three intervals before it becomes a gap."""
-        if self._points:
-            last_s = self._points[-1][0]
+        times = self._times
+        if times:
+            last_s = times[-1]
             if time_s <= last_s:
                 return  # a late duplicate: history never runs backwards
             if time_s - last_s > 3 * expected_s + 1.0:
-                self._points.append(((time_s + last_s) / 2, None))
-        self._points.append((time_s, value))
-        self._series = None
-        while self._points[0][0] < time_s - self._kept_s or len(self._points) > MOST_POINTS:
-            self._older.add(*self._points.popleft())
+                self._append((time_s + last_s) / 2, None)
+        self._append(time_s, value)
+        while times[0] < time_s - self._kept_s or len(times) > MOST_POINTS:
+            self._older.add(times.pop(0), self._values.pop(0))
 
     def earlier(self) -> Series:
         """What came before the series begins."""
@@ -138,26 +139,29 @@ class History:
 
     def cut(self) -> None:
         """End the current stretch: the next value doesn't join on (another boot)."""
-        if self._points and self._points[-1][1] is not None:
-            self._points.append((self._points[-1][0] + 0.001, None))
-            self._series = None
+        if self._values and self._values[-1] is not None:
+            self._append(self._times[-1] + 0.001, None)
 
     def series(self) -> Series:
         """The history as frozen data; the same object until a value comes."""
         if self._series is None:
-            times, values = zip(*self._points, strict=True)
-            self._series = Series(times=times, values=values)
+            self._series = Series(times=tuple(self._times), values=tuple(self._values))
         return self._series
 
     def recent(self, seconds: float) -> list[tuple[float, float]]:
         """The newest stretch without gaps, at most `seconds` long, oldest first."""
         stretch: list[tuple[float, float]] = []
-        for time_s, value in reversed(self._points):
+        for time_s, value in zip(reversed(self._times), reversed(self._values), strict=True):
             if value is None or (stretch and stretch[0][0] - time_s > seconds):
                 break
             stretch.append((time_s, value))
         stretch.reverse()
         return stretch
+
+    def _append(self, time_s: float, value: float | None) -> None:
+        self._times.append(time_s)
+        self._values.append(value)
+        self._series = None
 
 
 WINDOW_S = 5.0

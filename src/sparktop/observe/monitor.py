@@ -24,7 +24,7 @@ from sparktop.observe.intake import Intake, Tape
 from sparktop.observe.log_ring import LineRing
 from sparktop.observe.node_state import NodeState
 from sparktop.observe.pictures import Pictures, delay_s
-from sparktop.observe.received import Connected, Intervened, Linked
+from sparktop.observe.received import Connected, Intervened, Linked, Told
 from sparktop.observe.supervisor import Supervisor
 from sparktop.observe.watch import Connections, LogFeed, Publish
 from sparktop.transport.base import Connector, Transport
@@ -277,6 +277,9 @@ class Monitor:
     def _publish_now(self) -> None:
         self._timer = None
         self._state = self._pictures.make(forwards=self._forwards.shown)
+        for name, line in self._nodes.items() if self._state.news else ():
+            if news := tuple(event for event in self._state.news if name in event.nodes):
+                line.intake.take(Told(events=news))
         try:
             self._publish(self._state)
         except Exception as error:  # noqa: BLE001 - the next picture may be shown

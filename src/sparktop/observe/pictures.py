@@ -22,11 +22,15 @@ URGENT_DELAY_S = 0.006
 """Delay after a sample: the GPU reading of the same tick comes some milliseconds later and joins the picture."""
 COALESCE_S = 0.25
 """Delay after any other change, to combine changes: at most about five pictures a second per node."""
+UNSEEN_S = 1.0
+"""Delay after such a change where nobody looks at the pictures: it joins that of the next sample."""
 
 
-def delay_s(*, urgent: bool) -> float:
-    """How long after a change the picture is made that shows it."""
-    return URGENT_DELAY_S if urgent else COALESCE_S
+def delay_s(*, urgent: bool, seen: bool = True) -> float:
+    """How long after a change the picture is made that shows it; `seen`: by a person, at once."""
+    if urgent:
+        return URGENT_DELAY_S
+    return COALESCE_S if seen else UNSEEN_S
 
 
 class Pictures:

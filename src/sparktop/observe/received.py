@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Containers, EndpointState, EngineMetrics
+from sparktop.model.event import Event
 from sparktop.model.fleet import Contact, Intervention, LinkState, Reach
 from sparktop.model.telemetry import Garbled, LogLine, Message
+from sparktop.text.units import day_time
 from sparktop.wire.decode import decode
 
 if TYPE_CHECKING:
@@ -179,4 +181,29 @@ class Intervened:
     def into(self, books: Books) -> bool:
         """Take it."""
         books.state.interventions = self.interventions
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a console told of the node as it recorded: a replay has its marks from that, without looking again."""
+
+    events: tuple[Event, ...]
+
+    def into(self, books: Books) -> bool:
+        """Nothing is taken: a replay's pictures tell by themselves."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrecorded:
+    """A hole between two recordings; on no tape (`record.window`)."""
+
+    from_s: float
+    until_s: float
+
+    def into(self, books: Books) -> bool:
+        """Say so."""
+        reason = f"nothing was recorded from {day_time(self.from_s)} to {day_time(self.until_s)}"
+        books.state.link(LinkState.UNRECORDED, reason)
         return True

@@ -12,7 +12,7 @@ from sparktop.bounds import json_of
 from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
 from sparktop.record.tape import VERSION, Entry, recordings
-from sparktop.record.writer import GZIP
+from sparktop.record.writer import FILE_S, GZIP
 
 CHUNK_BYTES = 64 * 1024
 LINE_BYTES = 8 << 20
@@ -81,7 +81,7 @@ def recent(folder: Path, since_s: float, until_s: float) -> Iterator[Entry]:
 
 def span(paths: Sequence[Path]) -> tuple[float, float]:
     """When a recording begins and ends; its end by the last file's time of change, which costs no reading."""
-    return heading_of(paths[0]).at_s, paths[-1].stat().st_mtime
+    return heading_of(paths[0]).at_s, min(paths[-1].stat().st_mtime, heading_of(paths[-1]).at_s + FILE_S)
 
 
 def _words(entry: Entry | None) -> dict[str, object]:

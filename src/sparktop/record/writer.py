@@ -22,6 +22,8 @@ FILE_BYTES = 16 << 20
 FLUSH_S = 2.0
 """What a kill can cost; zlib's own block would hold back a minute."""
 AGAIN_S = 60.0
+ASLEEP_S = 30.0
+"""The wall clock is so far ahead of the monotonic one at once: the machine slept, which the latter doesn't count."""
 GZIP = 31
 """zlib's `wbits` for a gzip member."""
 
@@ -54,6 +56,7 @@ class TapeWriter:
         self._folder = folder_of(host, home)
         self._wall = wall
         self._lead_s = wall() - time.monotonic() if lead_s is None else lead_s
+        self._ahead_s = float("inf")
         self._session = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall())) + f"-{os.getpid()}"
         self._number = 0
         self._handle: int | None = None
@@ -75,6 +78,11 @@ class TapeWriter:
             at_s: monotonic clock.
             kept: the newest `most` entries of this name begin each later file; empty: none.
         """
+        ahead_s = self._wall() - at_s
+        if ahead_s > self._ahead_s + ASLEEP_S:
+            self._lead_s += ahead_s - self._ahead_s
+            self.close()
+        self._ahead_s = ahead_s
         entry = Entry(at_s=at_s + self._lead_s, kind=kind, payload=payload)
         try:
             if self._is_open(at_s):

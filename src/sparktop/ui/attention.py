@@ -48,6 +48,13 @@ class Attention:
         self._clock = clock
         self._file = file
         self._marks = _read(file, clock.wall()) if file is not None else {}
+        self._written_ns = _written_ns(file)
+
+    def refresh(self) -> None:
+        """Read the file again where another process has written it."""
+        written_ns = _written_ns(self._file)
+        if self._file is not None and written_ns != self._written_ns:
+            self._written_ns, self._marks = written_ns, _read(self._file, self._clock.wall())
 
     def standing(self, finding: Finding) -> AttentionState:
         """Whether a finding is open, acknowledged, snoozed or resolved now."""
@@ -120,6 +127,13 @@ class Attention:
         except OSError as error:
             return f"kept for this session only: {self._file} can't be written: {error.strerror or error}"
         return ""
+
+
+def _written_ns(file: Path | None) -> int:
+    try:
+        return file.stat().st_mtime_ns if file is not None else 0
+    except OSError:
+        return 0
 
 
 def _read(file: Path, now_s: float) -> dict[Key, _Mark]:

@@ -25,7 +25,7 @@ from sparktop.text.graph import WINDOWS_S
 from sparktop.text.lines import Line
 from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
-from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange
+from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange, shown_nodes
 from sparktop.ui.panes.bottom import Bottom
 from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
@@ -188,6 +188,7 @@ class ConsoleScreen(Screen[None]):
         hidden = [pane.node_name for pane in self.nodes if not pane.display]
         hidden_views = tuple(view for view in self.fleet.nodes if view.name in hidden)
         for pane in visible_panes:
+            others = hidden_views if pane is visible_panes[-1] else ()
             view = self.fleet.node(pane.node_name)
             if view is not None:
                 findings = tuple(found for found in self.fleet.findings if pane.node_name in found.nodes)
@@ -200,7 +201,7 @@ class ConsoleScreen(Screen[None]):
                     wall_s=self._clock.wall(),
                     has_colour=not self.app.no_color,
                 )
-                self.contain(pane.node_name, partial(pane.show, view, hidden_views, window))
+                self.contain(pane.node_name, partial(pane.show, view, others, window))
 
     def tick(self) -> None:
         """Redraw ages, countdowns and the clock, unless a picture has done so in the last second."""
@@ -266,8 +267,14 @@ class ConsoleScreen(Screen[None]):
                 is_kernel_quiet=self.bottom.is_kernel_quiet,
             )
         )
+        shown = shown_nodes(
+            [self._weight(pane.node_name) for pane in self.nodes],
+            arrangement.panes,
+            selected=self._node,
+            before=[index for index, pane in enumerate(self.nodes) if pane.display],
+        )
         for index, pane in enumerate(self.nodes):
-            pane.display = arrangement.panes > 1 or index == self._node
+            pane.display = index in shown
         if arrangement != self._arranged:
             self._arranged = arrangement
             self._apply(arrangement)
@@ -275,6 +282,14 @@ class ConsoleScreen(Screen[None]):
         self.engines.set_details(self._has_details or self.view == "engines")
         self.keys.show(self.view)
         self._show_nodes()
+
+    def _weight(self, name: str) -> int:
+        """How bad it is with a node: of many, the worst are on the screen."""
+        view = self.fleet.node(name)
+        if view is not None and view.link.state not in (LinkState.LIVE, LinkState.CONNECTING):
+            return Severity.CRITICAL.weight
+        first = worst([found for found in self.fleet.findings if name in found.nodes], self._attention.standing)
+        return 0 if first is None or first.severity is Severity.INFO else first.severity.weight
 
     def _apply(self, arrangement: Arrangement) -> None:
         self.verdict.styles.height = arrangement.verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 
 from sparktop.dataclass import dataclass
 
@@ -60,7 +61,7 @@ class Arrangement:
     columns: int
     """Node panes side by side."""
     panes: int
-    """Node panes shown; the other nodes are named in the frame's title."""
+    """Node panes shown; the other nodes are named in the frame's title, or counted in the last tile's."""
     bottom: tuple[str, ...]
     """The panes of the lower part that are shown."""
     logs_stacked: bool
@@ -96,15 +97,26 @@ def arrange(inputs: LayoutInputs) -> Arrangement:
 
 
 def _grid(inputs: LayoutInputs, room: int) -> tuple[int, int]:
-    """(Columns, rows) of all nodes' panes in so many lines; (1, 1) where only one of them has room."""
+    """(Columns, rows) of the nodes' panes in so many lines: of all, else of as many tiles as have room, else (1, 1)."""
     if inputs.is_solo:
         return 1, 1
     is_tiled = inputs.nodes >= TILES_FROM
     beside = max(1, inputs.width // MIN_TILE_CELLS) if is_tiled else 1 + (inputs.width >= SIDE_BY_SIDE)
     rows = math.ceil(inputs.nodes / beside)
     if rows > 1 and room < rows * (MIN_TILE_ROWS if is_tiled else MIN_NODE_ROWS):
-        return 1, 1
+        some = (room - (MIN_LOG_ROWS if inputs.view == "overview" else 0)) // MIN_TILE_ROWS
+        return (beside, some) if is_tiled and beside * some >= TILES_FROM else (1, 1)
     return math.ceil(inputs.nodes / rows), rows
+
+
+def shown_nodes(weights: Sequence[int], panes: int, *, selected: int, before: Collection[int]) -> frozenset[int]:
+    """Which nodes get a pane: the selected one, then the worst, of equal ones those that had one.
+
+    Args:
+        weights: of each node's trouble; 0: none.
+    """
+    order = sorted(range(len(weights)), key=lambda at: (at != selected, -weights[at], at not in before, at))
+    return frozenset(order[:panes])
 
 
 def _arrangement(

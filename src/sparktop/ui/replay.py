@@ -64,6 +64,8 @@ def timeline(playing: Playing, cells: int) -> Line:
         return Line()
     looked = cell(playing.marked_until_s)
     runs = [("─" if number <= looked else "·", "quiet") for number in range(cells)]
+    for from_s, until_s in playing.holes:
+        runs[cell(from_s) + 1 : cell(until_s)] = [(" ", "quiet")] * (cell(until_s) - cell(from_s) - 1)
     for mark in sorted(playing.marks, key=lambda mark: str(mark.severity) == "critical"):
         assert mark.severity is not None
         runs[cell(mark.at_s)] = SIGNS[mark.severity]

@@ -15,7 +15,7 @@ from typing import Any
 from textual.app import App, SuspendNotSupported
 
 from sparktop.errors import SparktopError, UsageError
-from sparktop.record.reader import heading_of
+from sparktop.record.reader import span
 from sparktop.record.tape import folder_of, recordings
 from sparktop.transport.threads import in_thread
 
@@ -26,7 +26,7 @@ NOT_STARTED = (125, 126, 127, 255)
 
 
 async def replay_argv(node: str, home: Path, at_s: float) -> Sequence[str]:
-    """The command line that opens what was recorded of a node, at a moment, or where the recording begins.
+    """The command line that opens what was recorded of a node, at a moment, or where the newest recording begins.
 
     Raises:
         UsageError: nothing was.
@@ -35,7 +35,8 @@ async def replay_argv(node: str, home: Path, at_s: float) -> Sequence[str]:
     kept = recordings(folder)
     if not kept:
         raise UsageError(f"nothing of {node} was recorded")
-    at_s = max(at_s, heading_of(kept[-1].files[0]).at_s + 1.0)
+    if not any(begin_s <= at_s <= end_s for begin_s, end_s in (span(one.files) for one in kept)):
+        at_s = max(at_s, span(kept[-1].files)[0] + 1.0)
     at = datetime.fromtimestamp(at_s).isoformat(" ", "seconds")
     return sys.executable, "-m", "sparktop", "replay", "--at", at, str(folder)
 

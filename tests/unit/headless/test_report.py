@@ -27,6 +27,7 @@ from sparktop.model.event import Event, EventKind, Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import LinkState
 from sparktop.model.telemetry import Level
+from sparktop.record.tape import recordings
 
 LENGTH_S = 90.0
 """In which the memory spike begins, is found, and the node is silent and back."""
@@ -125,6 +126,34 @@ def test_a_window_leaves_out_what_is_before_and_after(tapes: Path, capsys: pytes
     text = capsys.readouterr().out
     assert "Stop vllm-gptoss now" in text, "it was found before, and fires"
     assert "the kernel killed VLLM" not in text
+
+
+def test_a_window_over_several_recordings_shows_all_and_the_hole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A console that was started again five minutes later, while another one ran for its first seconds."""
+    folder = tmp_path / "spark1"
+    for begin_s, length_s in ((0.0, 30.0), (300.0, 60.0), (310.0, 15.0)):
+        stage, tape = Stage("healthy", begin_s=begin_s), recorders(tmp_path, ["spark1"], begin_s)["spark1"]
+        stage.nodes[0].intake.tape = tape
+        stage.run(begin_s + length_s)
+        tape.close()
+        (newest,) = recordings(folder)[-1].files
+        os.utime(newest, (stage.clock.wall(), stage.clock.wall()))
+    began_s = stage.clock.wall() - stage.t
+    since, until = (datetime.fromtimestamp(began_s + at_s).isoformat(" ") for at_s in (5, 3000))
+    assert report([str(folder), "--since", since, "--until", until, "-o", "-"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"No samples of spark1\*\* from \S+ for (4 min|27\d s).*: nothing was recorded from \w+ \d+", text)
+    assert "spark1 was recorded twice at once between" in text
+    assert text.count("nothing was recorded from") == 2, "above, and in the timeline"
+    taped = find([str(folder)], began_s)
+    assert [piece.end_s - piece.begin_s for piece in taped.pieces["spark1"]] == pytest.approx([30, 60], abs=2)
+    assert taped.holes[0][1] - taped.holes[0][0] == pytest.approx(270, abs=2)
+    assert len(find([str(folder)], None).pieces["spark1"]) == 1, "without a window the newest"
+    (folder / "20250101T000000Z-1.0000.tape.gz").write_bytes(b"cut short")
+    (unread,) = find([str(folder)], began_s).notes[:1]
+    assert "is no recording" in unread
 
 
 @pytest.mark.parametrize(

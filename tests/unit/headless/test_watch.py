@@ -31,9 +31,10 @@ from sparktop.headless.watch.outbox import MAX_QUEUED, Outbox, is_quiet
 from sparktop.headless.watch.targets import sender
 from sparktop.headless.watch.watcher import Watcher
 from sparktop.model.event import Severity
-from sparktop.model.finding import Phase
-from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.finding import Finding, Phase
+from sparktop.model.fleet import FleetState, Intervention, LinkState
 from sparktop.transport.outgoing.outcome import Outcome
+from sparktop.ui.attention import Attention
 
 HOSTILE = replace(
     FINDING,
@@ -226,6 +227,28 @@ def test_a_watcher_says_that_it_was_down_and_repeats_nothing(start: Callable[[],
     assert titles(third) == ["✔ resolved: spark1: Spin deadlock"]
 
 
+def test_what_a_console_acknowledged_is_not_announced_until_it_is_worse_or_comes_again(
+    start: Callable[[], Watcher], clock: ManualClock, tmp_path: Path
+) -> None:
+    made, low = start(), replace(FINDING, severity=Severity.WARNING)
+    effect = replace(FINDING, rule="engine.no-tokens", caused_by=low.rule, severity=Severity.WARNING)
+    console, made._marks = (Attention(clock, tmp_path / "acknowledged.json") for _ in range(2))
+    assert isinstance(console, Attention)
+
+    def see(*findings: Finding) -> list[str]:
+        for _ in range(2):
+            made.see(picture(findings=findings))
+            clock.advance(watcher.GATHER_S)
+        return titles(made)
+
+    console.acknowledge((low,), on=True)
+    assert see(low, effect) == []
+    assert see(FINDING) == ["✖ new: spark1: Spin deadlock"], "it is worse"
+    console.acknowledge((FINDING,), on=True)
+    assert see(replace(FINDING, phase=Phase.RESOLVED)) == ["✔ resolved: spark1: Spin deadlock"], "it was announced"
+    assert see(low) == ["▲ new: spark1: Spin deadlock"], "and comes again"
+
+
 def lost(fleet: FleetState, *names: str) -> FleetState:
     down = link(LinkState.LOST, reason="no answer")
     return replace(fleet, nodes=tuple(replace(one, link=down) if one.name in names else one for one in fleet.nodes))
@@ -245,6 +268,12 @@ def test_a_host_that_is_away_is_an_incident_and_all_at_once_are_one(
         "✖ new: spark1 + spark2: No host answers: check the watcher's own network first",
         "✔ resolved: spark1 + spark2: No host answers: check the watcher's own network first",
     ]
+    reboot = Intervention(node="spark2", action="reboot", began_wall_s=clock.wall(), is_under_way=True)
+    for under_way in ((reboot,), (reboot,), (reboot,), (replace(reboot, is_under_way=False),)):
+        made.see(replace(lost(fleet, "spark2"), interventions=under_way))
+        clock.advance(watcher.AWAY_S)
+    made.see(lost(fleet, "spark2"))
+    assert titles(made) == ["✖ new: spark2 doesn't answer"], "a console rebooted it, and it didn't come back"
 
 
 async def test_a_target_that_refuses_is_said_once_and_gets_each_once_and_in_order(

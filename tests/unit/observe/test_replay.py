@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from tests.scenario_support import Stage
 
+from sparktop.cli.record import find
 from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
+from sparktop.diagnose.events import events_between
+from sparktop.model.event import Event
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState
 from sparktop.observe.node_state import NodeState
+from sparktop.observe.received import Told
 from sparktop.observe.replay.past import past_of
+from sparktop.observe.replay.player import Player, is_mark
 from sparktop.observe.replay.recorder import Recorder
 from sparktop.observe.replay.replay import Replay
 from sparktop.record.reader import entries, recent, span
@@ -23,9 +28,6 @@ from sparktop.record.writer import Limits, TapeWriter
 from sparktop.sim.scenario.scenario import available, load
 
 FAST = ("two-node-link",)
-DIFFERS = pytest.mark.xfail(reason="some times differ by over a second, or more than that: not looked into yet")
-OTHERWISE = ("bare", "healthy-day", "leak-after-kill", "spin-deadlock", "swap-storm", "two-node-misconfigured",
-             "two-node-mismatch", "two-node-tcp")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -37,17 +39,19 @@ def test_a_replay_finds_what_was_found_when_it_was_found(tmp_path: Path, name: s
     live = told(Stage(name, tapes=tapes).play())
     for tape in tapes.values():
         tape.close()
-    again = told(replayed(tmp_path, nodes).play())
-    assert again.keys() == live.keys()
-    for what, times in live.items():
-        # The stage makes one picture a second: of those a hold begins with one, and ends with another.
-        assert again[what] == pytest.approx(times, abs=2.0), what
+    for is_seen in (True, False):
+        again = told(replayed(tmp_path, nodes).play(seen=is_seen))
+        assert again.keys() == live.keys()
+        for what, times in live.items():
+            # The stage makes one picture a second: of those a hold begins with one, and ends with another.
+            assert again[what] == pytest.approx(times, abs=2.0), what
 
 
-def recorders(home: Path, nodes: Iterable[str]) -> dict[str, Recorder]:
-    """What keeps all that a stage's nodes tell."""
+def recorders(home: Path, nodes: Iterable[str], begin_s: float = 0.0) -> dict[str, Recorder]:
+    """What keeps all that a stage's nodes tell; `begin_s`: of the stage."""
     clock, limits = ManualClock(), Limits()
     lead_s = clock.wall() - clock.monotonic()
+    clock.advance(begin_s)
     return {
         node: Recorder(TapeWriter(node, limits=limits, product="0", home=home, wall=clock.wall, lead_s=lead_s))
         for node in nodes
@@ -102,3 +106,33 @@ def test_the_charts_reach_back_into_what_was_recorded(tmp_path: Path) -> None:
     assert earlier.available.times[0] == pytest.approx(50.0 - 600.0 - 60.0, abs=2.0)
     assert earlier.available.values[-1] is None
     assert len(earlier.available.times) == len(past.available) + 1
+
+
+def test_marks_are_what_the_console_told_and_are_found_again_where_it_told_nothing(tmp_path: Path) -> None:
+    """Of a recording by an older version the replay looks itself, and finds the same."""
+    tapes = recorders(tmp_path, ["spark1"])
+    stage, before = Stage("memory-spike", tapes=tapes), FleetState()
+    found = []
+    for picture in stage.play(30.0):
+        news = tuple(event for event in events_between(before, picture) if "spark1" in event.nodes)
+        found += [event for event in news if is_mark(event)]
+        before = picture
+        tapes["spark1"].keep(Told(events=news), stage.clock.monotonic())
+    tapes["spark1"].close()
+    folder = str(folder_of("spark1", tmp_path))
+    taped = find([folder], None)
+    assert [event for event in taped.told() or () if is_mark(event)] == found
+
+    def marks(told: Callable[[], Sequence[Event] | None]) -> list[tuple[str, float]]:
+        player = Player(
+            taped.replay, begin_s=taped.begin_s, end_s=taped.end_s, at_s=0.0, publish=lambda _: None, told=told
+        )
+        player._mark()
+        assert player.playing.marked_until_s == taped.end_s
+        return [(mark.subject, mark.at_s) for mark in player.playing.marks]
+
+    quick, slow = marks(taped.told), marks(lambda: None)
+    assert [subject for subject, _ in quick] == [subject for subject, _ in slow]
+    assert [at_s for _, at_s in quick] == pytest.approx([at_s for _, at_s in slow], abs=2.0)
+    assert {"memory.first-request-spike", "stale"} <= {subject for subject, _ in quick}
+    assert find([str(Path(__file__).parents[1] / "record/version-1.tape.gz")], None).told() is None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sparktop.clock import ManualClock
 from sparktop.errors import UsageError
 from sparktop.record import writer as module
 from sparktop.record.reader import entries, heading_of
@@ -60,6 +61,20 @@ while True:
     read = [json.loads(entry.payload)["seq"] for entry in entries(newest(tmp_path).files)]
     assert read == said[: len(read)]
     assert len(read) > len(said) - 2 * module.FLUSH_S / 0.5
+
+
+def test_after_the_operators_machine_slept_the_times_are_those_of_the_wall(tmp_path: Path) -> None:
+    wall = ManualClock(wall=1_780_000_000.0)
+    lead_s = wall.wall() - wall.monotonic()
+    one = TapeWriter("spark1", limits=Limits(), product="0", home=tmp_path, wall=wall.wall, lead_s=lead_s)
+    for slept_s in (0.0, 0.0, 7200.0, 0.0):
+        one.put(wall.monotonic(), "probed", b"{}", kept="probed")
+        wall.advance(1.0)
+        wall._wall += slept_s
+    one.close()
+    files = newest(tmp_path).files
+    assert len(files) == 2, "what tells a recording's end by its last file holds"
+    assert [entry.at_s - 1_780_000_000.0 for entry in entries(files)] == [0, 1, 2, 7203]
 
 
 def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,8 +46,8 @@ class Row:
     until_s: float = 0.0
 
 
-def page(account: Account, *, is_html: bool) -> str:
-    """The whole page."""
+def page(account: Account, *, is_html: bool, notes: Sequence[str] = ()) -> str:
+    """The whole page; `notes`: what is said of the recordings themselves."""
     environment = Environment(
         autoescape=is_html,  # noqa: S701 - what Markdown would read is escaped by `finalize`
         finalize=_clean if is_html else _markdown,
@@ -76,6 +76,7 @@ def page(account: Account, *, is_html: bool) -> str:
         end=time.strftime(_MOMENT, time.localtime(account.end_s)),
         lasted=span(account.end_s - account.begin_s),
         account=account,
+        notes=notes,
         worst=problem,
         of_nodes=nodes_text(problem.finding, hosts) if problem else "",
         plots=[node_plots(node, account) for node in account.fleet.nodes],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sparktop.errors import UsageError
@@ -15,18 +16,21 @@ from sparktop.text.units import day_time
 HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 
 
-def report(replay: Replay, *, since_s: float, until_s: float, out: Path) -> int:
+def report(replay: Replay, *, since_s: float, until_s: float, out: Path, notes: Sequence[str] = ()) -> int:
     """Write what a recording tells between two moments, as the file's name ends; Markdown on standard output.
+
+    Args:
+        notes: what is said of the recordings themselves.
 
     Raises:
         UsageError: nothing was recorded then, or the page can't be written.
     """
     if str(out) != "-" and out.suffix not in (*HTML, *MARKDOWN):
         raise UsageError(f"{out} ends in neither .html nor .md", hint="-o report.html, -o report.md or -o -")
-    account = account_of(replay.play(until_s), since_s)
+    account = account_of(replay.play(until_s, seen=False), since_s)
     if account is None:
         raise UsageError(f"nothing was recorded from {day_time(since_s)} on", hint="`sparktop replay` lists what was")
-    text = page(account, is_html=out.suffix in HTML)
+    text = page(account, is_html=out.suffix in HTML, notes=notes)
     if str(out) == "-":
         written(text, sys.stdout, end="")
     else:

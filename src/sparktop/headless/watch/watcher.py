@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import MessageKind, Watching
+from sparktop.diagnose.findings import families
 from sparktop.diagnose.incidents import Incidents
 from sparktop.documents.finding import headline
+from sparktop.documents.finding_tree import AttentionState
 from sparktop.headless.status import MakeWatch
 from sparktop.headless.terminal import draw, say
 from sparktop.headless.watch import kept as keeping
@@ -39,7 +43,22 @@ SETTLED_S = 180.0
 AWAY, ALL_AWAY = "watch.host-away", "watch.all-hosts-away"
 
 
-async def watch(make: MakeWatch, watching: Watching, folder: Path, *, clock: Clock | None = None) -> int:
+class Marks(Protocol):
+    """What a person has acknowledged or snoozed in a console of this machine."""
+
+    def refresh(self) -> None:
+        """Read what consoles have written."""
+
+    def standing(self, finding: Finding) -> AttentionState:
+        """Whether a finding is open, or was seen by somebody."""
+
+    def follow(self, findings: Sequence[Finding]) -> str:
+        """Withdraw the acknowledgements of what is resolved."""
+
+
+async def watch(
+    make: MakeWatch, watching: Watching, folder: Path, *, clock: Clock | None = None, marks: Marks | None = None
+) -> int:
     """Watch until interrupted or stopped (SIGTERM); `folder` is where the watcher keeps its state.
 
     Raises:
@@ -55,7 +74,7 @@ async def watch(make: MakeWatch, watching: Watching, folder: Path, *, clock: Clo
         stopping = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
         nodes = frozenset(node.name for node in observation.state.nodes)
-        watcher = Watcher(watching, sends, folder / "watch.json", nodes, clock or SystemClock())
+        watcher = Watcher(watching, sends, folder / "watch.json", nodes, clock or SystemClock(), marks)
         tasks = (asyncio.create_task(observation.run()), asyncio.create_task(watcher.outbox.run()))
         try:
             while not stopping.is_set():
@@ -94,10 +113,17 @@ class Watcher:
     """What is announced of each picture; the outbox sends it."""
 
     def __init__(
-        self, watching: Watching, sends: Mapping[str, Send], file: Path, nodes: Set[str], clock: Clock
+        self,
+        watching: Watching,
+        sends: Mapping[str, Send],
+        file: Path,
+        nodes: Set[str],
+        clock: Clock,
+        marks: Marks | None = None,
     ) -> None:
         """`file` is what earlier watchers kept; nothing is carried over of hosts that aren't among `nodes`."""
         self._watching = watching
+        self._marks = marks
         self._clock = clock
         self._file = file
         earlier = keeping.read(file)
@@ -126,7 +152,7 @@ class Watcher:
             now_in.setdefault(node.name, now_s)
             before_in.pop(node.name, None)
         findings = (*state.findings, *away(state, self._silent_s, now_s))
-        news = self._incidents.update(findings, now_s=now_s, unsettled=self._unsettled(state, now_s))
+        news = self._incidents.update(self._unseen(findings), now_s=now_s, unsettled=self._unsettled(state, now_s))
         messages += [of_news(one, wall_s) for one in news]
         if (beat := self._heartbeat(state, wall_s)) is not None:
             messages.append(beat)
@@ -136,6 +162,22 @@ class Watcher:
         self._alive_wall_s = wall_s
         if messages or before != len(self._incidents.open) or not 0 <= wall_s - self._kept_wall_s < ALIVE_S:
             self.keep()
+
+    def _unseen(self, findings: Sequence[Finding]) -> Sequence[Finding]:
+        """Without what a person acknowledged or snoozed before it was announced, and what follows from that."""
+        marks = self._marks
+        if marks is None:
+            return findings
+        marks.refresh()
+        marks.follow(findings)
+        announced = {key for one in self._incidents.open for key in one.keys}
+        kept = [
+            family
+            for family in families(findings)
+            if marks.standing(family[0]) in (AttentionState.OPEN, AttentionState.RESOLVED)
+            or any(finding.key in announced for finding in family)
+        ]
+        return tuple(chain.from_iterable(kept))
 
     def _gap(self, wall_s: float) -> Message | None:
         """That the watcher itself was down since it last ran."""
@@ -196,10 +238,13 @@ class Watcher:
 def away(state: FleetState, silent_s: Mapping[str, float], now_s: float) -> Iterator[Finding]:
     """A finding for each host that hasn't answered for AWAY_S, and their cause where no host answers at all.
 
+    One that a console reboots is none: the run says so, and ends where the host doesn't come back.
+
     Args:
         silent_s: host -> since when it hasn't answered.
     """
-    gone = {name for name, since_s in silent_s.items() if now_s - since_s >= AWAY_S}
+    rebooting = {one.node for one in state.interventions if one.is_reboot and one.is_under_way}
+    gone = {name for name, since_s in silent_s.items() if now_s - since_s >= AWAY_S} - rebooting
     is_all = bool(gone) and len(silent_s) == len(state.nodes) > 1
     if is_all:
         title = "No host answers: check the watcher's own network first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from sparktop.dataclass import dataclass
@@ -20,6 +20,10 @@ TURN_S = 0.1
 FRAME_S = 0.02
 """How long it may keep the loop busy at once: keys are answered there."""
 SPEEDS = (0.25, 1.0, 4.0, 15.0, 60.0, 240.0)
+IN_A_HOLE_S = 5.0
+"""How much of a hole is played: it is long, and nothing is in it."""
+SEEN_S = 2.0
+"""How long before a moment that is gone to its pictures are made as if they were seen."""
 NEAR_S = 120.0
 """A moment not farther ahead is reached by playing on."""
 
@@ -38,6 +42,8 @@ class Playing:
     """How far it has been looked through for marks."""
     doing: str = ""
     """What takes a while just now."""
+    holes: tuple[tuple[float, float], ...] = ()
+    """(From, until) of where nothing was recorded."""
 
 
 def is_mark(event: Event) -> bool:
@@ -51,9 +57,21 @@ class Player:
     """A replay that goes on by itself; implements `observe.watch.Watch`. Nothing is sent to a node."""
 
     def __init__(
-        self, make: Callable[[float], Replay], *, begin_s: float, end_s: float, at_s: float, publish: Publish
+        self,
+        make: Callable[[float], Replay],
+        *,
+        begin_s: float,
+        end_s: float,
+        at_s: float,
+        publish: Publish,
+        holes: tuple[tuple[float, float], ...] = (),
+        told: Callable[[], Sequence[Event] | None] = lambda: None,
     ) -> None:
-        """`make` gives a replay that begins some time before a moment; `at_s` is where to begin."""
+        """`make` gives a replay that begins some time before a moment; `at_s`: where to begin; `holes`: see Playing.
+
+        `told` gives what consoles told as they recorded, None where that isn't known; called in a thread.
+        """
+        self._holes, self._told = holes, told
         self._make = make
         self._begin_s, self._end_s = begin_s, end_s
         self._publish = publish
@@ -79,6 +97,7 @@ class Player:
             marks=tuple(self._marks),
             marked_until_s=self._marked_s,
             doing=self._doing,
+            holes=self._holes,
         )
 
     # Clock
@@ -179,7 +198,9 @@ class Player:
             await self._jump(self._wanted_s)
         await asyncio.sleep(TURN_S)
         if self._is_playing and not self._is_sought:
-            self._wanted_s = min(self._end_s, self._wanted_s + (monotonic() - began_s) * SPEEDS[self._speed])
+            wanted_s = self._wanted_s + (monotonic() - began_s) * SPEEDS[self._speed]
+            holes = (until_s for from_s, until_s in self._holes if from_s + IN_A_HOLE_S < wanted_s < until_s)
+            self._wanted_s = min(self._end_s, next(holes, wanted_s))
             busy_until_s = monotonic() + FRAME_S
             for _ in self._replay.play(self._wanted_s):
                 if monotonic() > busy_until_s:
@@ -197,14 +218,19 @@ class Player:
         self._doing = ""
 
     def _played(self, replay: Replay, at_s: float) -> Replay:
-        for _ in replay.play(at_s):
-            if self._is_over.is_set():
-                break
+        for part in (replay.play(at_s - SEEN_S, seen=False), replay.play(at_s)):
+            for _ in part:
+                if self._is_over.is_set():
+                    break
         return replay
 
     def _mark(self) -> None:
-        """Look through all of it, in a thread of its own."""
-        for picture in self._make(self._begin_s).play():
+        """Take the marks that the recordings hold, else look through all of it; in a thread of its own."""
+        if (told := self._told()) is not None:
+            self._marks += filter(is_mark, told)
+            self._marked_s = self._end_s
+            return
+        for picture in self._make(self._begin_s).play(seen=False):
             self._marked_s = picture.wall_s
             self._marks += filter(is_mark, picture.news)
             if self._is_over.is_set():

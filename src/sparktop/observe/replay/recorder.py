@@ -21,13 +21,28 @@ from sparktop.observe.received import (
     Probed,
     Received,
     Scraped,
+    Told,
+    Unrecorded,
 )
 from sparktop.record.tape import Entry
 from sparktop.record.writer import TapeWriter
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__.lower(): kind
-    for kind in (Connected, Contacted, Followed, Intervened, Linked, Listed, Logged, Looked, Probed, Scraped)
+    for kind in (
+        Connected,
+        Contacted,
+        Followed,
+        Intervened,
+        Linked,
+        Listed,
+        Logged,
+        Looked,
+        Probed,
+        Scraped,
+        Told,
+        Unrecorded,
+    )
 }
 _BATCHES_KEPT = 3
 """Of lines of a log: what a later file of the same recording begins with."""

@@ -38,6 +38,7 @@ class Replay:
         log_rules: Callable[[], Sequence[LogRule]] = shipped,
     ) -> None:
         """`tapes`: by node, from `begin_s` on."""
+        self._is_seen = True
         self._clock = ManualClock(wall=begin_s, monotonic=begin_s)
         contained = Contained(self._clock)
         self._intakes: dict[str, Intake] = {}
@@ -61,8 +62,13 @@ class Replay:
         """The tape's clock."""
         return self._clock
 
-    def play(self, until_s: float = NEVER_S) -> Iterator[FleetState]:
-        """The pictures up to a moment, when a console that watched made them; may be left, and called again."""
+    def play(self, until_s: float = NEVER_S, *, seen: bool = True) -> Iterator[FleetState]:
+        """The pictures up to a moment, when a console that watched made them; may be left, and called again.
+
+        Args:
+            seen: by a person; else few but those of samples, which takes a third of the time.
+        """
+        self._is_seen = seen
         while self._head is not None and self._head[0] <= until_s:
             if self._head[0] > self._due_s:
                 yield self._picture()
@@ -109,7 +115,7 @@ class Replay:
         self._clock.advance(max(0.0, at_s - self._clock.wall()))
 
     def _changed(self, urgent: bool) -> None:
-        self._due_s = min(self._due_s, self._clock.wall() + delay_s(urgent=urgent))
+        self._due_s = min(self._due_s, self._clock.wall() + delay_s(urgent=urgent, seen=self._is_seen))
 
 
 def _named(name: str, tape: Iterator[Entry]) -> Iterator[tuple[float, str, Entry]]:

@@ -215,11 +215,11 @@ class NodePane(LineWidget, can_focus=True):
                 window=self._window,
             )
         )
-        right = self._release()
+        right = Line() if is_tile else self._release()
         if self._others:
-            right = Line(tuple(run for tab in self._tabs(width) for run in tab.runs))
-        elif is_tile and view is not None:
-            right = Line.of(SIGNS[view.link.state])
+            right = Line(tuple(run for _, tab in self._tabs(width) for run in tab.runs))
+        if is_tile and view is not None:
+            right += Line.of(SIGNS[view.link.state])
         lines = framed(
             body, width=width, height=max(3, height), title=Line.of((self.node_name, "title")), right=right, tone=tone
         )
@@ -234,23 +234,30 @@ class NodePane(LineWidget, can_focus=True):
         release = f"DGX OS {view.facts.dgx_release}" if view.facts.dgx_release else view.facts.os_name or ""
         return Line.of((" · ".join(text for text in (release, driver) if text), "quiet"))
 
-    def _tabs(self, width: int) -> list[Line]:
-        """The other nodes, each in a few words, shorter where there is little room."""
+    def _tabs(self, width: int) -> list[tuple[NodeView, Line]]:
+        """The other nodes, each in a few words, shorter where there is little room, and how many have none."""
         room = width - 10 - cell_len(self.node_name)
+        if self._window.is_tile:
+            return [(self._others[0], Line.of((f"+{len(self._others)} more ", "info")))]
         lines = [Line.of(("│ ", "faint")) + _brief(view) + Line.of(" ") for view in self._others]
         if sum(line.width for line in lines) <= room:
-            return lines
-        each = room // len(lines)
-        return [Line.of(("│ ", "faint")) + _briefest(view, each - 3) + Line.of(" ") for view in self._others]
+            return list(zip(self._others, lines, strict=True))
+        fitting = max(1, room // LEAST_TAB_CELLS)
+        others = sorted(self._others, key=lambda view: view.link.state is LinkState.LIVE)
+        rest = [] if len(others) <= fitting else others[fitting - 1 :]
+        others = others[: len(others) - len(rest)]
+        more = [(rest[0], Line.of(("│ ", "faint"), (f"+{len(rest)} more ", "info")))] if rest else []
+        each = (room - sum(line.width for _, line in more)) // max(1, len(others))
+        named = [Line.of(("│ ", "faint")) + _briefest(view, each - 3) + Line.of(" ") for view in others]
+        return [*zip(others, named, strict=True), *more]
 
     def on_click(self, event: events.Click) -> None:
         """Select the node clicked in the frame's title, which ends three cells before the right corner."""
         if event.y or not self._others:
             return
-        width = self.size.width
-        tabs = self._tabs(width)
-        start = width - 3 - sum(tab.width for tab in tabs)
-        for view, tab in zip(self._others, tabs, strict=True):
+        tabs = self._tabs(self.size.width)
+        start = self.size.width - 3 - self._window.is_tile - sum(tab.width for _, tab in tabs)
+        for view, tab in tabs:
             if start <= event.x < start + tab.width:
                 self.post_message(self.OtherNodeWanted(view.name))
             start += tab.width
@@ -262,6 +269,10 @@ class NodePane(LineWidget, can_focus=True):
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.text())
         self.app.notify(f"{self.node_name}: copied as text", markup=False)
+
+
+LEAST_TAB_CELLS = 13
+"""Of another node in the frame's title: its name and a figure."""
 
 
 def _briefest(view: NodeView, width: int) -> Line:
