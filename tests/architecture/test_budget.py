@@ -14,36 +14,36 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2637, "cli"),
-    "ui": (11338, "ui"),
-    "headless": (4625, "headless"),
+    "cli": (2705, "cli"),
+    "ui": (11393, "ui"),
+    "headless": (4675, "headless"),
     "sim": (6860, "sim"),
-    "documents": (3737, "documents"),
+    "documents": (3738, "documents"),
     "bringup": (3046, "bringup"),
-    "observe": (4695, "observe"),
+    "observe": (4780, "observe"),
     "operate without launches": (19851, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7696, "operate/launch", "operate/relaunch"),
-    "diagnose and knowledge": (15012, "diagnose", "knowledge"),
+    "diagnose and knowledge": (15013, "diagnose", "knowledge"),
     "recipe": (5880, "recipe"),
     "checks": (1814, "checks"),
-    "engines": (1315, "engines"),
+    "engines": (1317, "engines"),
     "transport": (5155, "transport"),
-    "record": (376, "record"),
+    "record": (502, "record"),
     "probe": (7563, "probe"),
-    "cmdline": (3396, "cmdline"),
+    "cmdline": (3397, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3696, "model", "wire", "config.py"),
+    "model, wire and config": (3700, "model", "wire", "config.py"),
     "ground": (
         943,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (110735, "."),
+    "everything": (111128, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 578
+MODULES = 579
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 97294, 15338
+TESTS, CASES = 97603, 15338
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -59,7 +59,7 @@ while True:
         os.kill(writer.pid, signal.SIGKILL)
         said += [int(line) for line in writer.stdout.read().split()]
     read = [json.loads(entry.payload)["seq"] for entry in entries(newest(tmp_path).files)]
-    assert read == said[: len(read)]
+    assert read[: len(said)] == said[: len(read)]  # the newest may be kept and not yet said
     assert len(read) > len(said) - 2 * module.FLUSH_S / 0.5
 
 
