@@ -10,6 +10,12 @@ from tests.real.console import looked, rules, watching
 from tests.real.machine import Machine
 from tests.real.vm import BOOT_S, Guest
 
+STARVE = """
+for group in user.slice system.slice/ssh.service; do echo 1M >/sys/fs/cgroup/$group/memory.high; done
+sleep 90
+for group in user.slice system.slice/ssh.service; do echo max >/sys/fs/cgroup/$group/memory.high; done
+"""
+
 
 def rebooted(picture_: Any) -> Any:
     """The finding of how the boot before ended; empty while there is none."""
@@ -74,6 +80,22 @@ def test_a_machine_that_ran_out_of_memory_before_it_went_is_named_so() -> None:
     assert (told["severity"], told["confidence"]) == ("warning", "suspected"), told
     assert "went down after it ran out of memory" in told["title"], told
     assert "task=python3" in texts(told)
+
+
+@pytest.mark.slow
+def test_a_machine_starved_of_memory_that_comes_back_is_named_so() -> None:
+    """What is logged in there, and SSH's own server, have next to no memory for a while: they wait for it."""
+    need("vm")
+    with Guest.up("spark1") as spark:
+        spark.alias()
+        with watching("spark1") as watch:
+            spark.run("systemd-run", "--quiet", "sh", "-c", STARVE)
+            away = watch.until(lambda one: one["nodes"][0]["link"] in ("stale", "lost"), what="away", within_s=BOOT_S)
+            told = rules(watch.until(lambda one: "host.away" in rules(one), what="why it was away", within_s=BOOT_S))
+    assert "host.rebooted" not in told
+    found = told["host.away"]
+    assert (found["severity"], found["confidence"]) == ("warning", "confirmed"), (found, away)
+    assert "was starved of memory" in found["title"], found
 
 
 @pytest.mark.slow
