@@ -165,6 +165,14 @@ def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float
     assert f"With {texts(found)[0]} it fits" in found.sentence
 
 
+def test_more_than_the_recipes_share_is_the_operators_word() -> None:
+    recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=34.6, share=0.20))
+    kept = budget(order(recipe), DESKTOP, made.QWEN, values={})
+    assert (kept.fit, kept.share, texts(kept)[0]) == (Fit.NO, 0.20, "--set gpu_memory_utilization=0.71")
+    told = budget(order(recipe, gpu_memory_utilization="0.71"), DESKTOP, made.QWEN, values={})
+    assert (told.fit, told.share, told.share_source) == (Fit.FITS, 0.71, "as you set it")
+
+
 def test_a_share_above_090_never_fits_whatever_is_free() -> None:
     found = budget(
         order(made.QWEN_RECIPE, gpu_memory_utilization="0.91"), [room(available_gib=121.6)], made.QWEN, values={}
