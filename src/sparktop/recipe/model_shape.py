@@ -60,8 +60,7 @@ class Shape:
 
     layers: int | None = None
     cache_layers: float | None = None
-    """Layers whose cache grows with every token: in a hybrid model only those with full attention. One that keeps an
-    entry for N tokens counts as 1/N."""
+    """Layers whose cache grows with every token, those with full attention; with an entry for N tokens: 1/N."""
     kv_heads: int | None = None
     head_size: int | None = None
     value_size: int | None = None
@@ -95,11 +94,10 @@ def shape_of(config: Config | None) -> Shape:
     layers = _field(text, "num_hidden_layers")
     kinds = _kinds(text, layers)
     drafts = _field(text, "drafts") or _field(config, "drafts")
-    full, sliding = _layer_counts(text, layers, kinds)
-    growing: float | None = full
+    growing, sliding = _layer_counts(text, layers, kinds)
     draft_layers: float | None = None if sliding else drafts  # where layers differ, words tell which the drafts' are
     if layers and (draft_kinds := kinds[layers : layers + (drafts or 0)]):
-        draft_layers = _grows(draft_kinds)
+        draft_layers = sum(kind in _FULL for kind in draft_kinds)
     sizes = _sizes(text)
     index_layers, index_bytes = _indexer(text, layers, kinds, growing)
     unread = _unread(text, layers, kinds)
@@ -112,7 +110,7 @@ def shape_of(config: Config | None) -> Shape:
         sizes = {"latent_bytes": (_field(text, "head_dim") or 0) + (positive(text.get("qk_rope_head_dim")) or 0) + 8}
     window = _field(text, "sliding_window")
     if sliding and window is None:
-        growing, sliding = (full or 0) + sliding, 0  # nothing says how long they are: as if they were whole
+        growing, sliding = (growing or 0) + sliding, 0  # nothing says how long they are: as if they were whole
     return Shape(
         layers=layers,
         cache_layers=growing,
@@ -159,10 +157,6 @@ def _field(config: Config, name: str) -> int | None:
     return next((value for key in _OWN_NAMES[name] if (value := positive(config.get(key)))), None)
 
 
-def _grows(kinds: Sequence[str]) -> int:
-    return sum(kind in _FULL for kind in kinds)
-
-
 def _kinds(text: Config, layers: int | None) -> list[str]:
     """What each layer is, those for drafts after the others; empty where no list says it."""
     for key, words in _LAYER_WORDS.items():
@@ -177,8 +171,7 @@ def _kinds(text: Config, layers: int | None) -> list[str]:
 
 def _unread(text: Config, layers: int | None, kinds: Sequence[str]) -> str:
     """The first thing that decides on the cache and isn't known here; empty where there is none."""
-    known = (*_FULL, *_SLIDING, *_STATE)
-    if unknown := next((kind for kind in kinds if kind not in known), ""):
+    if unknown := next((kind for kind in kinds if kind not in _FULL + _SLIDING + _STATE), ""):
         return f"the layer {unknown!r:.60}"
     if kinds and layers and len(kinds) < layers:
         return f"{len(kinds)} words for {layers} layers"
@@ -203,25 +196,20 @@ def _sizes(text: Config) -> dict[str, Any]:
     size = positive(text.get("global_head_dim")) or _field(text, "head_dim")  # where both are, head_dim is a window's
     if size is None and hidden and heads:
         size = hidden // heads
-    lora, value = positive(text.get("kv_lora_rank")), positive(text.get("v_head_dim"))
-    return {
-        "kv_heads": kv_heads,
-        "head_size": size,
-        "value_size": value if value != size and not lora else None,
-        "latent_size": lora + (positive(text.get("qk_rope_head_dim")) or 0) if lora else None,
-        "latent_bytes": lora + lora // 128 * 4 + 128 if lora and positive(text.get("index_topk")) else None,
-    }
+    if lora := positive(text.get("kv_lora_rank")):
+        packed = lora + lora // 128 * 4 + 128 if positive(text.get("index_topk")) else None
+        latent = {"latent_size": lora + (positive(text.get("qk_rope_head_dim")) or 0), "latent_bytes": packed}
+        return {"kv_heads": kv_heads, "head_size": size, **latent}
+    value = positive(text.get("v_head_dim"))
+    return {"kv_heads": kv_heads, "head_size": size, "value_size": value if value != size else None}
 
 
 def _window_heads(text: Config, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
     heads = positive(text.get("swa_num_key_value_heads")) or _field(text, "num_key_value_heads")
     key = positive(text.get("swa_head_dim")) or _field(text, "head_dim")
     value = positive(text.get("swa_v_head_dim")) or positive(text.get("v_head_dim")) or key
-    size = sizes.get("head_size")
-    if not heads or not key or not value or not size:
-        return None
-    own = heads, key + value
-    return own if own != (sizes["kv_heads"], size + (sizes["value_size"] or size)) else None
+    whole = sizes.get("kv_heads"), 2 * (sizes.get("head_size") or 0)
+    return (heads, key + value) if heads and key and value and (heads, key + value) != whole else None
 
 
 def _indexer(text: Config, layers: int | None, kinds: Sequence[str], growing: float | None) -> tuple[int, float]:
@@ -229,12 +217,11 @@ def _indexer(text: Config, layers: int | None, kinds: Sequence[str], growing: fl
     sparse = text.get("sparse_attention_config")
     if isinstance(sparse, Mapping) and (size := positive(sparse.get("sparse_index_dim"))):  # MiniMax-M3
         listed = sparse.get("sparse_attention_freq")
-        count = sum(one == 1 for one in listed[: layers or 0]) if isinstance(listed, list) else int(growing or 0)
-        return count, 2.0 * size
+        return (listed[: layers or 0].count(1) if isinstance(listed, list) else int(growing or 0)), 2.0 * size
     if size := positive(text.get("indexer_head_dim")):  # Qwen's sparse attention
-        each = size * (positive(text.get("indexer_kv_heads")) or 1)
-        return int(growing or 0), 2.0 * each / (positive(text.get("indexer_compress_ratio")) or 1)
-    if not positive(text.get("index_topk")) or not positive(text.get("kv_lora_rank")):
+        each = 2.0 * size * (positive(text.get("indexer_kv_heads")) or 1)
+        return int(growing or 0), each / (positive(text.get("indexer_compress_ratio")) or 1)
+    if not (positive(text.get("index_topk")) and positive(text.get("kv_lora_rank"))):
         return 0, 0.0
     every, first = positive(text.get("index_topk_freq")) or 1, positive(text.get("index_skip_topk_offset")) or 2
     which = range(min(layers or 0, len(kinds) or 10_000))
@@ -247,13 +234,13 @@ def _index_key_bytes(text: Config) -> int:
     return size + size // 128 * 4  # vLLM: fp8, with a scale of four bytes for 128 elements
 
 
-def _layer_counts(text: Config, layers: int | None, kinds: Sequence[str]) -> tuple[int | None, int]:
+def _layer_counts(text: Config, layers: int | None, kinds: Sequence[str]) -> tuple[float | None, int]:
     """(layers whose cache grows with every token, layers with a sliding window)."""
     if layers is None:
         return None, 0
     if kinds:
         own = kinds[: max(0, layers - (positive(text.get("num_kv_shared_layers")) or 0))]  # Gemma: the last share
-        return _grows(own), sum(kind in _SLIDING for kind in own)
+        return sum(kind in _FULL for kind in own), sum(kind in _SLIDING for kind in own)
     for listed in (text.get("full_attn_idxs"), text.get("attn_layer_indices"), _inner(text, "full_attn_layers")):
         if isinstance(listed, list) and listed:
             return len(listed), 0

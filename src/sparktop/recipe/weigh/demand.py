@@ -126,8 +126,7 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
     if share > ceiling:
         share, note = ceiling, f"{note}; sparktop computes at most {ceiling:.2f}"
     minimum = _minimum_share(case, demand) or 0.0
-    limit, begin = case.settings.share_limit, "computed: "
-    is_known = demand.cache.token_bytes is not None
+    limit, is_known, begin = case.settings.share_limit, demand.cache.token_bytes is not None, "computed: "
     if limit is not None and (minimum > limit or not is_known):
         begin = "the recipe's; "
         why = f"sparktop computes {minimum:.2f} for weights and one context" if is_known else "the cache isn't known"

@@ -140,13 +140,13 @@ def cache_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, no
             stages = max(1, min(settings.pipeline, nodes))
             drafts = max(0.0, facts.draft_layers or 0.0) if settings.has_own_drafts else 0.0
             index_layers = facts.index_layers + (drafts if facts.index_layers else 0)
-            unsaid = settings.has_own_drafts and facts.draft_layers is None
+            is_said = not settings.has_own_drafts or facts.draft_layers is not None
             return Cache(
                 token_bytes=_a_stage(growing_layers + drafts, stages) * layer_bytes[0]
                 + _a_stage(index_layers, stages) * facts.index_bytes,
                 window_token_bytes=_a_stage(windowed_layers, stages) * layer_bytes[1],
                 window_tokens=max(0, facts.window_tokens or 0),
-                note="the cache of the model's own draft layers is unknown and not counted" if unsaid else "",
+                note="" if is_said else "the cache of the model's own draft layers is unknown and not counted",
             )
     if need.kv_bytes_per_token is not None and 0 <= need.kv_bytes_per_token < 1e9:
         width = width_bytes(settings.cache_type)
@@ -179,11 +179,9 @@ def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:
 def _layer_bytes(facts: ModelFacts, settings: Settings, nodes: int) -> tuple[float, float] | None:
     """Bytes per token on one node of (a growing layer, one with a window)."""
     width = width_bytes(settings.cache_type)
-    latent = max(0, facts.latent_size or 0)
-    if facts.latent_bytes is not None and facts.latent_bytes > 0 and (width <= 1 or not latent):
-        return facts.latent_bytes, facts.latent_bytes
-    if latent:
-        return latent * width, latent * width
+    latent, packed = max(0, facts.latent_size or 0), max(0, facts.latent_bytes or 0)
+    if each := packed if packed and (width <= 1 or not latent) else latent * width:
+        return each, each
     if not facts.kv_heads or not facts.head_size or facts.kv_heads < 0 or facts.head_size < 0:
         return None
     stages = max(1, min(settings.pipeline, nodes))
@@ -194,8 +192,7 @@ def _layer_bytes(facts: ModelFacts, settings: Settings, nodes: int) -> tuple[flo
 
 
 def _a_stage(layers: float, stages: int) -> float:
-    """Layers on one stage of a pipeline; some of them may be a part of one."""
-    return layers if stages == 1 else math.ceil(layers / stages)
+    return layers if stages == 1 else math.ceil(layers / stages)  # a layer may count as a part of one
 
 
 def _layers(facts: ModelFacts) -> tuple[float | None, int]:

@@ -26,9 +26,7 @@ EAGER = "enforce_eager"
 NO_GRAPHS = "disable_cuda_graph"
 GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
 _DRAFT = re.compile(r"--speculative[-_](?:draft[-_])?model|[\"']model[\"']\s*:")
-_OWN_DRAFTS = re.compile(
-    r"[\"']method[\"']\s*:\s*[\"']\w*mtp\b|--speculative[-_]algo(?:rithm)?[=\s]+NEXTN\b", re.IGNORECASE
-)
+_OWN_DRAFTS = re.compile(r"[\"']method[\"']\s*:\s*[\"']\w*mtp\b|--speculative[-_]algo\w*[=\s]+nextn\b", re.IGNORECASE)
 _MORE_SPELLINGS = {CACHE_SIZE: ("kv_cache_memory",)}
 """Further spellings that the engines accept."""
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
