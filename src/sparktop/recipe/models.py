@@ -15,7 +15,8 @@ from typing import Any
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.model.prospect import OnDisk
-from sparktop.recipe.model_config import ModelFacts, quantisation_of, shape_of
+from sparktop.recipe.model_config import ModelFacts, quantisation_of
+from sparktop.recipe.model_shape import shape_of
 
 _REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
-from sparktop.recipe.model_config import Shape, quantisation_by_name, quantisation_of, shape_of
+from sparktop.recipe.model_config import quantisation_by_name, quantisation_of
+from sparktop.recipe.model_shape import Shape, shape_of
 
 QWEN36: dict[str, Any] = {
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],

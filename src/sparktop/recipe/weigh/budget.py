@@ -105,11 +105,11 @@ def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator
     settings = case.settings
     if settings.cache_bytes is not None:
         yield from _smaller_cache(case, settings.cache_bytes)
-    elif settings.share is not None:
-        key = settings.share_key
-        yield _Candidate(
+    elif settings.share is not None or settings.share_limit is not None:
+        key, limit = settings.share_key, settings.share_limit if settings.share is not None else None
+        yield _Candidate(  # above the recipe's only where the operator says so
             group="share",
-            apply=lambda one: _with(one, share=None, share_source=""),
+            apply=lambda one: _with(one, share=None, share_source="", share_limit=limit),
             lever=lambda then: Lever(values={key: f"{then.share or 0:.2f}"}),
         )
     context_tokens = demand_of(case).context_tokens

@@ -116,8 +116,8 @@ def base_bytes(case: Case, room: Room) -> int:
 def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
     """(the share to use where none is set, where it comes from).
 
-    The largest share that leaves every node its reserve, limited by the recipe; but at least what weights and one
-    context need.
+    The largest share that leaves every node its reserve, but at least what weights and one context need; never above
+    the recipe's own. Where the cache isn't known the recipe's stands.
     """
     shares = [_share_for_reserve(case, demand, room) for room in case.rooms]
     most, note = min(shares)
@@ -126,15 +126,18 @@ def computed_share(case: Case, demand: Demand) -> tuple[float, str]:
     if share > ceiling:
         share, note = ceiling, f"{note}; sparktop computes at most {ceiling:.2f}"
     minimum = _minimum_share(case, demand) or 0.0
-    limit = case.settings.share_limit
-    if limit is not None and limit < share:
-        its = f"the recipe's is {limit:.2f}" if minimum > limit else "as in the recipe"
-        share, note = limit, f"{its}; memory would allow {most:.2f} ({note})"
-    if minimum > share:
+    limit, is_known, begin = case.settings.share_limit, demand.cache.token_bytes is not None, "computed: "
+    if limit is not None and (minimum > limit or not is_known):
+        begin = "the recipe's; "
+        why = f"sparktop computes {minimum:.2f} for weights and one context" if is_known else "the cache isn't known"
+        share, note = limit, f"{why}; memory would allow {most:.2f} ({note})"
+    elif limit is not None and limit < share:
+        share, note = limit, f"as in the recipe; memory would allow {most:.2f} ({note})"
+    elif minimum > share:
         share, note = minimum, f"weights and one context need {minimum:.2f}; {note}"
     if share > NEVER_ABOVE:
         share, note = NEVER_ABOVE, f"{note}; sparktop never uses more than {NEVER_ABOVE:.2f}"
-    return max(0.01, round(share, 2)), f"computed: {note}"
+    return max(0.01, round(share, 2)), begin + note
 
 
 def _share_for_reserve(case: Case, demand: Demand, room: Room) -> tuple[float, str]:

@@ -133,24 +133,31 @@ class Cache:
 
 def cache_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, nodes: int) -> Cache:
     """The KV cache on each of `nodes` nodes: from the model's structure, else the recipe's figure."""
-    width = width_bytes(settings.cache_type)
-    if facts is not None:
-        elements = _elements(facts, settings, nodes)
+    if facts is not None and not facts.unread:
+        layer_bytes = _layer_bytes(facts, settings, nodes)
         growing_layers, windowed_layers = _layers(facts)
-        if elements is not None and growing_layers is not None:
+        if layer_bytes is not None and growing_layers is not None:
             stages = max(1, min(settings.pipeline, nodes))
+            drafts = max(0.0, facts.draft_layers or 0.0) if settings.has_own_drafts else 0.0
+            index_layers = facts.index_layers + (drafts if facts.index_layers else 0)
+            is_said = not settings.has_own_drafts or facts.draft_layers is not None
             return Cache(
-                token_bytes=math.ceil(growing_layers / stages) * elements * width,
-                window_token_bytes=math.ceil(windowed_layers / stages) * elements * width,
+                token_bytes=_a_stage(growing_layers + drafts, stages) * layer_bytes[0]
+                + _a_stage(index_layers, stages) * facts.index_bytes,
+                window_token_bytes=_a_stage(windowed_layers, stages) * layer_bytes[1],
                 window_tokens=max(0, facts.window_tokens or 0),
+                note="" if is_said else "the cache of the model's own draft layers is unknown and not counted",
             )
     if need.kv_bytes_per_token is not None and 0 <= need.kv_bytes_per_token < 1e9:
+        width = width_bytes(settings.cache_type)
         scaled = need.kv_bytes_per_token * width / width_bytes(settings.own_cache_type)
         return Cache(
             token_bytes=scaled / shards(settings, nodes),
             note=f"cache as stated in the recipe, {scaled / 1024:.1f} KiB per token, not from the model's files",
         )
     why = "its config.json lacks its layers or heads" if facts is not None else "sparktop couldn't read its files"
+    if facts is not None and facts.unread:
+        why = f"sparktop doesn't know {facts.unread} in its config.json"
     return Cache(token_bytes=None, note=f"the memory per token of context: {why}, and the recipe doesn't state it")
 
 
@@ -169,18 +176,26 @@ def with_more(own: Cache, more: Sequence[tuple[str, Cache]]) -> Cache:
     )
 
 
-def _elements(facts: ModelFacts, settings: Settings, nodes: int) -> float | None:
-    """Cache elements per layer and token on one node."""
-    if facts.latent_size is not None and facts.latent_size > 0:
-        return facts.latent_size
+def _layer_bytes(facts: ModelFacts, settings: Settings, nodes: int) -> tuple[float, float] | None:
+    """Bytes per token on one node of (a growing layer, one with a window)."""
+    width = width_bytes(settings.cache_type)
+    latent, packed = max(0, facts.latent_size or 0), max(0, facts.latent_bytes or 0)
+    if each := packed if packed and (width <= 1 or not latent) else latent * width:
+        return each, each
     if not facts.kv_heads or not facts.head_size or facts.kv_heads < 0 or facts.head_size < 0:
         return None
     stages = max(1, min(settings.pipeline, nodes))
     ranks = max(1, shards(settings, nodes) // stages)
-    return 2 * math.ceil(facts.kv_heads / ranks) * facts.head_size
+    own = facts.kv_heads, facts.head_size + (facts.value_size or facts.head_size)
+    growing, windowed = (math.ceil(heads / ranks) * size * width for heads, size in (own, facts.window_heads or own))
+    return growing, windowed
 
 
-def _layers(facts: ModelFacts) -> tuple[int | None, int]:
+def _a_stage(layers: float, stages: int) -> float:
+    return layers if stages == 1 else math.ceil(layers / stages)  # a layer may count as a part of one
+
+
+def _layers(facts: ModelFacts) -> tuple[float | None, int]:
     """(layers whose cache grows with every token, layers with a window)."""
     windowed = max(0, facts.window_layers or 0) if facts.window_tokens else 0
     if facts.cache_layers is not None:

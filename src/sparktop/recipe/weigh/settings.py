@@ -26,6 +26,7 @@ EAGER = "enforce_eager"
 NO_GRAPHS = "disable_cuda_graph"
 GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
 _DRAFT = re.compile(r"--speculative[-_](?:draft[-_])?model|[\"']model[\"']\s*:")
+_OWN_DRAFTS = re.compile(r"[\"']method[\"']\s*:\s*[\"']\w*mtp\b|--speculative[-_]algo\w*[=\s]+nextn\b", re.IGNORECASE)
 _MORE_SPELLINGS = {CACHE_SIZE: ("kv_cache_memory",)}
 """Further spellings that the engines accept."""
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
@@ -62,6 +63,8 @@ class Settings:
     counts_graphs: bool = False
     """Whether CUDA graphs count within the share."""
     has_draft: bool = False
+    has_own_drafts: bool = False
+    """Whether the model's own draft layers (MTP) are loaded."""
     problems: tuple[str, ...] = ()
 
 
@@ -127,6 +130,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
         has_graphs=not (is_on(EAGER) or is_off),
         counts_graphs=counts_graphs(engine, version),
         has_draft=bool(_DRAFT.search(draft)),
+        has_own_drafts=bool(_OWN_DRAFTS.search(draft)) or (text_of("speculative_algorithm") or "").upper() == "NEXTN",
         problems=tuple(problems),
     )
 

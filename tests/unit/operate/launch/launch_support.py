@@ -146,7 +146,8 @@ class Sparks:
         return Answer(problem="not in this test")
 
     def _disk(self, node: str, order: Order) -> dict[str, Any]:
-        has = self.models.get(node, (order.values.get("model", order.recipe.model), 34.6))
+        wanted = order.values.get("model", order.recipe.model), order.recipe.need.weights_gib or 34.6
+        has = self.models.get(node, wanted)
         cache = "/home/spark/.cache/huggingface"
         rows = []
         if has is not None:
