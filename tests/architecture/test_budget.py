@@ -24,7 +24,7 @@ LINES = {
     "operate without launches": (19851, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7696, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (15013, "diagnose", "knowledge"),
-    "recipe": (5880, "recipe"),
+    "recipe": (6028, "recipe"),
     "checks": (1814, "checks"),
     "engines": (1317, "engines"),
     "transport": (5155, "transport"),
@@ -38,12 +38,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111128, "."),
+    "everything": (111276, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 579
+MODULES = 580
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 97603, 15338
+TESTS, CASES = 97781, 15338
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
