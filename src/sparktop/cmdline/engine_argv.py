@@ -42,14 +42,14 @@ def parsed(
     while index < len(words):
         word, at = words[index], index
         index += 1
-        if word is None or not is_flag(word):
+        if word is None or not is_flag(word, kind):
             loose.append(at)
             continue
-        spelled, equals, joined = attached(word) or word.partition("=")
+        spelled, equals, joined = attached(word, kind) or word.partition("=")
         name = polar(spelled, kind, version)
         arity = spec_of(name, kind).arity
         limit = 0 if equals or arity is Arity.SWITCH else len(words) if arity is Arity.MANY else 1
-        while index < len(words) and index - at <= limit and not is_flag(words[index] or ""):
+        while index < len(words) and index - at <= limit and not is_flag(words[index] or "", kind):
             index += 1
         values, value = tuple(range(at + 1, index)), joined if equals else None
         flags.append(Flag(at=at, word=word, spelled=spelled, name=name, joined=value, values=values))

@@ -9,6 +9,8 @@ from enum import StrEnum
 from sparktop.dataclass import dataclass
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.model.kinds.engine_kind import LAUNCHED as LAUNCHED
+from sparktop.model.kinds.engine_kind import EngineKind as EngineKind
 from sparktop.model.telemetry import GapReason, no_gaps
 
 STOPPED_EXITS = (130, 143)
@@ -20,11 +22,6 @@ RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
 EQUAL_MEMORY_GIB = 5.0
 """The largest difference of two nodes' available memory with which one share fits both ranks (docs/facts/engines.md
 MEM-09); a recipe may ask for another."""
-
-
-class EngineKind(StrEnum):
-    VLLM = "vllm"
-    SGLANG = "sglang"
 
 
 class EngineState(StrEnum):

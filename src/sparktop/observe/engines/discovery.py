@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 
 from sparktop.cmdline.engine_command import (
     EngineCommand,
@@ -27,13 +28,6 @@ from sparktop.model.engine import (
     Served,
 )
 from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, Process, ProcessTable
-
-_WORKER_TITLES: Mapping[str, EngineKind] = {
-    "VLLM::": EngineKind.VLLM,
-    "sglang::": EngineKind.SGLANG,
-    "ray::RayWorker": EngineKind.VLLM,
-}
-"""How engines title their processes (setproctitle); comm holds the first 15 characters."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,12 +93,16 @@ def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> Iterable[int]
         process = parent
 
 
+@cache
+def _worker_titles() -> Sequence[tuple[EngineKind, tuple[str, ...]]]:
+    """How engines title their processes (setproctitle); comm holds the first 15 characters."""
+    return [(kind, kind.traits.titles) for kind in EngineKind if kind.traits.titles]
+
+
 def _worker_kind(process: Process) -> EngineKind | None:
     title = process.argv[0] if process.argv else ""
-    return next(
-        (kind for mark, kind in _WORKER_TITLES.items() if process.command.startswith(mark) or title.startswith(mark)),
-        None,
-    )
+    titles = _worker_titles()
+    return next((kind for kind, marks in titles if process.command.startswith(marks) or title.startswith(marks)), None)
 
 
 def _same_server(groups: Iterable[EngineProcesses], process: Process, command: EngineCommand) -> EngineProcesses | None:
