@@ -418,6 +418,10 @@ def _figures_text(engine: Engine) -> str:
     ]
     if metrics is not None:
         texts.append(f"{count(metrics.preemptions)} preemptions")
+        if metrics.slots is not None:
+            texts.append(f"{count(metrics.running)} of {count(metrics.slots)} slots busy")
+        if metrics.context_tokens is not None:
+            texts.append(f"context of {metrics.context_tokens:,.0f} tokens each")
     if engine.gpu_bytes is not None:
         texts.append(f"{size(engine.gpu_bytes)} of GPU memory")
     return " · ".join(texts)

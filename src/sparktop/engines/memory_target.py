@@ -98,10 +98,10 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
     needs = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown})"
     if asked_size > most:
         flag = engine.kind.traits.share_flag
-        smaller = f"Lower its share (relaunch with {flag}), or free" if flag else "Give it a smaller context, or free"
+        smaller = f"Lower its share (relaunch with {flag})" if flag else "Give it a smaller context"
         warning = (
-            f"{needs}, but at most {gib(most)} can become free: it will probably fail at its start. {smaller} other "
-            "memory there."
+            f"{needs}, but at most {gib(most)} can become free: its own check at the start will "
+            f"probably fail. {smaller}, or free other memory there."
         )
     else:
         warning = (

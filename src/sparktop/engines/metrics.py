@@ -93,6 +93,8 @@ def parse(
     except TooManyRows:
         reason = f"its answer has more than {MAX_ROWS} samples of a name: left unread"
         return NotMetrics(state=EndpointState.NOT_METRICS, reason=reason)
+    if not samples and any(_json(body) is not None for body in answers.values()):
+        return without_figures(wall_s, GapReason.NOT_FOUND)
     if not samples:
         if not _NAME.search(text) and b"\n# TYPE " not in b"\n" + text:
             return NotMetrics(state=EndpointState.NOT_METRICS, reason="its answer can't be read as metrics")

@@ -108,6 +108,12 @@ class EngineMetrics:
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     preemptions: float | None = None
+    unfinished_tokens: float | None = None
+    """Generated for requests that still run, where `generation_tokens` counts at their end; no counter."""
+    slots: float | None = None
+    """Requests that can run at once, where the engine has a fixed number."""
+    context_tokens: float | None = None
+    """The longest context that one request can have."""
     answers: float | None = None
     """Finished requests, and of them (`cut`) those that ended at their token limit, or that the engine ended because
     they repeated themselves (`repeated`). Counters."""
@@ -153,6 +159,8 @@ class EndpointState(StrEnum):
     TIMED_OUT = "timed out"
     NOT_METRICS = "not metrics"
     NO_METRICS = "metrics off"
+    LOADING = "loading"
+    """It answers that it can't serve yet (503)."""
     NO_FIGURES = "without figures"
     """It answers, and may have some later: SGLang's first come with its first request."""
 

@@ -70,6 +70,8 @@ class EngineLogState:
     phases: frozenset[str] = frozenset()
     """All that its load has come to in this run, as `Phase.name`."""
     version: str | None = None
+    port: int | None = None
+    """On which it listens."""
     failure: str = ""
     """The first line that reported that the engine died or couldn't start."""
     stopping: bool = False
@@ -88,6 +90,7 @@ _COUNT = r"\|\s*(?P<done>\d{1,6})/(?P<total>\d{1,6}) \["
 
 
 _READY_STATES = (EngineState.READY, EngineState.SERVING)
+_LOADING_STATES = (EngineState.LOADING, EngineState.CAPTURING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +163,7 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         has_served=state.has_served or phase.serves,
         ready_wall_s=_ready_s(state, line) if phase.serves else state.ready_wall_s,
         version=phase.version or state.version,
+        port=phase.port or state.port,
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
     )
 
@@ -197,6 +201,8 @@ def resolve_state(
     if endpoint is EndpointState.OK and engine.metrics is not None:
         busy = (engine.metrics.running or 0) + (engine.metrics.waiting or 0) > 0
         return (EngineState.SERVING if busy else EngineState.READY), None
+    if endpoint is EndpointState.LOADING and (log is None or log.state not in _LOADING_STATES):
+        return EngineState.LOADING, None
     if log is not None and log.state is not EngineState.UNKNOWN and not _is_of_earlier_run(engine, log, node_wall_s):
         written_s = log.statistics_wall_s
         if log.state is EngineState.SERVING and node_wall_s is not None and written_s is not None:
