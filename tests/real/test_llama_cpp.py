@@ -6,7 +6,6 @@ import os
 import signal
 from typing import Any
 
-from tests.integration.terminal import sparktop
 from tests.real.conftest import need
 from tests.real.console import act, looked, rules, state, watching
 from tests.real.console import engine as row
@@ -45,6 +44,9 @@ def test_figures_a_safe_restart_and_a_death_under_load(spark: Machine) -> None:
     llama.ready()
     assert llama.inspect()["State"]["StartedAt"] != before
     assert llama.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
+    act("relaunch", "spark1", "--flag=--ctx-size=2048", "--set", "target_gib=1", "--set", "grace_s=5")
+    assert " ".join(llama.inspect()["Args"]).endswith("-np 2 -c 2048")
+    llama.ready()
     act("stop-engine", "spark1", "--set", "grace_s=5")
     assert llama.inspect()["State"]["Running"] is False
     spark.run("docker", "start", NAME)
@@ -57,28 +59,30 @@ def test_figures_a_safe_restart_and_a_death_under_load(spark: Machine) -> None:
         watch.until(lambda one: state(one, NAME) == "exited" and rules(one), what="its death")
 
 
+UNIT = """[Service]
+RootDirectory=/opt/llama
+BindReadOnlyPaths=/models:/mnt
+MountAPIVFS=yes
+Restart=on-failure
+ExecStart=llama-server -m /mnt/tiny.gguf -t 1 --port 8080 --host 0.0.0.0
+"""
+
+
 def test_a_unit_of_its_own_without_metrics(spark: Machine) -> None:
-    """A bare process: its slots tell what runs, systemd restarts it, and its journal is its log."""
+    """A bare process: its slots tell what runs, its journal is its log, and its unit restarts it."""
     need("llama")
-    options = (
-        "--property=RootDirectory=/opt/llama",
-        "--property=BindReadOnlyPaths=/models:/mnt",
-        "--property=MountAPIVFS=yes",
-    )
-    words = ("llama-server", "-m", "/mnt/tiny.gguf", "-t", "1", "--port", "8080", "--host", "0.0.0.0")
-    spark.run("systemd-run", "--unit=llama", "--remain-after-exit", *options, "--property=Restart=on-failure", *words)
+    spark.run("sh", "-c", 'printf %s "$1" > /etc/systemd/system/llama.service', "sh", UNIT)
+    spark.run("systemctl", "start", "llama")
     llama = Engine(spark, NAME, 8080)
     spark.until(llama.answers, what="it serves")
     one = looked(lambda one: state(one, NATIVE) == "ready" and of(one, "metrics", "slots", NATIVE) == 4, "spark1")
-    shown = row(one, NATIVE)
-    assert (shown["model"], shown["metrics"]["waiting"], shown["metrics"]["generation_tokens"]) == (
-        "/mnt/tiny.gguf",
-        None,
-        None,
-    )
+    shown, metrics = row(one, NATIVE), row(one, NATIVE)["metrics"]
+    assert (shown["model"], metrics["waiting"], metrics["generation_tokens"]) == ("/mnt/tiny.gguf", None, None)
     assert "--metrics" in shown["endpoint"]["detail"]
     assert shown["log"]["has_served"]
     with watching("spark1") as watch, llama.under_load(1, tokens=1500):
         watch.until(lambda one: of(one, "metrics", "running", NATIVE) == 1, what="a busy slot")
-    said = sparktop("act", "safe-restart", "spark1", "--dry-run")
-    assert "llama.service" in said.stdout, said.stdout + said.stderr
+    before = spark.run("systemctl", "show", "-P", "MainPID", "llama")
+    act("safe-restart", "spark1", "--set", "target_gib=1")
+    spark.until(llama.answers, what="it serves again")
+    assert spark.run("systemctl", "show", "-P", "MainPID", "llama") != before

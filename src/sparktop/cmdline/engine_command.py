@@ -141,6 +141,17 @@ def _programs() -> Mapping[str, _Begins]:
     return programs
 
 
+@cache
+def _modules() -> Sequence[tuple[str, EngineKind, list[str]]]:
+    named = [(kind, module.split()) for kind in EngineKind for module in kind.traits.modules]
+    return [(name, kind, rest) for kind, (name, *rest) in named]
+
+
+@cache
+def _scripts() -> Sequence[tuple[str, EngineKind]]:
+    return [(name, kind) for kind in EngineKind for name in kind.traits.scripts]
+
+
 def _following(words: Sequence[str], at: int, begins: _Begins) -> tuple[EngineKind, int] | None:
     ends = ((kind, at + 1 + len(rest)) for kind, rest in begins if list(words[at + 1 : at + 1 + len(rest)]) == rest)
     return next(ends, None)
@@ -154,13 +165,11 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | No
     if at + 1 >= len(words):
         return None
     if words[at] == "-m":
-        modules = ((kind, module.split()) for kind in EngineKind for module in kind.traits.modules)
-        first = next(((kind, rest) for kind, (name, *rest) in modules if fnmatchcase(words[at + 1], name)), None)
+        first = next(((kind, rest) for name, kind, rest in _modules() if fnmatchcase(words[at + 1], name)), None)
         return _following(words, at + 1, [first]) if first else None
     if (name := words[at].rpartition("/")[2]) in _programs():
         return _following(words, at, _programs()[name])
-    scripts = ((kind, script) for kind in EngineKind for script in kind.traits.scripts)
-    return next(((kind, at + 1) for kind, script in scripts if fnmatchcase(words[at], script)), None)
+    return next(((kind, at + 1) for name, kind in _scripts() if fnmatchcase(words[at], name)), None)
 
 
 def _engine_command(kind: EngineKind, arguments: Sequence[str], environment: Sequence[str] = ()) -> EngineCommand:

@@ -14,6 +14,7 @@ import pytest
 from tests.table import over
 
 from sparktop.cmdline.engine_command import command_of, kind_of_image, of_container, of_process, server_in
+from sparktop.cmdline.launch_command import changed
 from sparktop.diagnose.logs.engine_state import Phase, wordings
 from sparktop.engines import metrics
 from sparktop.engines.memory_needs import share
@@ -129,3 +130,16 @@ def test_texts_in_json() -> None:
     assert text_in(b"<html>", "version") is None
     with pytest.raises(metrics.TooManyRows):
         metrics._add_json({}, "/x", b"[" + b"1," * 40_000 + b"1]")
+
+
+@over(
+    "changes, after",
+    [
+        ({"--ctx-size": "2048", "--parallel": "1"}, "-m x.gguf -np 1 -c 2048 --metrics"),
+        ({"-c": None, "--metrics": None}, "-m x.gguf -np 2"),
+        ({"--predict": "-1", "--jinja": ""}, "-m x.gguf -np 2 -c 4096 --metrics --predict -1 --jinja"),
+    ],
+)
+def test_its_flags_are_changed_in_its_own_spelling(changes: dict[str, str | None], after: str) -> None:
+    words = ["llama-server", *["-m", "x.gguf", "-np", "2", "-c", "4096", "--metrics"]]
+    assert list(changed((), words, changes, {}).command) == ["llama-server", *after.split()]

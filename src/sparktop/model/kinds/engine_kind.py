@@ -6,7 +6,7 @@ flags, by version, are in cmdline/engine_flags.toml, which `make engine-flags` w
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -18,7 +18,7 @@ from sparktop.dataclass import dataclass
 
 FOLDER = Path(__file__).parent
 
-_NAMES = sorted(file.stem for file in FOLDER.glob("*.toml"))
+_NAMES = sorted(name.removesuffix(".toml") for name in os.listdir(FOLDER) if name.endswith(".toml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,8 @@ LAUNCHED = (EngineKind.VLLM, EngineKind.SGLANG)
 
 @cache
 def _traits(kind: str) -> EngineTraits:
+    import tomllib  # no first paint reads a file of these
+
     return EngineTraits(**_fixed(tomllib.loads((FOLDER / f"{kind}.toml").read_text("utf-8"))))
 
 
