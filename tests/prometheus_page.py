@@ -53,6 +53,7 @@ def full_picture() -> FleetState:
             "repeated",
             "slots",
             "context_tokens",
+            "model_bytes",
         ),
         7.0,
     )

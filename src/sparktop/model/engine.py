@@ -114,6 +114,8 @@ class EngineMetrics:
     """Requests that can run at once, where the engine has a fixed number."""
     context_tokens: float | None = None
     """The longest context that one request can have."""
+    model_bytes: float | None = None
+    """What the models that it has loaded take, as it says itself."""
     answers: float | None = None
     """Finished requests, and of them (`cut`) those that ended at their token limit, or that the engine ended because
     they repeated themselves (`repeated`). Counters."""

@@ -20,7 +20,7 @@ from sparktop.model.engine import (
     EngineRates,
     EngineState,
 )
-from sparktop.model.telemetry import Gpu, GpuReading, Sample
+from sparktop.model.telemetry import GapReason, Gpu, GpuReading, Sample
 from sparktop.observe import followers as module
 from sparktop.observe.engines import engine_book
 from sparktop.observe.engines.engine_book import EngineBook, Figures
@@ -214,6 +214,30 @@ async def test_what_llama_cpp_tells(
     assert detail in scraped.detail
     if scraped.metrics is not None:
         assert (scraped.version, scraped.metrics.model) == ("b11669-Debian", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "model", "context", "size"),
+    [
+        (b'[{"name":"gpt-oss:20b","size":14e9,"size_vram":14e9,"context_length":8192}]', "gpt-oss:20b", 8192, 14e9),
+        (b"[]", None, None, None),
+    ],
+)
+async def test_what_ollama_tells(loaded: bytes, model: str | None, context: int | None, size: float | None) -> None:
+    class Client:
+        async def get(self, path: str) -> Reply:
+            body = {"/api/ps": b'{"models":%b}' % loaded, "/api/version": b'{"version":"0.11.4"}'}[path]
+            return Reply(state=EndpointState.OK, body=body)
+
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
+    engine = Engine(key="a", kind=EngineKind("ollama"), name="a", argv=("ollama", "serve"))
+    scraped = await Followers(Intake(book, EngineBook(book)))._scrape(cast("Any", Client()), engine)
+    assert (scraped.state, scraped.version) == (EndpointState.OK, "0.11.4")
+    figures = scraped.metrics
+    assert figures is not None
+    assert (figures.model, figures.context_tokens, figures.model_bytes) == (model, context, size)
+    assert (figures.running, figures.generation_tokens) == (None, None)
+    assert figures.gaps["generation_tokens"] in (GapReason.NOT_SUPPORTED, GapReason.NOT_FOUND)
 
 
 @pytest.mark.parametrize(("argv", "told", "port"), [("", 9931, 9931), ("", None, 8080), ("--port 8080", 9931, 8080)])

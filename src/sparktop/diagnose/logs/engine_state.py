@@ -276,7 +276,8 @@ _WORKS = expression(r"[Ll]istening on (?:https?://|\[?[\d.:]+)|\bslot +(?:releas
 
 @cache
 def _heads() -> tuple[tuple[Expression, EngineKind], ...]:
-    return tuple((expression(kind.traits.log_head), kind) for kind in EngineKind if kind.traits.log_head)
+    """An engine that has another one within, as Ollama has llama.cpp, before that."""
+    return tuple((expression(kind.traits.log_head), kind) for kind in reversed(EngineKind) if kind.traits.log_head)
 
 
 @cache
@@ -319,12 +320,11 @@ def kinds_of(text: str, *, is_known: bool = False) -> set[EngineKind]:
         is_known: what wrote the log is known: an engine within it, as llama.cpp in Ollama, is not its writer.
     """
     kinds = {kind for kind in EngineKind if any(word in text for word in kind.traits.log_words)}
-    kinds = kinds or {kind for pattern, kind in _heads() if pattern.search(text)}
+    kinds = kinds or set(next(((kind,) for pattern, kind in _heads() if pattern.search(text)), ()))
     return {kind for kind in kinds if kind in LAUNCHED} if is_known else kinds
 
 
 _OTHERS = (
-    ("Ollama", expression(r"\bollama\b|source=\S+\.go:\d+")),
     ("TensorRT-LLM", expression(r"\[TensorRT-LLM\]|\[TRT-LLM\]|\btrtllm-")),
     ("ComfyUI", expression(r"\bComfyUI\b|got prompt$")),
 )

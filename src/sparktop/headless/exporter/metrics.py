@@ -134,6 +134,7 @@ ENGINE_METRICS: tuple[Figure[EngineMetrics], ...] = (
         "The longest context of one request, where the engine tells.",
         lambda it: it.context_tokens,
     ),
+    Figure("engine_model_bytes", "Memory of its loaded models, as it says itself.", lambda it: it.model_bytes),
     Figure("engine_kv_cache_usage_ratio", "Share of the KV cache in use.", lambda it: it.kv_cache_ratio),
     Figure("engine_prompt_tokens_total", "Prompt tokens computed.", lambda it: it.prompt_tokens),
     Figure("engine_generation_tokens_total", "Tokens generated.", lambda it: it.generation_tokens),

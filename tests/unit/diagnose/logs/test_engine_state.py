@@ -15,6 +15,7 @@ from sparktop.diagnose.logs.engine_state import (
     advance,
     advance_all,
     begun,
+    kinds_of,
     phase_of,
     resolve_state,
     wordings,
@@ -373,3 +374,12 @@ def test_an_endpoint_that_answers_503_loads_whatever_its_log_says() -> None:
     assert resolve_state(engine, EngineLogState(state=READY, moved_wall_s=1.0)) == (LOADING, None)
     capturing = EngineLogState(state=CAPTURING, progress=Progress(phase="capture", done=1, total=2))
     assert resolve_state(engine, capturing)[0] is CAPTURING
+
+
+def test_ollama_serves_once_it_listens() -> None:
+    """Lines of its log as owners post them."""
+    head = "time=2026-11-20T10:00:00.000Z level=INFO source=routes.go:1318 "
+    lines = [f'{head}msg="server config" env="map[]"', f'{head}msg="Listening on [::]:11435 (version 0.11.4)"']
+    told = advance_all(EngineLogState(), [LogLine(text=line, wall_s=1.0) for line in lines], EngineKind("ollama"))
+    assert (told.state, told.port, told.version) == (READY, 11435, "0.11.4")
+    assert kinds_of('source=ggml.go:104 msg="" llama_model_loader: loaded') == {EngineKind("ollama")}
