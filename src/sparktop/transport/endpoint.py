@@ -134,7 +134,7 @@ class EndpointClient:
             return Reply(state=EndpointState.NO_METRICS, detail=f"{where} is not there (404)", body=body)
         if status == 503:
             return Reply(
-                state=EndpointState.LOADING, detail=f"{where} answers that it can't serve yet (503)", body=body
+                state=EndpointState.LOADING, detail=f"{where} answers status 503: it can't serve yet", body=body
             )
         if 300 <= status < 400:
             target = sanitise.line(response.headers.get("location", "?"), limit=80)

@@ -94,7 +94,7 @@ def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, 
             return (by_hand(title, f"{relaunch} --flag=--reasoning-parser=NAME"),)
         case Verdict.NO_PARSER:
             flags = act.kind.traits.tool_flags.replace(" NAME", "=NAME").split()
-            title = "Relaunch it so that it parses tool calls, as the model's card says"
+            title = "Relaunch it with the tool parser that the model's card names"
             return (by_hand(title, " ".join((relaunch, *(f"--flag={flag}" for flag in flags)))),)
         case Verdict.NO_CALL:
             return (by_hand("Check the model's card: whether it calls tools, and with which chat template"),)

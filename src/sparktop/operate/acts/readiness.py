@@ -102,7 +102,7 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
             return failed("its container was not started: it is exited, and Docker doesn't start it by itself")
         waited_s = picture.monotonic_s - since.began_monotonic_s
         if container is None and engine and engine.state is EngineState.EXITED and waited_s >= NOT_STARTED_S:
-            return failed("no process of it has been seen since the start")
+            return failed("its process has not appeared since the start")
         return waiting("started; not seen running yet")
     if engine is not None and container is not None and is_of_old_run(engine, container):
         engine = None
