@@ -43,7 +43,19 @@ def full_picture() -> FleetState:
     served = engine()
     assert served.metrics is not None
     counters = dict.fromkeys(
-        ("iterations", "prefix_queries", "prefix_hits", "preemptions", "answers", "cut", "repeated"), 7.0
+        (
+            "iterations",
+            "prefix_queries",
+            "prefix_hits",
+            "preemptions",
+            "answers",
+            "cut",
+            "repeated",
+            "slots",
+            "context_tokens",
+            "model_bytes",
+        ),
+        7.0,
     )
     times: dict[str, Any] = {"ttft_buckets": ((0.1, 2.0), (1.0, 3.0)), "ttft_sum_s": 1.5, "ttft_count": 3.0}
     times |= {name.replace("ttft", "itl"): value for name, value in times.items()}

@@ -16,34 +16,34 @@ SLACK = 0.02
 LINES = {
     "cli": (2705, "cli"),
     "ui": (11393, "ui"),
-    "headless": (4675, "headless"),
+    "headless": (4682, "headless"),
     "sim": (6860, "sim"),
-    "documents": (3738, "documents"),
+    "documents": (3745, "documents"),
     "bringup": (3046, "bringup"),
-    "observe": (4780, "observe"),
-    "operate without launches": (19851, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7696, "operate/launch", "operate/relaunch"),
-    "diagnose and knowledge": (15013, "diagnose", "knowledge"),
-    "recipe": (6028, "recipe"),
+    "observe": (4821, "observe"),
+    "operate without launches": (19854, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7693, "operate/launch", "operate/relaunch"),
+    "diagnose and knowledge": (14994, "diagnose", "knowledge"),
+    "recipe": (6024, "recipe"),
     "checks": (1814, "checks"),
-    "engines": (1317, "engines"),
-    "transport": (5155, "transport"),
+    "engines": (1343, "engines"),
+    "transport": (5163, "transport"),
     "record": (502, "record"),
-    "probe": (7563, "probe"),
-    "cmdline": (3397, "cmdline"),
+    "probe": (7566, "probe"),
+    "cmdline": (3425, "cmdline"),
     "text": (1100, "text"),
-    "model, wire and config": (3700, "model", "wire", "config.py"),
+    "model, wire and config": (3824, "model", "wire", "config.py"),
     "ground": (
         943,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111276, "."),
+    "everything": (111497, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 580
+MODULES = 581
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 97781, 15338
+TESTS, CASES = 98173, 15338
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -271,7 +271,7 @@ class Machine:
         """Boot it, and again after each reboot, until it is shut down or its power goes."""
         ways = [f"--bind={self.docker}:/var/lib/docker"]
         ways += [f"--bind={layer}/diff:/var/lib/docker/overlay2/{layer.name}/diff" for layer in self._layers()]
-        for name, place in (("models", "/models"), ("sglang", "/opt/sglang")):
+        for name, place in (("models", "/models"), ("sglang", "/opt/sglang"), ("llama", "/opt/llama")):
             if (FOLDER / name).exists():
                 ways.append(f"--bind-ro={FOLDER / name}:{place}")
         argv = [

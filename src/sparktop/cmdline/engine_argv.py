@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_flag, polar, spec_of
 from sparktop.cmdline.source import Item, Word, hull
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import LAUNCHED, EngineKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ def parsed(
     while index < len(words):
         word, at = words[index], index
         index += 1
-        if word is None or not is_flag(word):
+        if word is None or not is_flag(word, kind):
             loose.append(at)
             continue
-        spelled, equals, joined = attached(word) or word.partition("=")
+        spelled, equals, joined = attached(word, kind) or word.partition("=")
         name = polar(spelled, kind, version)
         arity = spec_of(name, kind).arity
         limit = 0 if equals or arity is Arity.SWITCH else len(words) if arity is Arity.MANY else 1
-        while index < len(words) and index - at <= limit and not is_flag(words[index] or ""):
+        while index < len(words) and index - at <= limit and not is_flag(words[index] or "", kind):
             index += 1
         values, value = tuple(range(at + 1, index)), joined if equals else None
         flags.append(Flag(at=at, word=word, spelled=spelled, name=name, joined=value, values=values))
@@ -111,12 +111,12 @@ def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False
             return (flag,)
         if value.lower() == "false":
             return (f"--no-{spec.name}",) if spec.says_off else ()
-    return joined_words(flag, value)
+    return joined_words(flag, value, engine)
 
 
-def joined_words(flag: str, value: str) -> tuple[str, ...]:
-    """The words of a flag; a value that begins with a dash is joined, or it would be taken for a flag."""
-    return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
+def joined_words(flag: str, value: str, kind: EngineKind) -> tuple[str, ...]:
+    """The words of a flag; a value that begins with a dash is joined where argparse would take it for a flag."""
+    return (f"{flag}={value}",) if value.startswith("-") and kind in LAUNCHED else (flag, value)
 
 
 def values_of(argv: Sequence[str], kind: EngineKind | None = None) -> Mapping[str, str]:

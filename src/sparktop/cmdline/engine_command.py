@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 
 from sparktop.cmdline.engine_argv import parsed, values_of
 from sparktop.cmdline.engine_flags import polar
@@ -19,10 +20,11 @@ from sparktop.cmdline.source import Word
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineKind
 
-DEFAULT_PORT: Mapping[EngineKind, int] = {EngineKind.VLLM: 8000, EngineKind.SGLANG: 30000}
 _PYTHON = re.compile(r"(?:pypy|python)[\d.]*t?$")
 _HUB_PATH = re.compile(r"models--([^/]+?)--([^/]+)(?:/|$)")
 _VALUED_PYTHON_FLAGS = ("-X", "-W", "-c")
+_OFF = ("", "0", "false", "off", "disabled")
+"""Values of a variable that leave its flag as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +57,17 @@ class EngineCommand:
         return int(text) if text.isdecimal() and 0 < int(text[:4]) < 1000 else 1
 
 
-def of_process(argv: Sequence[str]) -> EngineCommand | None:
+def of_process(argv: Sequence[str], environment: Sequence[str] = ()) -> EngineCommand | None:
     """The engine that this process is; None for wrappers and other processes."""
     server = server_at(argv, 0) if argv else None
-    return _engine_command(server[0], tuple(argv[server[1] :])) if server else None
+    return _engine_command(server[0], tuple(argv[server[1] :]), tuple(environment)) if server else None
 
 
-def of_container(argv: Sequence[str]) -> EngineCommand | None:
+def of_container(argv: Sequence[str], environment: Sequence[str] = ()) -> EngineCommand | None:
     """The engine that a container's entrypoint and command start, also through a wrapper or `sh -c`."""
     for words in _simple_commands(argv):
         if server := server_in(words):
-            return _engine_command(server[0], tuple(words[server[1] :]))
+            return _engine_command(server[0], tuple(words[server[1] :]), tuple(environment))
     return None
 
 
@@ -79,12 +81,13 @@ def _simple_commands(argv: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def command_of(engine: Engine) -> EngineCommand:
     """An engine's command, read once for each command line; without a known server, its words are taken for flags."""
-    return _command(engine.argv or (engine.container.argv if engine.container else ()), engine.kind)
+    environment = engine.environment if engine.kind.traits.variables else ()
+    return _command(engine.argv or (engine.container.argv if engine.container else ()), engine.kind, environment)
 
 
 @lru_cache(maxsize=512)
-def _command(argv: tuple[str, ...], kind: EngineKind) -> EngineCommand:
-    return of_process(argv) or of_container(argv) or _engine_command(kind, argv)
+def _command(argv: tuple[str, ...], kind: EngineKind, environment: tuple[str, ...]) -> EngineCommand:
+    return of_process(argv, environment) or of_container(argv, environment) or _engine_command(kind, argv, environment)
 
 
 def joins_ray(argv: Sequence[str]) -> bool:
@@ -96,15 +99,16 @@ def joins_ray(argv: Sequence[str]) -> bool:
 def kind_of_image(image: str) -> EngineKind | None:
     """The engine that an image contains, by its name."""
     lowered = image.lower()
-    if "sglang" in lowered:
-        return EngineKind.SGLANG
-    return EngineKind.VLLM if "vllm" in lowered else None
+    kinds = reversed(EngineKind)  # vLLM is in the names of others' images
+    return next((kind for kind in kinds if any(text in lowered for text in kind.traits.images)), None)
 
 
 def version_of_image(image: str) -> str | None:
     """The engine's version, where an upstream image's tag is one; NVIDIA's tags (26.05-py3) are not."""
-    match = re.search(r"(?:vllm-openai|lmsysorg/sglang)[^:]*:v?(\d+\.\d+\.\d+(?:\.?(?:rc|post|dev)\d+)*)", image)
-    return match[1] if match else None
+    match = re.search(r"([^:]*):v?(\d+\.\d+\.\d+(?:\.?(?:rc|post|dev)\d+)*)", image)
+    return (
+        match[2] if match and any(name in match[1] for kind in EngineKind if (name := kind.traits.releases)) else None
+    )
 
 
 def server_at(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
@@ -112,14 +116,45 @@ def server_at(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
     program = words[at].rpartition("/")[2]
     if _PYTHON.match(program):
         return _python_server(words, at + 1)
-    if program in ("vllm", "sglang") and at + 1 < len(words) and words[at + 1] == "serve":
-        return EngineKind(program), at + 2
-    return None
+    begins = _programs().get(program, ())
+    if at and words[at - 1].startswith("-"):  # a bare name may be an option's value: `--name llama-server`
+        begins = [(kind, rest) for kind, rest in begins if rest]
+    return _following(words, at, begins)
 
 
 def server_in(words: Sequence[str]) -> tuple[EngineKind, int] | None:
     """(kind, index of its first argument) of the first server among these words."""
     return next(filter(None, (server_at(words, at) for at in range(len(words)))), None)
+
+
+_Begins = Sequence[tuple[EngineKind, list[str]]]
+"""Engines, and the words that must follow."""
+
+
+@cache
+def _programs() -> Mapping[str, _Begins]:
+    """By their names."""
+    programs: dict[str, list[tuple[EngineKind, list[str]]]] = {}
+    for kind in EngineKind:
+        for name, *rest in map(str.split, kind.traits.programs):
+            programs.setdefault(name, []).append((kind, rest))
+    return programs
+
+
+@cache
+def _modules() -> Sequence[tuple[str, EngineKind, list[str]]]:
+    named = [(kind, module.split()) for kind in EngineKind for module in kind.traits.modules]
+    return [(name, kind, rest) for kind, (name, *rest) in named]
+
+
+@cache
+def _scripts() -> Sequence[tuple[str, EngineKind]]:
+    return [(name, kind) for kind in EngineKind for name in kind.traits.scripts]
+
+
+def _following(words: Sequence[str], at: int, begins: _Begins) -> tuple[EngineKind, int] | None:
+    ends = ((kind, at + 1 + len(rest)) for kind, rest in begins if list(words[at + 1 : at + 1 + len(rest)]) == rest)
+    return next(ends, None)
 
 
 def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
@@ -130,43 +165,32 @@ def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | No
     if at + 1 >= len(words):
         return None
     if words[at] == "-m":
-        module = words[at + 1]
-        if module.startswith("vllm.entrypoints."):
-            is_cli = module.startswith("vllm.entrypoints.cli")
-            if is_cli and (at + 2 >= len(words) or words[at + 2] != "serve"):
-                return None
-            return EngineKind.VLLM, at + 3 if is_cli else at + 2
-        if module == "sglang.launch_server":
-            return EngineKind.SGLANG, at + 2
-        if module in ("sglang", "vllm") and at + 2 < len(words) and words[at + 2] == "serve":
-            return EngineKind(module), at + 3
-        return None
-    script = words[at]
-    if script.rpartition("/")[2] in ("vllm", "sglang"):
-        return server_at(words, at)
-    if script.endswith("sglang/launch_server.py"):
-        return EngineKind.SGLANG, at + 1
-    if "/vllm/entrypoints/" in script and script.endswith("api_server.py"):
-        return EngineKind.VLLM, at + 1
-    return None
+        first = next(((kind, rest) for name, kind, rest in _modules() if fnmatchcase(words[at + 1], name)), None)
+        return _following(words, at + 1, [first]) if first else None
+    if (name := words[at].rpartition("/")[2]) in _programs():
+        return _following(words, at, _programs()[name])
+    return next(((kind, at + 1) for name, kind in _scripts() if fnmatchcase(words[at], name)), None)
 
 
 @lru_cache(maxsize=512)
-def _engine_command(kind: EngineKind, arguments: tuple[str, ...]) -> EngineCommand:
-    flags = values_of(arguments, kind)
-    model = flags.get("model")
-    if not model and kind is EngineKind.VLLM and (loose := parsed(arguments, kind)[1]):
+def _engine_command(kind: EngineKind, arguments: tuple[str, ...], environment: tuple[str, ...] = ()) -> EngineCommand:
+    traits = kind.traits
+    variables = (variable.partition("=") for variable in environment if traits.variables)
+    given = {traits.variables[name]: value for name, _, value in variables if name in traits.variables}
+    flags = {name: value for name, value in given.items() if value not in _OFF} | dict(values_of(arguments, kind))
+    model = next((flags[name] for name in traits.model_flags[:1] if flags.get(name)), None)
+    if not model and traits.is_model_positional and (loose := parsed(arguments, kind)[1]):
         model = arguments[loose[0]]
-    model = model or flags.get("served-model-name")
+    model = model or next((flags[name] for name in traits.model_flags if flags.get(name)), None)
     metrics_off = ""
-    if kind is EngineKind.SGLANG and "enable-metrics" not in flags:
-        metrics_off = "started without --enable-metrics: add it to see its figures"
-    if kind is EngineKind.VLLM and "disable-log-stats" in flags:
-        metrics_off = "started with --disable-log-stats: leave it out to see its figures"
+    if (name := traits.metrics_on) and polar(name, kind) not in flags:
+        metrics_off = f"started without {name}: add it to see its figures"
+    if (name := traits.metrics_off) and polar(name, kind) in flags:
+        metrics_off = f"started with {name}: leave it out to see its figures"
     return EngineCommand(
         kind=kind,
         model=_model_name(model) if model else None,
-        port=_port(flags.get("port")) or DEFAULT_PORT[kind],
+        port=_port(flags.get("port")) or traits.port,
         host=flags.get("host") or None,
         is_worker="headless" in flags or (flags.get("node-rank") or "0") != "0",
         metrics_off=metrics_off,

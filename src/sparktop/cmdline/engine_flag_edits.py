@@ -60,12 +60,12 @@ def flag_edits(
         _refuse_unknown(arguments, editor.loose, open_at)
     seen: set[str] = set()
     for flag_name, value in changes.items():
-        if not is_flag(flag_name):
+        if not is_flag(flag_name, kind):
             raise CannotEdit(f"{flag_name[:60]!r} is no flag")
         if any("\0" in text for text in (flag_name, value or "")):
             raise CannotEdit(f"{flag_name[:60]!r} holds a character that no command line can")
-        spelled, _, text = attached(flag_name) or flag_name.partition("=")
-        if attached(flag_name):  # -O3
+        spelled, _, text = attached(flag_name, kind) or flag_name.partition("=")
+        if attached(flag_name, kind):  # -O3
             value = None if value is None else text
         name = polar(spelled, kind)
         if name in seen:
@@ -136,7 +136,7 @@ class _Editor:
             words = ()
 
     def _append(self, flag_name: str, value: str) -> None:
-        self.edits.appended += joined_words(flag_name, value)
+        self.edits.appended += joined_words(flag_name, value, self.kind)
         self._note(flag_name, None, value)
 
     def _current(self, flag: Flag) -> str:
@@ -186,14 +186,14 @@ class _Editor:
         before = self._current(last)
         if before == value and len(last.values) < 2:
             return
-        if attached(last.word):
+        if attached(last.word, self.kind):
             self._replace((last.at,), (f"{last.spelled}{value}",) if value.isdecimal() else (flag_name, value))
         elif last.joined is not None:
             self._replace((last.at,), (f"{last.spelled}={value}",))
         elif last.values and not value.startswith("-"):
             self._replace(last.values, (value,))
         else:
-            self._replace((last.at, *last.values), joined_words(last.word, value))
+            self._replace((last.at, *last.values), joined_words(last.word, value, self.kind))
         self._note(last.spelled, before, value)
 
     def _set_json(self, base: str, key: str, value: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The flags of vLLM and SGLang by all their names, as their own parsers read them: engine_flags.toml, looked up.
+"""The flags of engines by all their names, as their own parsers read them: engine_flags.toml, and others' own files.
 
 argparse takes any unambiguous beginning of a long name; vLLM also underscores for dashes, and `-O3` for
 `--optimization-level 3`. A flag that no version in the table has takes one value, or none where its name begins as a
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import LAUNCHED, EngineKind
 
 
 class Arity(Enum):
@@ -95,9 +95,10 @@ def _parsers() -> Mapping[EngineKind, _Parser]:
     tables = tomllib.loads(Path(__file__).with_name("engine_flags.toml").read_text("utf-8"))
     parsers: dict[EngineKind, _Parser] = {}
     for engine in EngineKind:
-        versions = tuple(tables[engine]["versions"])
-        known = parsers[EngineKind.VLLM].names if parsers else {}
-        names = dict(_names(engine, tables[engine], versions, known))
+        table = tables[engine] if engine in LAUNCHED else engine.traits.flags
+        versions = tuple(table.get("versions", ()))
+        known = parsers[EngineKind.VLLM].names if engine is EngineKind.SGLANG else {}
+        names = dict(_names(engine, table, versions, known))
         parsers[engine] = _Parser(versions, names, sorted(names))
     return parsers
 
@@ -127,29 +128,32 @@ def _names(
 def __getattr__(name: str) -> Any:
     """FLAGS, all flags, and `_SINGLE_DASH`, the names of one dash: read from the file on first use."""
     if name == "FLAGS":
-        return tuple(flag for engine in EngineKind for flag in _by_name(engine).values())
+        return tuple(flag for engine in LAUNCHED for flag in _by_name(engine).values())
     if name == "_SINGLE_DASH":
         return _short_names()
     raise AttributeError(name)
 
 
 @cache
-def _short_names() -> frozenset[str]:
-    return frozenset(name[1:] for parser in _parsers().values() for name in parser.names if name[1] != "-")
+def _short_names(kind: EngineKind | None = None) -> frozenset[str]:
+    parsers = [_parsers()[engine] for engine in ((kind,) if kind and kind not in LAUNCHED else LAUNCHED)]
+    return frozenset(name[1:] for parser in parsers for name in parser.names if name[1] != "-")
 
 
-def is_flag(text: str) -> bool:
+def is_flag(text: str, kind: EngineKind | None = None) -> bool:
     """Whether a word is a flag: two dashes, or one for the engines' short flags."""
     if not text.startswith("-"):
         return False
     if re.match(r"--[A-Za-z]", text):
         return True
+    if kind is not None and kind not in LAUNCHED:
+        return text[1:] in _short_names(kind)
     return text == "-O" or re.split(r"[=.]", text[1:])[0] in _short_names() or attached(text) is not None
 
 
-def attached(text: str) -> tuple[str, str, str] | None:
+def attached(text: str, kind: EngineKind | None = None) -> tuple[str, str, str] | None:
     """(flag, "=" or what takes its place, value) of a single-letter flag with its value; None for any other word."""
-    match = _ATTACHED.fullmatch(text)
+    match = _ATTACHED.fullmatch(text) if kind is None or kind in LAUNCHED else None
     return (match[1], "=", match[2]) if match and re.split(r"[=.]", text[1:])[0] not in _short_names() else None
 
 
@@ -158,15 +162,15 @@ def polar(name: str, kind: EngineKind | None = None, version: str | None = None)
     """A flag's canonical name, with `no-` before it where `name` turns it off.
 
     `name` is any of its names or the beginning of one, with its dashes or without. Underscores become dashes; a key
-    after a dot stays. Without `kind` it may be either engine's, without `version` any version's: a beginning counts
-    where all versions that accept it mean the same flag.
+    after a dot stays. Without `kind` it may be any launched engine's, without `version` any version's: a
+    beginning counts where all versions that accept it mean the same flag.
     """
     head, dot, key = name.replace("_", "-").partition(".")
     if head.lstrip("-") == "O":
         return f"optimization-level{dot}{key}"
     if not head.startswith("-"):
-        head = f"-{head}" if head in _short_names() else f"--{head}"
-    parsers = [parser for engine, parser in _parsers().items() if kind in (None, engine)]
+        head = f"-{head}" if head in _short_names(kind) else f"--{head}"
+    parsers = [_parsers()[engine] for engine in ((kind,) if kind else LAUNCHED)]
     known = next((parser.names[head] for parser in parsers if head in parser.names), None)
     if known is not None:
         meant = {(known[0].name, known[1])}
@@ -189,7 +193,7 @@ def spec_of(name: str, kind: EngineKind | None = None) -> FlagSpec:
     base, dot, _ = name.removeprefix(OFF).partition(".")
     if dot:
         return FlagSpec(name=name)  # a key of a JSON value
-    for engine in (kind,) if kind else EngineKind:
+    for engine in (kind,) if kind else LAUNCHED:
         if flag := _by_name(engine).get(base):
             return flag
     if kind is EngineKind.SGLANG:  # it has no positional argument: all words after a flag are its values

@@ -78,9 +78,6 @@ DOCUMENT_CHARS = 4 << 20
 """A longer text can't be the output of `docker inspect` or `nvidia-smi`."""
 
 
-_NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
-
-
 JOINED_LINES = 20_000
 """In this many first lines of each stream, lines cut by a terminal's width are joined again.
 
@@ -188,7 +185,7 @@ class Explanation:
     def seen(self) -> tuple[str, ...]:
         """What kinds of text were recognised: "vLLM", "the kernel"."""
         kinds = {kind for reader in self._readers.values() for kind in reader.kinds}
-        names = [_NAMES[kind] for kind in EngineKind if kind in kinds]
+        names = [kind.traits.name for kind in EngineKind if kind in kinds]
         names += ["the kernel"] if self._has_kernel_lines else []
         return (*names, *(["documents (docker, nvidia-smi, an API)"] if self._has_documents else []))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import command_of
-from sparktop.model.engine import Engine
+from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
 
 DOCKER_LOGS = "docker logs {container} 2>&1"
@@ -70,7 +70,6 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 _BY_ENGINE = re.compile(r"(?:\[(?:vllm|sglang): [^\[\]]*\])+")
 _OF_ENGINE = re.compile(r"\[(vllm|sglang): ([^\[\]]*)\]")
-_LABELS = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def for_engine(remedies: Sequence[Remedy], engine: str | None) -> tuple[Remedy, ...]:
@@ -90,7 +89,7 @@ def for_engine(remedies: Sequence[Remedy], engine: str | None) -> tuple[Remedy, 
             continue
         texts = (remedy.title, *filter(is_said, remedy.steps))
         title, *steps = (_BY_ENGINE.sub(lambda group: _chosen(group[0], engine), text) for text in texts)
-        label = f" ({_LABELS[remedy.engine]})" if remedy.engine and not engine else ""
+        label = f" ({EngineKind(remedy.engine).traits.name})" if remedy.engine and not engine else ""
         found.append(replace(remedy, title=title + label, steps=tuple(steps)))
     return tuple(found)
 
@@ -99,4 +98,4 @@ def _chosen(group: str, engine: str | None) -> str:
     parts = _OF_ENGINE.findall(group)
     if engine:
         return next((text for name, text in parts if name == engine), "")
-    return ", ".join(f"{text} ({_LABELS[name]})" for name, text in parts)
+    return ", ".join(f"{text} ({EngineKind(name).traits.name})" for name, text in parts)

@@ -412,12 +412,19 @@ def _figures_text(engine: Engine) -> str:
         f"{latency(getattr(rates, name))} ({'since it started' if name in rates.of_life else 'lately'})"
         for name in ("ttft_p50_s", "itl_p50_s")
     )
-    texts = [
-        f"{speed(rates.generation_tokens_per_s)} tok/s out, {speed(rates.prompt_tokens_per_s)} tok/s in",
-        f"medians: first token {ttft}, between tokens {itl}",
-    ]
+    traits = engine.kind.traits  # what an engine never tells isn't named
+    texts = [f"{speed(rates.generation_tokens_per_s)} tok/s out, {speed(rates.prompt_tokens_per_s)} tok/s in"]
+    if traits.histograms:
+        texts.append(f"medians: first token {ttft}, between tokens {itl}")
     if metrics is not None:
-        texts.append(f"{count(metrics.preemptions)} preemptions")
+        if "preemptions" in traits.figures:
+            texts.append(f"{count(metrics.preemptions)} preemptions")
+        if metrics.slots is not None:
+            texts.append(f"{count(metrics.running)} of {count(metrics.slots)} slots busy")
+        if metrics.model_bytes is not None:
+            texts.append(f"{size(metrics.model_bytes)} of models loaded")
+        if metrics.context_tokens is not None:
+            texts.append(f"context of {metrics.context_tokens:,.0f} tokens each")
     if engine.gpu_bytes is not None:
         texts.append(f"{size(engine.gpu_bytes)} of GPU memory")
     return " · ".join(texts)

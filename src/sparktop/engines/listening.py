@@ -5,16 +5,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from sparktop.cmdline.engine_argv import value_of
+from sparktop.cmdline.engine_argv import values_of
 from sparktop.model.engine import EngineKind
 
 ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, never bound
 
 
 def listen_host(argv: Sequence[str], kind: EngineKind) -> str:
-    """The host that it is told to listen on, or its default: vLLM's is every interface, SGLang's 127.0.0.1."""
-    host = value_of(argv, "host")
-    return host if host is not None else "127.0.0.1" if kind is EngineKind.SGLANG else ""
+    """The host that it is told to listen on, or its default."""
+    return values_of(argv, kind).get("host", kind.traits.host)
 
 
 def is_loopback(host: str) -> bool:

@@ -163,9 +163,9 @@ def most_bytes(engine: Engine, total_bytes: int) -> int:
 
 
 def share(engine: Engine) -> float:
-    """The share of all memory that its command sets; the version's default where it sets none."""
-    is_sglang = engine.kind is EngineKind.SGLANG
-    share_text = command_of(engine).value("--mem-fraction-static" if is_sglang else "--gpu-memory-utilization")
+    """The share of all memory that its command sets, else its version's default; all where it takes no share."""
+    flag = engine.kind.traits.share_flag
+    share_text = command_of(engine).value(flag) if flag else None
     try:
         return min(1.0, max(0.0, float(share_text))) if share_text is not None else _default_share(engine)
     except ValueError:
@@ -173,10 +173,9 @@ def share(engine: Engine) -> float:
 
 
 def _default_share(engine: Engine) -> float:
-    if engine.kind is EngineKind.SGLANG:
-        return 0.88
     version = release_of(engine.version)
-    return 0.92 if version is None or version >= (0, 22, 1) else 0.90
+    defaults = engine.kind.traits.share_defaults.items()
+    return [1.0, *(share for since, share in defaults if version is None or version >= (release_of(since) or ()))][-1]
 
 
 def floor_bytes(node: NodeView, fleet: FleetState) -> int | None:

@@ -97,10 +97,11 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
     target = asked_size if ceiling < asked_size <= most else ceiling
     needs = f"{engine.name} needs {gib(need)} on {node.name} ({breakdown})"
     if asked_size > most:
+        flag = engine.kind.traits.share_flag
+        smaller = f"Lower its share (relaunch with {flag})" if flag else "Give it a smaller context"
         warning = (
             f"{needs}, but at most {gib(most)} can become free: its own check at the start will "
-            f"probably fail. Lower its share (relaunch with {SHARE_FLAGS[engine.kind]}), or "
-            "free other memory there."
+            f"probably fail. {smaller}, or free other memory there."
         )
     else:
         warning = (
@@ -121,12 +122,13 @@ def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
     total = node.sample.memory.total_bytes if node.sample else 0
     held = held_bytes(engine, node)
     cache_flag = command_of(engine).value("--kv-cache-memory-bytes")
+    if not (name := engine.kind.traits.share_flag):
+        return held or 0, "what it held"
     if cache_flag is not None and held:  # overrides the share; the weights come on top, and only their sum was measured
         return held, "what it held, as --kv-cache-memory-bytes names only its cache"
-    name = SHARE_FLAGS[engine.kind]
     fraction = share(engine)
     base, base_text = total, gib(total)
-    reachable = reachable_bytes(engine, node) if engine.kind is EngineKind.SGLANG else None
+    reachable = reachable_bytes(engine, node) if engine.kind.traits.is_share_of_available else None
     if reachable is not None:
         base, base_text = min(total, reachable), f"the {gib(reachable)} that can be available"
     if cache_flag is not None and (size := _parsed_bytes(cache_flag)) is not None:
@@ -163,7 +165,7 @@ def reachable_bytes(engine: Engine, node: NodeView) -> int | None:
     return max(baseline - others, available)
 
 
-SHARE_FLAGS = {EngineKind.VLLM: "--gpu-memory-utilization", EngineKind.SGLANG: "--mem-fraction-static"}
+SHARE_FLAGS = {kind: flag for kind in EngineKind if (flag := kind.traits.share_flag)}
 
 
 def share_flags(kinds: Iterable[EngineKind]) -> str:
@@ -219,7 +221,7 @@ def largest_share(team: Sequence[EngineRank]) -> tuple[float, str]:
         reserve, reason = reserve_bytes(facts.is_graphical if facts is not None else None)
         overhead = overhead_of(rank.engine)
         beside = f"{gib(reserve)} reserved for the host ({reason}) and {gib(overhead)} outside its share"
-        base = min(reachable for reachable, _ in limits) if kind is EngineKind.SGLANG else total
+        base = min(reachable for reachable, _ in limits) if kind.traits.is_share_of_available else total
         figure = math.floor((most - reserve - overhead) / base * 100 + 1e-9) / 100 if base > 0 else 0.0
         figures.append((figure, base, f"of {gib(base)}, {gib(most)} can be available on {node} without it: {beside}"))
     figure, base, note = min(figures)

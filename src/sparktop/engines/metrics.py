@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.bounds import LARGEST, number_in
+from sparktop.bounds import LARGEST, json_of, number_in
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
 from sparktop.model.telemetry import NO_GAPS, GapReason
@@ -32,130 +33,152 @@ class Source:
 
     name: str
     where: Mapping[str, frozenset[str]] = field(default_factory=lambda: _ANY)
-    largest: bool = False
-    """Take the largest value instead of the sum: for ratios."""
+    way: str = "sum"
+    """sum, max (for ratios) or count."""
 
 
-def _realtime(*modes: str) -> Source:
-    """SGLang's counters that advance at each log interval; the others wait for a request's end (0.5.10 and later)."""
-    return Source(name="sglang:realtime_tokens_total", where={"mode": frozenset(modes)})
+_TERM = re.compile(r"(?:(?P<way>max|count) )?(?P<name>(?:/\S+ )?[\w:.]+)(?:\{(?P<label>\w+)=(?P<values>[\w|]+)\})?")
+_Alternatives = tuple[tuple[Source, ...], ...]
 
 
-def _finished(reason: str) -> Source:
-    return Source(name="vllm:request_success_total", where={"finished_reason": frozenset((reason,))})
+def _source(text: str) -> Source:
+    match = _TERM.fullmatch(text)
+    assert match, text
+    where = {match["label"]: frozenset(match["values"].split("|"))} if match["label"] else _ANY
+    return Source(name=match["name"], where=where, way=match["way"] or "sum")
 
 
-FIGURES: Mapping[EngineKind, Mapping[str, Sequence[Source]]] = {
-    EngineKind.VLLM: {
-        "running": (Source(name="vllm:num_requests_running"),),
-        "waiting": (Source(name="vllm:num_requests_waiting"),),
-        "prompt_tokens": (  # of those computed, where cached ones are told apart
-            Source(name="vllm:prompt_tokens_by_source_total", where={"source": frozenset(("local_compute",))}),
-            Source(name="vllm:prompt_tokens_total"),
-        ),
-        "generation_tokens": (Source(name="vllm:generation_tokens_total"),),
-        "iterations": (Source(name="vllm:iteration_tokens_total_count"),),
-        "kv_cache_ratio": (
-            Source(name="vllm:kv_cache_usage_perc", largest=True),
-            Source(name="vllm:gpu_cache_usage_perc", largest=True),  # before 0.11
-        ),
-        "prefix_queries": (
-            Source(name="vllm:prefix_cache_queries_total"),
-            Source(name="vllm:gpu_prefix_cache_queries_total"),
-        ),
-        "prefix_hits": (Source(name="vllm:prefix_cache_hits_total"), Source(name="vllm:gpu_prefix_cache_hits_total")),
-        "preemptions": (Source(name="vllm:num_preemptions_total"),),
-        "answers": (Source(name="vllm:request_success_total"),),
-        "cut": (_finished("length"),),
-        "repeated": (_finished("repetition"),),
-    },
-    EngineKind.SGLANG: {
-        "running": (Source(name="sglang:num_running_reqs"),),
-        "waiting": (Source(name="sglang:num_queue_reqs"),),
-        "prompt_tokens": (_realtime("prefill_compute"), Source(name="sglang:prompt_tokens_total")),
-        "generation_tokens": (_realtime("decode"), Source(name="sglang:generation_tokens_total")),
-        "iterations": (Source(name="sglang:cuda_graph_passes_total"),),
-        "kv_cache_ratio": (Source(name="sglang:token_usage", largest=True),),
-        # not sglang:cache_hit_rate: 0.5.12 sets it to 0 with every decode report
-        "prefix_queries": (_realtime("prefill_compute", "prefill_cache"), Source(name="sglang:prompt_tokens_total")),
-        "prefix_hits": (_realtime("prefill_cache"), Source(name="sglang:cached_tokens_total")),
-        "preemptions": (Source(name="sglang:num_retracted_requests_total"),),
-    },
-}
+@cache
+def sources_of(kind: EngineKind) -> Mapping[str, _Alternatives]:
+    """By figure, what to try in order: each the sum of its sources. A name with a path is one in a JSON answer."""
+    figures = kind.traits.figures.items()
+    return {name: tuple(tuple(map(_source, text.split(" + "))) for text in texts) for name, texts in figures}
 
-HISTOGRAMS: Mapping[EngineKind, Mapping[str, Sequence[str]]] = {
-    EngineKind.VLLM: {
-        "ttft": ("vllm:time_to_first_token_seconds",),
-        "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
-    },
-    EngineKind.SGLANG: {
-        "ttft": ("sglang:time_to_first_token_seconds",),
-        "itl": ("sglang:inter_token_latency_seconds", "sglang:inter_token_latency"),
-    },
-}
 
+@cache
+def paths_of(kind: EngineKind) -> tuple[str, ...]:
+    """The paths that figures come from: /metrics, and those of JSON."""
+    names = [source.name for texts in sources_of(kind).values() for sources in texts for source in sources]
+    json_paths = (name.partition(" ")[0] for name in names if " " in name)
+    return tuple(dict.fromkeys(([METRICS] if kind.traits.metrics_prefix else []) + [*json_paths]))
+
+
+METRICS = "/metrics"
 RANK_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "cp_rank")
-_WITHOUT_NAMES: Mapping[EngineKind, str] = {
-    EngineKind.VLLM: "no vllm: names in it: is it started with --disable-log-stats, or is this another server?",
-    EngineKind.SGLANG: "no sglang: names in it: start it with --enable-metrics",
-}
+_NOT_SUPPORTED = dict.fromkeys(
+    ("waiting", "prompt_tokens", "generation_tokens", "kv_cache_ratio"), GapReason.NOT_SUPPORTED
+)
 _WITHOUT_FIGURES = "its names have no figures yet: SGLang has some after half a minute or its first request"
 MAX_ROWS = 4096
 """Samples of interest in one answer: an engine of eight ranks has some 600."""
 _NAME = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)[ {\t]")
 
 
-def parse(text: bytes, kind: EngineKind, wall_s: float) -> EngineMetrics | NotMetrics:
+def parse(
+    text: bytes, kind: EngineKind, wall_s: float, answers: Mapping[str, bytes] = MappingProxyType({})
+) -> EngineMetrics | NotMetrics:
     """The figures of one scrape; `gaps` names the missing ones.
 
     Args:
-        text: the body of /metrics, any bytes.
+        text: the body of /metrics, any bytes; empty where there is none.
         wall_s: the operator's wall clock at the scrape.
+        answers: JSON of other paths.
     """
     if text.lstrip()[:1] in (b"<", b"{"):
         return NotMetrics(state=EndpointState.NOT_METRICS, reason="it answers a page and not metrics")
     try:
         samples = _samples(text, kind)
+        for path, body in answers.items():
+            _add_json(samples, path, body)
     except TooManyRows:
         reason = f"its answer has more than {MAX_ROWS} samples of a name: left unread"
         return NotMetrics(state=EndpointState.NOT_METRICS, reason=reason)
+    if not samples and any(_json(body) is not None for body in answers.values()):
+        return without_figures(wall_s, GapReason.NOT_FOUND)
     if not samples:
         if not _NAME.search(text) and b"\n# TYPE " not in b"\n" + text:
             return NotMetrics(state=EndpointState.NOT_METRICS, reason="its answer can't be read as metrics")
-        has_names = f"\n{kind}:".encode() in b"\n" + text
-        reason = _WITHOUT_FIGURES if has_names else _WITHOUT_NAMES[kind]
+        traits = kind.traits
+        has_names = f"\n{traits.metrics_prefix}".encode() in b"\n" + text
+        other = "or is this another server?"
+        way = (
+            f"start it with {traits.metrics_on}"
+            if traits.metrics_on
+            else f"is it started with {traits.metrics_off}, {other}"
+        )
+        reason = _WITHOUT_FIGURES if has_names else f"no {traits.metrics_prefix} names in it: {way}"
         return NotMetrics(state=EndpointState.NO_FIGURES, reason=reason)
-    figures: dict[str, Any] = {name: _figure(samples, sources) for name, sources in FIGURES[kind].items()}
-    for name, histograms in HISTOGRAMS[kind].items():
-        sums = [Source(name=f"{histogram}_sum") for histogram in histograms]
-        counts = [Source(name=f"{histogram}_count") for histogram in histograms]
-        figures[f"{name}_sum_s"] = _figure(samples, sums)
-        figures[f"{name}_count"] = _figure(samples, counts)
+    figures: dict[str, Any] = {name: _figure(samples, texts) for name, texts in sources_of(kind).items()}
+    for name, histograms in kind.traits.histograms.items():
+        figures[f"{name}_sum_s"] = _figure(samples, [(Source(name=f"{histogram}_sum"),) for histogram in histograms])
+        figures[f"{name}_count"] = _figure(samples, [(Source(name=f"{histogram}_count"),) for histogram in histograms])
         figures[f"{name}_buckets"] = _buckets(samples, histograms)
     gaps = {name: GapReason.NOT_FOUND for name, value in figures.items() if value is None}
+    gaps |= {name: reason for name, reason in _NOT_SUPPORTED.items() if name not in figures}
     return EngineMetrics(wall_s=wall_s, model=_model(samples), gaps=gaps or NO_GAPS, **figures)
+
+
+def without_figures(wall_s: float, reason: GapReason) -> EngineMetrics:
+    """Of an engine that serves and may not be asked."""
+    return EngineMetrics(wall_s=wall_s, gaps=dict.fromkeys((*_NOT_SUPPORTED, "running"), reason))
+
+
+def text_in(body: bytes, keys: str) -> str | None:
+    """The first text at "KEY.KEY" of a JSON answer, lists looked through."""
+    texts = (value for name, value, _ in _leaves(_json(body)) if name == keys and isinstance(value, str))
+    return next((sanitise.name(text) for text in texts if text), None)
+
+
+def _json(body: bytes) -> object:
+    try:
+        data: object = json_of(body)
+    except ValueError:
+        return None
+    return data
+
+
+def _leaves(
+    value: object, name: str = "", labels: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[str, object, Mapping[str, str]]]:
+    """(dotted name, value, the true and false beside it) of what is no list or object, lists looked through."""
+    if isinstance(value, dict):
+        labels = {**labels, **{key: str(item).lower() for key, item in value.items() if isinstance(item, bool)}}
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key), labels)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item, name, labels)
+    else:
+        yield name, value, labels
+
+
+def _add_json(samples: _Samples, path: str, body: bytes) -> None:
+    for number, (name, value, labels) in enumerate(_leaves(_json(body))):
+        if number > MAX_ROWS * 8:
+            raise TooManyRows
+        if isinstance(value, int | float) and abs(value) <= LARGEST:
+            samples.setdefault(f"{path} {name}", []).append(({**labels, "row": str(number)}, float(value)))
 
 
 class TooManyRows(Exception):
     """An answer with more samples than any engine has."""
 
 
-_Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+_Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 
 
-def _names_of(kind: EngineKind) -> frozenset[bytes]:
-    names = {source.name for sources in FIGURES[kind].values() for source in sources}
-    for histograms in HISTOGRAMS[kind].values():
+@cache
+def names_of(kind: EngineKind) -> frozenset[bytes]:
+    """The samples that its figures need."""
+    names = {source.name for texts in sources_of(kind).values() for sources in texts for source in sources}
+    for histograms in kind.traits.histograms.values():
         names |= {f"{name}{suffix}" for name in histograms for suffix in ("_sum", "_count", "_bucket")}
     return frozenset(name.encode() for name in names)
 
 
-_SAMPLE_NAMES: Mapping[EngineKind, frozenset[bytes]] = {kind: _names_of(kind) for kind in EngineKind}
-
-
 def _samples(text: bytes, kind: EngineKind) -> _Samples:
     """The samples of interest by name; an unreadable line is skipped, not the whole answer."""
-    names = _SAMPLE_NAMES[kind]
+    names = names_of(kind)
     rows = []
     for row in text.split(b"\n"):  # nine of ten lines are not needed: parsing them would be slow
         match = _NAME.match(row)
@@ -166,7 +189,7 @@ def _samples(text: bytes, kind: EngineKind) -> _Samples:
     samples = _parse_rows(rows)
     if samples is None:
         samples = [sample for row in rows for sample in _parse_rows([row]) or ()]
-    by_name: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    by_name: _Samples = {}
     for name, labels, value in samples:
         if abs(value) <= LARGEST:  # also false for NaN
             by_name.setdefault(name, []).append((labels, float(value)))
@@ -183,15 +206,18 @@ def _parse_rows(rows: Sequence[str]) -> list[tuple[str, Mapping[str, str], float
     return [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
 
 
-def _figure(samples: _Samples, sources: Iterable[Source]) -> float | None:
-    for source in sources:
-        rows = samples.get(source.name)
-        if rows:
-            values = list(_once_per_rank(rows, source.where).values())
-            if source.largest:
-                return max(values, default=0.0)
-            return sum(values)
+def _figure(samples: _Samples, alternatives: Iterable[Sequence[Source]]) -> float | None:
+    for sources in alternatives:
+        if all(source.name in samples for source in sources):
+            return sum(_combined(samples[source.name], source) for source in sources)
     return None
+
+
+def _combined(rows: Sequence[tuple[Mapping[str, str], float]], source: Source) -> float:
+    values = list(_once_per_rank(rows, source.where).values())
+    if source.way == "count":
+        return float(len(values))
+    return max(values, default=0.0) if source.way == "max" else sum(values)
 
 
 def _once_per_rank(

@@ -9,6 +9,8 @@ from enum import StrEnum
 from sparktop.dataclass import dataclass
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
+from sparktop.model.kinds.engine_kind import LAUNCHED as LAUNCHED
+from sparktop.model.kinds.engine_kind import EngineKind as EngineKind
 from sparktop.model.telemetry import GapReason, no_gaps
 
 STOPPED_EXITS = (130, 143)
@@ -20,11 +22,6 @@ RESTARTING_POLICIES = ("always", "unless-stopped", "on-failure")
 EQUAL_MEMORY_GIB = 5.0
 """The largest difference of two nodes' available memory with which one share fits both ranks (docs/facts/engines.md
 MEM-09); a recipe may ask for another."""
-
-
-class EngineKind(StrEnum):
-    VLLM = "vllm"
-    SGLANG = "sglang"
 
 
 class EngineState(StrEnum):
@@ -111,6 +108,14 @@ class EngineMetrics:
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     preemptions: float | None = None
+    unfinished_tokens: float | None = None
+    """Generated for requests that still run, where `generation_tokens` counts at their end; no counter."""
+    slots: float | None = None
+    """Requests that can run at once, where the engine has a fixed number."""
+    context_tokens: float | None = None
+    """The longest context that one request can have."""
+    model_bytes: float | None = None
+    """What the models that it has loaded take, as it says itself."""
     answers: float | None = None
     """Finished requests, and of them (`cut`) those that ended at their token limit, or that the engine ended because
     they repeated themselves (`repeated`). Counters."""
@@ -156,6 +161,8 @@ class EndpointState(StrEnum):
     TIMED_OUT = "timed out"
     NOT_METRICS = "not metrics"
     NO_METRICS = "metrics off"
+    LOADING = "loading"
+    """It answers that it can't serve yet (503)."""
     NO_FIGURES = "without figures"
     """It answers, and may have some later: SGLang's first come with its first request."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
-from sparktop import sanitise
-from sparktop.bounds import json_of
+from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.logs.routine import tells_nothing
-from sparktop.engines.metrics import NotMetrics, parse
-from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState
-from sparktop.model.telemetry import Collector, CollectorState, LogLine
+from sparktop.engines.metrics import METRICS, NotMetrics, parse, paths_of, text_in, without_figures
+from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
+from sparktop.model.telemetry import Collector, CollectorState, GapReason, LogLine
 from sparktop.observe.engines.engine_book import late
 from sparktop.observe.engines.engine_log import Feed, LogSource, log_source, note
 from sparktop.observe.frames import FRAME_S
@@ -136,7 +136,8 @@ class Followers:
 
     async def _follow_endpoint(self, transport: Transport, address: tuple[str, int], key: str) -> None:
         """Scrape one engine's endpoint until cancelled."""
-        client = EndpointClient(transport, *address)
+        asked = self._engines.engine(key)
+        client = EndpointClient(transport, *address, asks=asked.kind.traits.asks if asked else {})
         try:
             while (engine := self._engines.engine(key)) is not None and engine.endpoint is not None:
                 is_useful = self._intake.take(await self._scrape(client, engine))
@@ -148,17 +149,44 @@ class Followers:
             await client.aclose()
 
     async def _scrape(self, client: EndpointClient, engine: Engine) -> Scraped:
-        """Scrape once."""
-        reply = await client.get("/metrics")
-        if reply.state is not EndpointState.OK:
-            return Scraped(key=engine.key, state=reply.state, detail=reply.detail)
-        parsed = parse(reply.body, engine.kind, self._book.clock.wall())
+        """Scrape once: what each path that its figures come from answers."""
+        kind, wall_s = engine.kind, self._book.clock.wall()
+        detail, failed = command_of(engine).metrics_off, None
+        bodies: dict[str, bytes] = {}
+        for path in paths_of(kind)[1 if detail and len(paths_of(kind)) > 1 else 0 :]:
+            reply = await client.get(path)
+            if reply.state is EndpointState.OK:
+                bodies[path] = reply.body
+                continue
+            failed = failed or reply
+            if reply.needs_key or reply.state not in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS):
+                break
+        detail = detail or (failed.detail if failed else "")
+        if failed and not bodies:
+            can_ask = kind.traits.health and failed.state in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
+            if not can_ask or (await client.get(kind.traits.health)).state is not EndpointState.OK:
+                return Scraped(key=engine.key, state=failed.state, detail=failed.detail)
+            why = GapReason.NO_PERMISSION if failed.needs_key else GapReason.NOT_SUPPORTED
+            parsed: EngineMetrics | NotMetrics = without_figures(wall_s, why)
+        else:
+            others = {path: body for path, body in bodies.items() if path != METRICS}
+            parsed = parse(bodies.get(METRICS, b""), kind, wall_s, others)
         if isinstance(parsed, NotMetrics):
             return Scraped(key=engine.key, state=parsed.state, detail=parsed.reason)
-        version = None
-        if engine.kind is EngineKind.VLLM and not self._engines.knows_version(engine.key):
-            version = _version((await client.get("/version")).body)
-        return Scraped(key=engine.key, state=reply.state, detail=reply.detail, metrics=parsed, version=version)
+        texts = await self._texts(client, engine, bodies)
+        parsed = replace(parsed, model=parsed.model or texts.get("model"))
+        state, version = EndpointState.OK, texts.get("version")
+        return Scraped(key=engine.key, state=state, detail=detail, metrics=parsed, version=version)
+
+    async def _texts(self, client: EndpointClient, engine: Engine, bodies: dict[str, bytes]) -> dict[str, str | None]:
+        """What it says of itself: in the answers at hand, else asked until its version is known."""
+        texts: dict[str, str | None] = {}
+        for name, source in engine.kind.traits.texts.items():
+            path, _, keys = source.partition(" ")
+            if path not in bodies and not self._engines.knows_version(engine.key):
+                bodies[path] = (await client.get(path)).body
+            texts[name] = text_in(bodies.get(path, b""), keys)
+        return texts
 
     async def _follow_log(self, transport: Transport, docker: DockerEngine, key: str, source: LogSource) -> None:
         """Follow one engine's log until cancelled, across container restarts and broken streams."""
@@ -247,13 +275,4 @@ def _newest_wall_s(feed: Feed) -> float | None:
 def _can_be_asked(engine: Engine) -> bool:
     """False where its figures are off: SGLang's are until it is started anew, vLLM's still tell its version."""
     is_off = engine.endpoint is not None and engine.endpoint.state is EndpointState.NO_METRICS
-    return not (is_off and engine.kind is EngineKind.SGLANG)
-
-
-def _version(body: bytes) -> str | None:
-    try:
-        answer = json_of(body)
-    except ValueError:
-        return None
-    version = answer.get("version") if isinstance(answer, dict) else None
-    return sanitise.name(version) if isinstance(version, str) else None
+    return not (is_off and engine.kind.traits.metrics_on)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import httpx
 
 MIN_INTERVAL_S: Mapping[str, float] = {"/metrics": 1.0, "/version": 60.0, "/health": 15.0}
-"""The allowed paths with their least interval. /health may generate a token: nothing requests it automatically."""
+"""The paths that any engine may be asked, with their least interval; an engine's own file has more. /health may
+generate a token: it is asked by itself only where that file says that it is free."""
 LIMIT_BYTES = 2 * 1024 * 1024
 TIMEOUT_S = 5.0
 
@@ -42,6 +43,7 @@ class Reply:
     body: bytes = b""
     asked_s: float = 0.0
     """Monotonic clock; a reply repeated within the interval keeps its time."""
+    needs_key: bool = False
 
 
 class EndpointClient:
@@ -53,6 +55,7 @@ class EndpointClient:
         host: str,
         port: int,
         *,
+        asks: Mapping[str, float] = MIN_INTERVAL_S,
         timeout_s: float = TIMEOUT_S,
         limit_bytes: int = LIMIT_BYTES,
         clock: Callable[[], float] = time.monotonic,
@@ -60,6 +63,7 @@ class EndpointClient:
         self._transport = transport
         self._host = host
         self._port = port
+        self._asks = asks
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -72,9 +76,9 @@ class EndpointClient:
         """Request the path; within the path's interval, return the last reply again.
 
         Raises:
-            ValueError: the path is not in MIN_INTERVAL_S (a bug in the caller).
+            ValueError: the path is neither in MIN_INTERVAL_S nor in `asks` (a bug in the caller).
         """
-        interval_s = MIN_INTERVAL_S.get(path)
+        interval_s = MIN_INTERVAL_S.get(path, self._asks.get(path))
         if interval_s is None:
             raise ValueError(f"{path} is no path of an engine")
         async with self._asking:
@@ -128,6 +132,10 @@ class EndpointClient:
                     return Reply(state=EndpointState.NOT_METRICS, detail=detail)
         if status == 404:
             return Reply(state=EndpointState.NO_METRICS, detail=f"{where} is not there (404)", body=body)
+        if status == 503:
+            return Reply(
+                state=EndpointState.LOADING, detail=f"{where} answers status 503: it can't serve yet", body=body
+            )
         if 300 <= status < 400:
             target = sanitise.line(response.headers.get("location", "?"), limit=80)
             detail = f"{where} redirects to {target}: not followed"
@@ -139,7 +147,7 @@ class EndpointClient:
             detail = f"{where} answers a web page"
         else:
             return Reply(state=EndpointState.OK, body=body)
-        return Reply(state=EndpointState.NOT_METRICS, detail=detail, body=body)
+        return Reply(state=EndpointState.NOT_METRICS, detail=detail, body=body, needs_key=status in (401, 403))
 
 
 async def open_client(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
-from sparktop.engines.metrics import FIGURES, HISTOGRAMS, MAX_ROWS, NotMetrics, parse
+from sparktop.engines.metrics import MAX_ROWS, NotMetrics, names_of, parse
 from sparktop.model.engine import EndpointState, EngineKind, EngineMetrics
 from sparktop.model.telemetry import GapReason
 
@@ -209,8 +209,7 @@ def test_any_bytes_are_an_answer(data: bytes, kind: EngineKind) -> None:
     assert isinstance(parse(data, kind, 0.0), EngineMetrics | NotMetrics)
 
 
-_NAMES = sorted({source.name for table in FIGURES.values() for sources in table.values() for source in sources})
-_NAMES += [f"{name}_bucket" for table in HISTOGRAMS.values() for names in table.values() for name in names]
+_NAMES = sorted(name.decode() for kind in EngineKind for name in names_of(kind))
 
 
 @given(

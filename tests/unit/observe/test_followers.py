@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from sparktop.model.engine import (
     EngineRates,
     EngineState,
 )
-from sparktop.model.telemetry import Gpu, GpuReading, Sample
+from sparktop.model.telemetry import GapReason, Gpu, GpuReading, Sample
 from sparktop.observe import followers as module
 from sparktop.observe.engines import engine_book
 from sparktop.observe.engines.engine_book import EngineBook, Figures
@@ -27,6 +28,7 @@ from sparktop.observe.followers import Followers
 from sparktop.observe.intake import Intake
 from sparktop.observe.node_state import NodeState
 from sparktop.observe.received import Scraped
+from sparktop.transport.endpoint import Reply
 
 
 def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +155,96 @@ async def test_an_engine_at_rest_is_asked_every_quarter_of_a_minute(
     await followers._follow_endpoint(cast("Any", None), ("127.0.0.1", 8000), "aaa")
     assert len(asked) == 5
     assert seconds <= asked[-1] - asked[0] <= 1.1 * seconds
+
+
+CAPTURES = Path(__file__).parents[2] / "real/captures/llama.cpp-0.7.0"
+ANSWERS = {
+    "/metrics": Reply(state=EndpointState.OK, body=(CAPTURES / "metrics-under-load.txt").read_bytes()),
+    "/slots": Reply(state=EndpointState.OK, body=(CAPTURES / "slots.json").read_bytes()),
+    "/props": Reply(state=EndpointState.OK, body=b'{"build_info": "b11669-Debian"}'),
+    "/v1/models": Reply(state=EndpointState.OK, body=(CAPTURES / "models.json").read_bytes()),
+    "/health": Reply(state=EndpointState.OK),
+}
+NO_KEY = Reply(state=EndpointState.NOT_METRICS, detail="needs a key", needs_key=True)
+ABSENT = Reply(state=EndpointState.NOT_METRICS, detail="answers status 501")
+BUSY = Reply(state=EndpointState.LOADING, detail="503")
+
+
+@pytest.mark.parametrize(
+    ("argv", "answers", "state", "running", "asked", "detail"),
+    [
+        ("--metrics", {}, EndpointState.OK, 3.0, "/metrics /slots /props /v1/models", ""),
+        ("--metrics", {"/slots": ABSENT}, EndpointState.OK, 3.0, "/metrics /slots /props /v1/models", "501"),
+        ("", {}, EndpointState.OK, 0.0, "/slots /props /v1/models", "--metrics"),
+        ("--metrics", {"/metrics": BUSY}, EndpointState.LOADING, None, "/metrics", "503"),
+        (
+            "--metrics",
+            {"/metrics": NO_KEY},
+            EndpointState.OK,
+            None,
+            "/metrics /health /props /v1/models",
+            "needs a key",
+        ),
+        (
+            "--metrics",
+            {"/metrics": NO_KEY, "/health": BUSY},
+            EndpointState.NOT_METRICS,
+            None,
+            "/metrics /health",
+            "key",
+        ),
+    ],
+    ids=["all", "no slots", "no metrics", "it loads", "a key", "a key, and it loads"],
+)
+async def test_what_llama_cpp_tells(
+    argv: str, answers: dict[str, Reply], state: EndpointState, running: float | None, asked: str, detail: str
+) -> None:
+    paths: list[str] = []
+
+    class Client:
+        async def get(self, path: str) -> Reply:
+            paths.append(path)
+            return {**ANSWERS, **answers}[path]
+
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
+    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", argv=("llama-server", *argv.split()))
+    scraped = await Followers(Intake(book, EngineBook(book)))._scrape(cast("Any", Client()), engine)
+    assert (scraped.state, scraped.metrics and scraped.metrics.running) == (state, running)
+    assert " ".join(paths) == asked
+    assert detail in scraped.detail
+    if scraped.metrics is not None:
+        assert (scraped.version, scraped.metrics.model) == ("b11669-Debian", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "model", "context", "size"),
+    [
+        (b'[{"name":"gpt-oss:20b","size":14e9,"size_vram":14e9,"context_length":8192}]', "gpt-oss:20b", 8192, 14e9),
+        (b"[]", None, None, None),
+    ],
+)
+async def test_what_ollama_tells(loaded: bytes, model: str | None, context: int | None, size: float | None) -> None:
+    class Client:
+        async def get(self, path: str) -> Reply:
+            body = {"/api/ps": b'{"models":%b}' % loaded, "/api/version": b'{"version":"0.11.4"}'}[path]
+            return Reply(state=EndpointState.OK, body=body)
+
+    book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
+    engine = Engine(key="a", kind=EngineKind("ollama"), name="a", argv=("ollama", "serve"))
+    scraped = await Followers(Intake(book, EngineBook(book)))._scrape(cast("Any", Client()), engine)
+    assert (scraped.state, scraped.version) == (EndpointState.OK, "0.11.4")
+    figures = scraped.metrics
+    assert figures is not None
+    assert (figures.model, figures.context_tokens, figures.model_bytes) == (model, context, size)
+    assert (figures.running, figures.generation_tokens) == (None, None)
+    assert figures.gaps["generation_tokens"] in (GapReason.NOT_SUPPORTED, GapReason.NOT_FOUND)
+
+
+@pytest.mark.parametrize(("argv", "told", "port"), [("", 9931, 9931), ("", None, 8080), ("--port 8080", 9931, 8080)])
+def test_a_default_port_is_the_one_that_its_log_tells(argv: str, told: int | None, port: int) -> None:
+    endpoint = Endpoint(host="127.0.0.1", port=8080)
+    words = ("llama-server", *argv.split())
+    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", argv=words, endpoint=endpoint)
+    found = engine_book._at_its_port(engine, told).endpoint
+    assert found is not None
+    assert found.port == port

@@ -48,6 +48,13 @@ def run(*scrapes: EngineMetrics) -> EngineRates:
     return rates
 
 
+def test_tokens_of_requests_that_run_count_where_the_counter_waits_for_their_end() -> None:
+    before, after = (replace(BASE, unfinished_tokens=300.0), replace(LATER, unfinished_tokens=150.0))
+    assert between(before, after).generation_tokens_per_s == pytest.approx((850 + 150 - 500 - 300) / 10)
+    ended_in_between = replace(after, generation_tokens=510.0)
+    assert between(before, ended_in_between).generation_tokens_per_s == 0.0
+
+
 def test_a_window_with_requests() -> None:
     rates = between(BASE, LATER)
     assert rates.prompt_tokens_per_s == pytest.approx(100.0)

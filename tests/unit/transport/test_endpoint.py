@@ -127,7 +127,7 @@ async def test_other_paths_are_never_asked(stage: Stage, path: str) -> None:
             "web page",
         ),
         (response(b"", status="404 Not Found"), EndpointState.NO_METRICS, "404"),
-        (response(b"", status="503 Service Unavailable"), EndpointState.NOT_METRICS, "status 503"),
+        (response(b"", status="503 Service Unavailable"), EndpointState.LOADING, "503"),
         (response(b"", status="401 Unauthorized"), EndpointState.NOT_METRICS, "needs a key"),
         (
             response(b"", status="302 Found", headers=b"Location: http://elsewhere/[/x]\r\n"),

@@ -93,9 +93,9 @@ def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, 
             title = "Relaunch it with the reasoning parser that the model's card names"
             return (by_hand(title, f"{relaunch} --flag=--reasoning-parser=NAME"),)
         case Verdict.NO_PARSER:
-            choice = "" if act.kind is EngineKind.SGLANG else " --flag=--enable-auto-tool-choice"
+            flags = act.kind.traits.tool_flags.replace(" NAME", "=NAME").split()
             title = "Relaunch it with the tool parser that the model's card names"
-            return (by_hand(title, f"{relaunch}{choice} --flag=--tool-call-parser=NAME"),)
+            return (by_hand(title, " ".join((relaunch, *(f"--flag={flag}" for flag in flags)))),)
         case Verdict.NO_CALL:
             return (by_hand("Check the model's card: whether it calls tools, and with which chat template"),)
         case Verdict.SLOW:

@@ -220,7 +220,7 @@ def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     host = spec.flag("host")
     if spec.variable("VLLM_API_KEY") or (host is None and (spec.elsewhere or not spec.knows_environment)):
         return
-    listen_address = (host.value if host else None) or ("127.0.0.1" if spec.engine is EngineKind.SGLANG else "0.0.0.0")  # noqa: S104
+    listen_address = (host.value if host else None) or spec.engine.traits.host or "0.0.0.0"  # noqa: S104
     if listen_address not in ("0.0.0.0", "::"):  # noqa: S104
         return
     if is_inside(spec) and not any(map(_is_for_all, spec.options_of("publish"))):
@@ -267,7 +267,7 @@ def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 @lint("loopback-in-container", is_live=True)
 def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     host = spec.flag("host")
-    address = host.value if host else "127.0.0.1" if spec.engine is EngineKind.SGLANG else None
+    address = host.value if host else (spec.engine and spec.engine.traits.host) or None
     network = spec.option("network")
     if address not in ("127.0.0.1", "localhost") or not is_inside(spec) or not spec.has_command or spec.elsewhere:
         return

@@ -22,7 +22,6 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 
-_NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 _FIRST = ("first", "second", "third")
 
 
@@ -89,7 +88,7 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
         item = spec.variable(row.variable) if row.variable else None
         if item is None or row.engine is not spec.engine or (row.stock and spec.family not in STOCK):
             continue
-        name = _NAMES[row.engine]
+        name = row.engine.traits.name
         is_gone = row.never or (bool(row.gone_from) and bool(at_least(spec, row.gone_from)))
         is_idle = bool(row.idle_from) and bool(at_least(spec, row.idle_from)) and bool(is_at_most(spec, row.works_to))
         is_between = bool(row.works_to and row.gone_from) and is_at_most(spec, row.works_to) is False and not is_gone
@@ -201,7 +200,7 @@ def _is_own(spec: LaunchSpec, name: str) -> bool:
 
 
 def _of_version(spec: LaunchSpec) -> dict[str, object]:
-    return {"engine": _NAMES[spec.engine] if spec.engine else "", "version": spec.version}
+    return {"engine": spec.engine.traits.name if spec.engine else "", "version": spec.version}
 
 
 @lint("flag-unknown-to-version")

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EndpointState, Engine, EngineKind, EngineState, Progress
+from sparktop.model.engine import LAUNCHED, EndpointState, Engine, EngineKind, EngineState, Progress
 from sparktop.model.telemetry import LogLine
 from sparktop.text.expression import Expression, expression
 
@@ -69,6 +70,8 @@ class EngineLogState:
     phases: frozenset[str] = frozenset()
     """All that its load has come to in this run, as `Phase.name`."""
     version: str | None = None
+    port: int | None = None
+    """On which it listens."""
     failure: str = ""
     """The first line that reported that the engine died or couldn't start."""
     stopping: bool = False
@@ -87,6 +90,7 @@ _COUNT = r"\|\s*(?P<done>\d{1,6})/(?P<total>\d{1,6}) \["
 
 
 _READY_STATES = (EngineState.READY, EngineState.SERVING)
+_LOADING_STATES = (EngineState.LOADING, EngineState.CAPTURING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +105,15 @@ class Wording:
 
 @cache
 def wordings() -> tuple[Wording, ...]:
-    """The entries of engine_state.toml."""
-    raw = tomllib.loads(Path(__file__).with_name("engine_state.toml").read_text("utf-8"))
-    entries = []
-    for row in raw["line"]:
-        word, engine, pattern = row.pop("word"), row.pop("engine", None), row.pop("pattern")
-        state = row.pop("state", None)
-        entries.append(
-            Wording(
-                word=word,
-                kind=EngineKind(engine) if engine else None,
-                pattern=expression(pattern.replace("COUNT", _COUNT)),
-                phase=Phase(state=EngineState(state) if state else None, **row),
-            )
-        )
-    return tuple(entries)
+    """The entries of engine_state.toml, which any engine may write, and of each engine's own file."""
+    shared = tomllib.loads(Path(__file__).with_name("engine_state.toml").read_text("utf-8"))
+    own = [(kind, row) for kind in EngineKind for row in kind.traits.line]
+    return tuple(_wording(kind, **row) for kind, row in (*((None, row) for row in shared["line"]), *own))
+
+
+def _wording(kind: EngineKind | None, word: str, pattern: str, state: str | None = None, **rest: Any) -> Wording:
+    phase = Phase(state=EngineState(state) if state else None, **rest)
+    return Wording(word=word, kind=kind, pattern=expression(pattern.replace("COUNT", _COUNT)), phase=phase)
 
 
 def phase_of(text: str, kind: EngineKind | None = None) -> Phase | None:
@@ -165,6 +163,7 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         has_served=state.has_served or phase.serves,
         ready_wall_s=_ready_s(state, line) if phase.serves else state.ready_wall_s,
         version=phase.version or state.version,
+        port=phase.port or state.port,
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
     )
 
@@ -202,6 +201,8 @@ def resolve_state(
     if endpoint is EndpointState.OK and engine.metrics is not None:
         busy = (engine.metrics.running or 0) + (engine.metrics.waiting or 0) > 0
         return (EngineState.SERVING if busy else EngineState.READY), None
+    if endpoint is EndpointState.LOADING and (log is None or log.state not in _LOADING_STATES):
+        return EngineState.LOADING, None
     if log is not None and log.state is not EngineState.UNKNOWN and not _is_of_earlier_run(engine, log, node_wall_s):
         written_s = log.statistics_wall_s
         if log.state is EngineState.SERVING and node_wall_s is not None and written_s is not None:
@@ -270,29 +271,13 @@ _TRAFFIC = expression(r'"(?:POST|GET) /(?:v1/(?:chat/)?completions|v1/messages|g
 
 
 _WORKS = expression(r"[Ll]istening on (?:https?://|\[?[\d.:]+)|\bslot +(?:release|launch_slot_|print_timing)")
-"""Also of servers that are no engines of ours yet: llama.cpp."""
+"""Also of servers that are no engines of ours yet."""
 
 
-_KINDS = (
-    ("(APIServer", EngineKind.VLLM),
-    ("(EngineCore", EngineKind.VLLM),
-    ("vLLM API server version", EngineKind.VLLM),
-    ("█  version ", EngineKind.VLLM),
-    ("vllm serve", EngineKind.VLLM),
-    ("/vllm/", EngineKind.VLLM),
-    ("ServerArgs(", EngineKind.SGLANG),
-    ("server_args={", EngineKind.SGLANG),
-    ("sglang/srt/", EngineKind.SGLANG),
-    ("sglang.launch_server", EngineKind.SGLANG),
-    ("#running-req", EngineKind.SGLANG),
-    ("Load weight begin", EngineKind.SGLANG),
-)
-
-
-_PREFIXES = (
-    (expression(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+\.py:\d+\]"), EngineKind.VLLM),
-    (expression(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)+\] "), EngineKind.SGLANG),
-)
+@cache
+def _heads() -> tuple[tuple[Expression, EngineKind], ...]:
+    """An engine that has another one within, as Ollama has llama.cpp, before that."""
+    return tuple((expression(kind.traits.log_head), kind) for kind in reversed(EngineKind) if kind.traits.log_head)
 
 
 @cache
@@ -328,18 +313,18 @@ def work_of(text: str) -> Phase | None:
     return phase if phase is not None and phase.state is not None else None
 
 
-def kinds_of(text: str) -> set[EngineKind]:
-    """Engines that wrote a line, or that it mentions."""
-    kinds = {kind for word, kind in _KINDS if word in text}
-    return kinds or {kind for pattern, kind in _PREFIXES if pattern.search(text)}
+def kinds_of(text: str, *, is_known: bool = False) -> set[EngineKind]:
+    """Engines that wrote a line, or that it mentions.
+
+    Args:
+        is_known: what wrote the log is known: an engine within it, as llama.cpp in Ollama, is not its writer.
+    """
+    kinds = {kind for kind in EngineKind if any(word in text for word in kind.traits.log_words)}
+    kinds = kinds or set(next(((kind,) for pattern, kind in _heads() if pattern.search(text)), ()))
+    return {kind for kind in kinds if kind in LAUNCHED} if is_known else kinds
 
 
 _OTHERS = (
-    (
-        "llama.cpp",
-        expression(r"\bllama_(?:model|context|init|server|kv|new)|\bggml_|\bllama-server\b|gguf_init_from|LLAMA_ARG_"),
-    ),
-    ("Ollama", expression(r"\bollama\b|source=\S+\.go:\d+")),
     ("TensorRT-LLM", expression(r"\[TensorRT-LLM\]|\[TRT-LLM\]|\btrtllm-")),
     ("ComfyUI", expression(r"\bComfyUI\b|got prompt$")),
 )
@@ -354,6 +339,6 @@ _BESIDE = (
 
 
 def other_of(text: str) -> str | None:
-    """Another program that runs models and wrote this line: it takes none of vLLM's or SGLang's flags."""
+    """Another program that runs models and wrote this line: it takes no engine's flags."""
     named = next((name for words, name in _BESIDE if any(word in text for word in words)), None)
     return named or next((name for name, pattern in _OTHERS if pattern.search(text)), None)

@@ -22,7 +22,7 @@ from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.diagnose.names import PLACEHOLDERS
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import LAUNCHED, EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.text.expression import Expression, Match, expression
@@ -364,10 +364,11 @@ class LogReader:
         return claim
 
     def _note_kind(self, text: str) -> None:
-        self._other = self._other or engine_state.other_of(text[:SHOWN_CHARS])
-        kinds = engine_state.kinds_of(text[:SHOWN_CHARS])
+        kinds = engine_state.kinds_of(text[:SHOWN_CHARS], is_known=bool(self._kinds or self._other))
+        self._other = self._other or (None if kinds else engine_state.other_of(text[:SHOWN_CHARS]))
         if not kinds <= self._kinds:
-            self._kinds |= kinds
+            surer = kinds & set(LAUNCHED)  # others are told by single words, which these may write
+            self._kinds = (self._kinds & set(LAUNCHED) if surer else self._kinds) | kinds
             self._findings_of_state = {}
 
     def _update_run(self, text: str, hits: tuple[str, ...], line: int | None) -> None:
@@ -429,9 +430,8 @@ class LogReader:
 
 def words_of_kinds(kinds: Iterable[EngineKind]) -> str:
     """ "vLLM", for a sentence; empty for none, or several."""
-    names = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
-    kinds = list(kinds)
-    return names[kinds[0]] if len(kinds) == 1 else ""
+    names = [kind.traits.name for kind in kinds]
+    return names[0] if len(names) == 1 else ""
 
 
 class _Open:

@@ -128,6 +128,13 @@ ENGINE: tuple[Figure[Engine], ...] = (
 ENGINE_METRICS: tuple[Figure[EngineMetrics], ...] = (
     Figure("engine_requests_running", "Requests in progress.", lambda it: it.running),
     Figure("engine_requests_waiting", "Requests that wait.", lambda it: it.waiting),
+    Figure("engine_slots", "Requests that can run at once, where that is fixed.", lambda it: it.slots),
+    Figure(
+        "engine_context_tokens",
+        "The longest context of one request, where the engine tells.",
+        lambda it: it.context_tokens,
+    ),
+    Figure("engine_model_bytes", "Memory of its loaded models, as it says itself.", lambda it: it.model_bytes),
     Figure("engine_kv_cache_usage_ratio", "Share of the KV cache in use.", lambda it: it.kv_cache_ratio),
     Figure("engine_prompt_tokens_total", "Prompt tokens computed.", lambda it: it.prompt_tokens),
     Figure("engine_generation_tokens_total", "Tokens generated.", lambda it: it.generation_tokens),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 
 from sparktop.cmdline.engine_command import (
     EngineCommand,
@@ -16,6 +17,7 @@ from sparktop.cmdline.engine_command import (
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.engines import labels
+from sparktop.engines.metrics import METRICS, paths_of
 from sparktop.model.engine import (
     Container,
     Containers,
@@ -27,13 +29,6 @@ from sparktop.model.engine import (
     Served,
 )
 from sparktop.model.telemetry import NO_GAPS, GapReason, GpuReading, Process, ProcessTable
-
-_WORKER_TITLES: Mapping[str, EngineKind] = {
-    "VLLM::": EngineKind.VLLM,
-    "sglang::": EngineKind.SGLANG,
-    "ray::RayWorker": EngineKind.VLLM,
-}
-"""How engines title their processes (setproctitle); comm holds the first 15 characters."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,12 +94,16 @@ def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> Iterable[int]
         process = parent
 
 
+@cache
+def _worker_titles() -> Sequence[tuple[EngineKind, tuple[str, ...]]]:
+    """How engines title their processes (setproctitle); comm holds the first 15 characters."""
+    return [(kind, kind.traits.titles) for kind in EngineKind if kind.traits.titles]
+
+
 def _worker_kind(process: Process) -> EngineKind | None:
     title = process.argv[0] if process.argv else ""
-    return next(
-        (kind for mark, kind in _WORKER_TITLES.items() if process.command.startswith(mark) or title.startswith(mark)),
-        None,
-    )
+    titles = _worker_titles()
+    return next((kind for kind, marks in titles if process.command.startswith(marks) or title.startswith(marks)), None)
 
 
 def _same_server(groups: Iterable[EngineProcesses], process: Process, command: EngineCommand) -> EngineProcesses | None:
@@ -219,7 +218,9 @@ def _running_engine(
     containers: Containers,
     previous: Engine | None,
 ) -> Engine:
-    command = group.command or (of_container(container.argv) if container else None)
+    command = group.command or (of_container(container.argv, container.environment) if container else None)
+    if container and group.command and group.kind.traits.variables:
+        command = of_process(group.root.argv, container.environment)
     if command is not None and command.kind is not group.kind:
         command = None
     in_container = group.root.container_id is not None
@@ -287,7 +288,7 @@ def _starting_engine(
     Also a rank that waits for its head to start it by Ray. A rank that ran and ended in this run of the container
     doesn't count as starting.
     """
-    command = of_container(container.argv)
+    command = of_container(container.argv, container.environment)
     if command is None and not _waits_for_head(container, previous):
         return None
     restarts = "" if container.status != "restarting" else "its container restarts again and again: see its log"
@@ -335,7 +336,7 @@ def _ended_engines(
         if key in set_aside:
             continue
         previous = previous_by_key.get(key)
-        command = of_container(container.argv)
+        command = of_container(container.argv, container.environment)
         kind = previous.kind if previous else command.kind if command else None
         if kind is None and not any(word.rpartition("/")[2] == "sleep" for word in container.argv[:2]):
             kind = kind_of_image(container.image)
@@ -461,7 +462,7 @@ def _endpoint(command: EngineCommand, container: Container | None) -> Endpoint:
         port = container.published_ports[port]
     elif container.addresses:
         host = container.addresses[0]
-    if command.metrics_off:
+    if command.metrics_off and paths_of(command.kind) == (METRICS,):
         return Endpoint(host=host, port=port, state=EndpointState.NO_METRICS, detail=command.metrics_off)
     return Endpoint(host=host, port=port)
 

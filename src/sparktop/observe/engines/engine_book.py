@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.catalogue import read_ahead_for_engines
 from sparktop.diagnose.ended_by import exit_code, failed
 from sparktop.diagnose.logs.engine_state import resolve_state
@@ -137,7 +138,8 @@ class EngineBook:
             elif state is not EndpointState.TIMED_OUT:
                 # A slow answer keeps the last figures with their time; any other answer clears them.
                 scraped.metrics, scraped.rates, scraped.scrapes = None, None, Scrapes()
-        return state in (EndpointState.OK, EndpointState.REFUSED, EndpointState.TIMED_OUT)
+        waited_for = (EndpointState.OK, EndpointState.LOADING, EndpointState.REFUSED, EndpointState.TIMED_OUT)
+        return state in waited_for and (metrics is None or metrics.running is not None)
 
     def knows_version(self, key: str) -> bool:
         """Whether its endpoint has told which version the engine is."""
@@ -182,6 +184,7 @@ class EngineBook:
         """The engine with what its endpoint and its log have reported."""
         feed = self._feeds[engine.key]
         log_state = feed.said
+        engine = _at_its_port(engine, log_state.port)
         scraped = self.figures.get(engine.key)
         if scraped is not None and scraped.endpoint is not None and engine.state is not EngineState.EXITED:
             engine = replace(
@@ -189,7 +192,7 @@ class EngineBook:
                 endpoint=scraped.endpoint,
                 metrics=scraped.metrics,
                 rates=scraped.rates,
-                model=engine.model or (scraped.metrics.model if scraped.metrics else None),
+                model=command_of(engine).model or (scraped.metrics and scraped.metrics.model) or engine.model,
                 version=scraped.version or engine.version,
             )
         state, progress = resolve_state(engine, log_state, self._book.wall_s)
@@ -231,6 +234,14 @@ class EngineBook:
                 generation_tokens_per_s=statistics.generation_tokens_per_s,
             ),
         )
+
+
+def _at_its_port(engine: Engine, told: int | None) -> Engine:
+    """The engine at the port that its log tells, where its command names none: defaults differ by version."""
+    endpoint = engine.endpoint
+    if told is None or endpoint is None or endpoint.port != engine.kind.traits.port or command_of(engine).has("port"):
+        return engine
+    return replace(engine, endpoint=replace(endpoint, port=told))
 
 
 def late(engines: Sequence[Engine]) -> set[str]:

@@ -24,7 +24,7 @@ _COUNTERS = (
     "itl_count",
 )
 
-_PROGRESS = ("prompt_tokens", "generation_tokens", "iterations", "kv_cache_ratio")
+_PROGRESS = ("prompt_tokens", "generation_tokens", "unfinished_tokens", "iterations", "kv_cache_ratio")
 """The cache fills with each chunk of a long prompt, whose tokens are counted at its end."""
 
 
@@ -98,7 +98,7 @@ def between(
     preempted_per_s = _per_second(wide, current, "preemptions")
     return EngineRates(
         prompt_tokens_per_s=_per_second(previous, current, "prompt_tokens"),
-        generation_tokens_per_s=_per_second(previous, current, "generation_tokens"),
+        generation_tokens_per_s=_generated_per_second(previous, current),
         prefix_hit_ratio=_hit_ratio(wide, current),
         ttft_p50_s=medians["ttft_p50_s"][0],
         itl_p50_s=medians["itl_p50_s"][0],
@@ -166,6 +166,16 @@ def _per_second(previous: EngineMetrics | None, current: EngineMetrics, name: st
     if before is None or after is None:
         return None
     return (after - before) / (current.wall_s - previous.wall_s)
+
+
+def _generated_per_second(previous: EngineMetrics | None, current: EngineMetrics) -> float | None:
+    """With the tokens of requests that still run, where the counter waits for their end; both are read in turn, so that
+    a request which ends in between may count in neither."""
+    rate, open_tokens = (
+        _per_second(previous, current, "generation_tokens"),
+        _per_second(previous, current, "unfinished_tokens"),
+    )
+    return rate if rate is None or open_tokens is None else max(0.0, rate + open_tokens)
 
 
 def _hit_ratio(previous: EngineMetrics | None, current: EngineMetrics) -> float | None:

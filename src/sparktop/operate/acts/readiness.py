@@ -100,6 +100,9 @@ def _status(act: AwaitReady, picture: FleetState, node: str, since: Since) -> Wa
     if not _is_new_run(container, engine, act, since):
         if container is not None and _nobody_starts_it(container, view, since):
             return failed("its container was not started: it is exited, and Docker doesn't start it by itself")
+        waited_s = picture.monotonic_s - since.began_monotonic_s
+        if container is None and engine and engine.state is EngineState.EXITED and waited_s >= NOT_STARTED_S:
+            return failed("its process has not appeared since the start")
         return waiting("started; not seen running yet")
     if engine is not None and container is not None and is_of_old_run(engine, container):
         engine = None
@@ -207,7 +210,8 @@ def _is_new_run(container: Container | None, engine: Engine | None, act: AwaitRe
         ):
             return True
         return act.any_run and old_container.status == container.status == "running"
-    if engine is None:
+    is_over = engine is not None and engine.state is EngineState.EXITED
+    if engine is None or (is_over and old_engine is not None and engine.key == old_engine.key):
         return False
     return (
         act.any_run

@@ -14,14 +14,14 @@ from urllib.parse import quote
 from sparktop import sanitise
 from sparktop.cmdline.engine_argv import value_of
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import RESTARTING_POLICIES
+from sparktop.model.engine import RESTARTING_POLICIES, EngineKind
 from sparktop.model.survey import DockerGet, Owed, Survey
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,250}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,300}")
 _POLICIES = ("no", *RESTARTING_POLICIES)
-_KEY_VARIABLES = ("VLLM_API_KEY",)
+_KEY_VARIABLES = tuple(name for kind in EngineKind if (name := kind.traits.key_variable))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any
 from sparktop.engines.labels import LAUNCH
 from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.memory_target import SLACK_BYTES
-from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit, Gate, NodeBudget, SliceKind
 from sparktop.model.recipe import Executor, Recipe
@@ -37,8 +36,6 @@ from sparktop.recipe.read.shelf import word
 from sparktop.recipe.render.host_config import body
 from sparktop.text.units import GIB
 
-_KINDS = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
-
 
 def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
     """The plan, where nothing prevents the launch."""
@@ -50,7 +47,7 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
     has_key = bool(ranks[0].api_key)
     steps = tuple(_steps(inputs, ranks, up, grace_s))
     where = " and ".join(rank.node for rank in ranks)
-    kind = _KINDS.get(inputs.order.recipe.engine, str(inputs.order.recipe.engine))
+    kind = inputs.order.recipe.engine.traits.name
     return Plan(
         request=request,
         title=f"Launch {inputs.prospect.title} on {where} ({kind})",

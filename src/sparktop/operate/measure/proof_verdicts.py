@@ -110,8 +110,7 @@ def judged_tool_call(act: ProofRequest, answer: Completion) -> RequestResult:
 
 def tool_flags(kind: EngineKind) -> str:
     """The flags with which an engine parses tool calls (docs/facts/engines.md section 3)."""
-    parser = "--tool-call-parser NAME"
-    return parser if kind is EngineKind.SGLANG else f"--enable-auto-tool-choice {parser}"
+    return kind.traits.tool_flags
 
 
 def judged_long_prompt(act: ProofRequest, answer: Completion, *, has_room: bool) -> RequestResult:

@@ -12,7 +12,7 @@ from sparktop.cmdline.engine_argv import value_of
 from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.ranks import EngineRank, is_alive
-from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.proof import LONG_TOKENS, Proof
 from sparktop.model.request import Request, Risk
@@ -108,7 +108,7 @@ def _require_idle(head: EngineRank) -> None:
     if engine.endpoint is None or engine.state not in SERVING:
         raise Refused(f"{where} doesn't serve yet: it is {engine.state}", ("wait until it is ready, then plan again",))
     if busy := held_reason(where, engine.metrics):
-        needs = "--enable-metrics" if engine.kind is EngineKind.SGLANG else "no --disable-log-stats"
+        needs = engine.kind.traits.metrics_on or f"no {engine.kind.traits.metrics_off}"
         is_known = engine.metrics is not None and engine.metrics.running is not None
         remedy = "wait until they are done, then plan again" if is_known else f"it needs {needs} to tell"
         raise Refused(busy, (remedy,))

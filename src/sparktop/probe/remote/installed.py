@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_@:.-]{1,200}\.service")
 _STARTS_ENGINE = re.compile(
-    rb"^\s*ExecStart\w*\s*=(?:[^\n\\]|\\.|\\\n)*?(?:\bdocker\b|\bpodman\b|vllm|sglang)", re.MULTILINE
+    rb"^\s*ExecStart\w*\s*=(?:[^\n\\]|\\.|\\\n)*?(?:\bdocker\b|\bpodman\b|vllm|sglang|llama)", re.MULTILINE
 )
 _UNIT_FIELDS = "Id,ActiveState,SubState,Result,NRestarts,Restart,RestartUSec,MainPID,ExecMainStatus"
 _SPANS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -191,7 +191,7 @@ class Installed:
         facts["units"] = rows[:60]
 
     def _starters(self, folder: str) -> set[str]:
-        """Services in a folder whose ExecStart names docker, podman, vllm or sglang."""
+        """Services in a folder whose ExecStart names docker, podman, vllm, sglang or llama."""
         names = set()
         for name in list_folder(self.root + folder)[:400]:
             if _UNIT_NAME.fullmatch(name) and "@." not in name:  # a template has no state, only its instances

@@ -19,9 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ENGINE_COMMAND = r"\bvllm serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang serve\b"
+ENGINE_COMMAND = (
+    r"\bvllm serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang serve\b"
+    r"|\bllama-server\b|\bo?llama serve\b"
+)
 _ENGINE_COMM = re.compile(r"VLLM::|sglang::", re.IGNORECASE)
-_CANDIDATE_COMM = re.compile(r"python|pypy|vllm|sglang|ray|pt_main_thread|uvicorn|uv$", re.IGNORECASE)
+_CANDIDATE_COMM = re.compile(r"python|pypy|vllm|sglang|o?llama|ray|pt_main_thread|uvicorn|uv$", re.IGNORECASE)
 _DESKTOP_COMM = re.compile(
     r"gnome-shell|gnome-session|Xorg|Xwayland|mutter|kwin|gdm|sddm|lightdm|plasmashell|cinnamon|xfwm|weston|sway|gjs|nautilus"
 )

@@ -109,7 +109,7 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
         )
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"known servers: {remedy}")
     elif engine is not recipe.engine and "runtime" in fields:
-        text = f"the command starts {_NAMES[engine]}, but `runtime` says {_NAMES[recipe.engine]}"
+        text = f"the command starts {engine.traits.name}, but `runtime` says {recipe.engine.traits.name}"
         fields.add("runtime", text)
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
@@ -128,9 +128,6 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
 def _size(argv: tuple[str, ...], flag: str) -> int:
     size = value_of(argv, flag) or ""
     return int(size) if size.isdecimal() and 0 < len(size) < 5 else 1
-
-
-_NAMES = {EngineKind.VLLM: "vLLM", EngineKind.SGLANG: "SGLang"}
 
 
 def _check_environment(fields: Fields, recipe: Recipe) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline import engine_argv as flags
-from sparktop.cmdline.engine_command import DEFAULT_PORT
 from sparktop.engines import labels
 from sparktop.engines.images import Family, family_of
 from sparktop.masking import is_secret_name
@@ -209,4 +208,4 @@ def _port(argv: Sequence[str], engine: EngineKind) -> int:
     text = flags.value_of(argv, "port") or ""
     if text and not (text.isdecimal() and 0 < int(text[:6]) < 65536):
         raise CannotRender(f"--port is {text[:20]!r}: it must be a port from 1 to 65535")
-    return int(text) if text else DEFAULT_PORT[engine]
+    return int(text) if text else engine.traits.port

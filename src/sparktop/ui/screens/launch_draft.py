@@ -24,7 +24,6 @@ from sparktop.recipe.render.render import container_name
 MAIN_PARAMETERS = ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
 """The most important parameters, by sparkrun's names."""
 _SGLANG_NAMES = {"max_model_len": "context_length", "gpu_memory_utilization": "mem_fraction_static"}
-DEFAULT_PORTS = {EngineKind.VLLM: "8000", EngineKind.SGLANG: "30000"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,8 @@ class Draft:
 
     def conflict(self, engine: Stoppable, used: Mapping[str, str]) -> str:
         """Why the engine conflicts: "the same port", "the same name" or ""; `used` are the last plan's parameters."""
-        port = get(self.values, "port") or get(used, "port") or self.value("port") or DEFAULT_PORTS[self.recipe.engine]
+        port = get(self.values, "port") or get(used, "port") or self.value("port")
+        port = port or str(self.recipe.engine.traits.port)
         name = get(self.values, "name") or get(used, "name") or self.value("name")
         if name and engine.name == name:
             return "the same name"

@@ -15,6 +15,7 @@ from sparktop.diagnose.logs.engine_state import (
     advance,
     advance_all,
     begun,
+    kinds_of,
     phase_of,
     resolve_state,
     wordings,
@@ -346,3 +347,39 @@ def test_what_an_earlier_run_said_is_over_when_the_engine_restarts() -> None:
     assert resolve_state(restarted, log, 1506.0)[0] is READY
     assert resolve_state(restarted, replace(log, moved_wall_s=1998.0, state=LOADING), 2000.0)[0] is LOADING
     assert resolve_state(restarted, log)[0] is READY
+
+
+@over(
+    "name, state, port, failure",
+    [
+        ("healthy", READY, 8080, ""),
+        ("killed", READY, 8080, ""),
+        ("model-missing", LOADING, None, "failed to load model"),
+        ("port-in-use", STARTING, None, "couldn't bind HTTP server socket"),
+        ("unknown-flag", UNKNOWN, None, "invalid argument: --no-such-flag"),
+    ],
+)
+def test_a_real_llama_cpp(name: str, state: EngineState, port: int | None, failure: str) -> None:
+    text = (Path(__file__).parents[3] / f"real/captures/llama.cpp-0.7.0/{name}.log").read_text()
+    lines = [LogLine(text=line, wall_s=float(number)) for number, line in enumerate(text.splitlines())]
+    told = advance_all(EngineLogState(), lines, EngineKind("llama.cpp"))
+    assert (told.state, told.port, told.has_served) == (state, port, state is READY)
+    assert failure in told.failure if failure else not told.failure
+
+
+def test_an_endpoint_that_answers_503_loads_whatever_its_log_says() -> None:
+    endpoint = Endpoint(host="127.0.0.1", port=8080, state=EndpointState.LOADING)
+    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", endpoint=endpoint, uptime_s=600.0)
+    assert resolve_state(engine, None) == (LOADING, None)
+    assert resolve_state(engine, EngineLogState(state=READY, moved_wall_s=1.0)) == (LOADING, None)
+    capturing = EngineLogState(state=CAPTURING, progress=Progress(phase="capture", done=1, total=2))
+    assert resolve_state(engine, capturing)[0] is CAPTURING
+
+
+def test_ollama_serves_once_it_listens() -> None:
+    """Lines of its log as owners post them."""
+    head = "time=2026-11-20T10:00:00.000Z level=INFO source=routes.go:1318 "
+    lines = [f'{head}msg="server config" env="map[]"', f'{head}msg="Listening on [::]:11435 (version 0.11.4)"']
+    told = advance_all(EngineLogState(), [LogLine(text=line, wall_s=1.0) for line in lines], EngineKind("ollama"))
+    assert (told.state, told.port, told.version) == (READY, 11435, "0.11.4")
+    assert kinds_of('source=ggml.go:104 msg="" llama_model_loader: loaded') == {EngineKind("ollama")}

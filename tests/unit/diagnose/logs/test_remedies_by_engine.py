@@ -10,7 +10,7 @@ from sparktop.cmdline import engine_flags
 from sparktop.cmdline.engine_flags import is_in, spec_names
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.diagnose.names import for_engine
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import LAUNCHED, EngineKind
 from sparktop.model.finding import Remedy
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]+)")
@@ -18,11 +18,11 @@ OTHERS_OWN = {"device", "file", "include", "format", "tail", "since", "filter", 
 """Of docker, hf or journalctl, and of one engine too."""
 
 
-@pytest.mark.parametrize("engine", [*EngineKind, None])
+@pytest.mark.parametrize("engine", [*LAUNCHED, None])
 def test_no_remedy_names_another_engine_s_flag(engine: EngineKind | None) -> None:
     """None: another program's log."""
     own = spec_names(engine) if engine else frozenset()
-    foreign = frozenset().union(*(spec_names(kind) for kind in EngineKind)) - own - OTHERS_OWN
+    foreign = frozenset().union(*(spec_names(kind) for kind in LAUNCHED)) - own - OTHERS_OWN
     if engine is None:
         foreign &= {"gpu-memory-utilization", "mem-fraction-static", "attention-backend", "moe-backend", "max-num-seqs"}
     wrong = []
@@ -51,7 +51,7 @@ def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
     assert plain.steps == ("wait",)
 
 
-@pytest.mark.parametrize("engine", EngineKind)
+@pytest.mark.parametrize("engine", LAUNCHED)
 def test_each_flag_that_is_advised_is_in_the_newest_version(engine: EngineKind) -> None:
     newest = engine_flags._parsers()[engine].versions[-1]
     gone = []

@@ -27,7 +27,7 @@ from tests.pictures_support import (
 from tests.table import over
 
 from sparktop.diagnose.rules.memory import held, low, starvation
-from sparktop.model.engine import Engine, EngineState, LogFacts
+from sparktop.model.engine import Engine, EngineKind, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import Baseline, FleetState, Growth, LinkState, NodeView, Reach
@@ -266,6 +266,8 @@ def test_scarce_memory_offers_a_stop_and_no_second_guard() -> None:
     assert actions(available_gib=2.0) == ["relaunch", "stop-engine", None, "guard"]
     assert actions(available_gib=2.0, guard=GuardState(phase=GuardPhase.ARMED)) == ["relaunch", "stop-engine", None]
     assert actions(available_gib=2.0, guard=GuardState(phase=GuardPhase.FIRED))[-1] == "guard"
+    shareless = engine("llama", kind=EngineKind("llama.cpp"))
+    assert actions(available_gib=6.0, engines=(shareless,)) == [None, "guard"], "it has no share to reduce"
 
 
 def test_little_free_and_much_cache_is_not_low() -> None:

@@ -239,6 +239,13 @@ def test_engine_without_a_container_is_known_by_its_processes() -> None:
     act = AwaitReady(name="vllm:8000")
     assert judged(old, act=act, since=since).verdict is WaitVerdict.WAITING
     assert judged(replace(old, pids=(90001,)), act=act, since=since).verdict is WaitVerdict.MET
+    gone = replace(old, state=EngineState.EXITED, pids=())
+    assert judged(gone, act=act, since=since).verdict is WaitVerdict.WAITING
+    since = replace(BEGAN, before=made.node(engines=(gone,)))
+    assert judged(gone, act=act, since=since).verdict is WaitVerdict.WAITING
+    long_since = replace(since, began_monotonic_s=made.NOW_S - 61)
+    assert judged(gone, act=act, since=long_since).verdict is WaitVerdict.FAILED
+    assert judged(replace(old, key="pid:90001"), act=act, since=since).verdict is WaitVerdict.MET
 
 
 @over(

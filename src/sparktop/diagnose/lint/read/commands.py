@@ -16,7 +16,7 @@ from sparktop.diagnose.lint.read import layout
 from sparktop.diagnose.lint.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import LAUNCHED, EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _ONLY_MENTION = frozenset({
@@ -128,7 +128,7 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
             if inner is not None:
                 _read_inner(inner, scope, own, parameters)
                 return True
-        if server := server_at(texts, index):
+        if (server := server_at(texts, index)) and server[0] in LAUNCHED:
             _engine(server[0], words[server[1] :], scope, own, words[index])
             return True
     return False
@@ -167,6 +167,7 @@ def read_container(
         scope.containers.update(inner.containers)
         return
     kind, guess = kind_of_image(base.image.value or "") if base.image else None, ""
+    kind = kind if kind in LAUNCHED else None
     given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
     given |= {item.name for item in misplaced}
     told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)

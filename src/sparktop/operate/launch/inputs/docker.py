@@ -10,6 +10,7 @@ from sparktop.checks.parity import ImageFacts, judge_image_parity
 from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
+from sparktop.model.engine import LAUNCHED
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path
 
@@ -84,7 +85,7 @@ def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
     for row in listed:
         names, stamp = (row.get("RepoTags"), row.get("Created")) if isinstance(row, Mapping) else (None, None)
         for name in names if isinstance(names, list) else ():
-            if isinstance(name, str) and image_path(name) is not None and kind_of_image(name) is not None:
+            if isinstance(name, str) and image_path(name) is not None and kind_of_image(name) in LAUNCHED:
                 made[name] = float(stamp) if isinstance(stamp, int | float) else 0.0
     return made
 

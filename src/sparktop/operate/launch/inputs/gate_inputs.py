@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from sparktop import sanitise
 from sparktop.checks.judgement import Judgement
-from sparktop.cmdline.engine_command import DEFAULT_PORT
 from sparktop.dataclass import dataclass
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, NodeView
@@ -90,7 +89,7 @@ def port_of(order: Order, rendered: Rendered | None = None) -> int:
     if rendered:
         return rendered.port
     text = resolve(order).get("port") or ""
-    return int(text) if text.isdecimal() and 0 < int(text) < 65536 else DEFAULT_PORT[order.recipe.engine]
+    return int(text) if text.isdecimal() and 0 < int(text) < 65536 else order.recipe.engine.traits.port
 
 
 # --- gates

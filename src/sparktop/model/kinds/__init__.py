@@ -1,0 +1,1 @@
+"""What each engine that is known is: one TOML file an engine, and their reader."""

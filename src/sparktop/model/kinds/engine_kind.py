@@ -1,0 +1,116 @@
+"""An engine is one TOML file of this folder, named as the engine is in JSON, rules and tapes.
+
+Left in code is only what is one engine's alone: how recipes start vLLM and SGLang, and lints of their flags. Those
+flags, by version, are in cmdline/engine_flags.toml, which `make engine-flags` writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sparktop.dataclass import dataclass
+
+FOLDER = Path(__file__).parent
+
+_NAMES = sorted(name.removesuffix(".toml") for name in os.listdir(FOLDER) if name.endswith(".toml"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """What one engine's file says."""
+
+    name: str
+    """As its makers write it."""
+    programs: tuple[str, ...] = ()
+    """A program's name without its path, and the words that must follow it: "vllm serve"."""
+    modules: tuple[str, ...] = ()
+    """Of `python -m`, alike; "*" stands for any characters, and the first that matches decides."""
+    scripts: tuple[str, ...] = ()
+    """Paths that Python runs; "*" stands for any characters."""
+    titles: tuple[str, ...] = ()
+    """How the command names of its worker processes begin."""
+    images: tuple[str, ...] = ()
+    """Texts in the name of an image that holds it."""
+    releases: str = ""
+    """The end of an image's name whose tags are its versions."""
+
+    port: int
+    """Where it listens unless told otherwise."""
+    host: str = ""
+    """As `port`; empty: on every interface."""
+    model_flags: tuple[str, ...] = ()
+    """That name its model, the best name first."""
+    is_model_positional: bool = False
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """As in cmdline/engine_flags.toml; empty where the engine is in that."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that stand for a flag."""
+    share_flag: str = ""
+    """Sets its share of memory; empty where it takes what its model and context need."""
+    is_share_of_available: bool = False
+    """Of what is available before it loads, not of all memory."""
+    share_defaults: Mapping[str, float] = field(default_factory=dict)
+    """By the version that brought them, ascending; the last one counts where the version isn't known."""
+    tool_flags: str = ""
+    """With which it parses tool calls."""
+    key_variable: str = ""
+    """Holds the API key that it requires."""
+
+    metrics_on: str = ""
+    """Without this flag it has no metrics."""
+    metrics_off: str = ""
+    """With this flag it has none."""
+    metrics_prefix: str = ""
+    asks: Mapping[str, float] = field(default_factory=dict)
+    """What it may be asked besides /metrics, and the least seconds between two: nothing that costs it work."""
+    health: str = ""
+    """The path that tells without a key whether it serves; empty where asking costs work."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Its version and model in JSON: "PATH KEY.KEY"."""
+    figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By field of `EngineMetrics`, the sources to try in order (engines.metrics)."""
+    histograms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    log_words: tuple[str, ...] = ()
+    """Fixed texts that only its log has."""
+    log_head: str = ""
+    """Regular expression of lines that are probably its own."""
+    line: tuple[Mapping[str, Any], ...] = ()
+    """Log lines that tell its state (diagnose.logs.engine_state)."""
+
+
+class EngineKind(StrEnum):
+    """An engine that is known: a member for each file. Code names those that it launches."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    vars().update({name.upper(): name for name in _NAMES if name not in ("vllm", "sglang")})
+
+    @property
+    def traits(self) -> EngineTraits:
+        """What its file says; read on first use."""
+        return _traits(self)
+
+
+LAUNCHED = (EngineKind.VLLM, EngineKind.SGLANG)
+"""Those that recipes start, whose flags are known by version and linted."""
+
+
+@cache
+def _traits(kind: str) -> EngineTraits:
+    import tomllib  # no first paint reads a file of these
+
+    return EngineTraits(**_fixed(tomllib.loads((FOLDER / f"{kind}.toml").read_text("utf-8"))))
+
+
+def _fixed(value: Any) -> Any:
+    """Lists as tuples."""
+    if isinstance(value, dict):
+        return {key: _fixed(item) for key, item in value.items()}
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
