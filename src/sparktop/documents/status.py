@@ -13,7 +13,7 @@ SIGNS: dict[LinkState, tuple[str, str]] = {
     LinkState.STALE: ("◌", "warning"),
     LinkState.LOST: ("✖", "critical"),
     LinkState.REFUSED: ("⊘", "critical"),
-    LinkState.UNRECORDED: ("◌", "warning"),
+    LinkState.UNRECORDED: ("○", "warning"),
 }
 """State -> (glyph, tone)."""
 

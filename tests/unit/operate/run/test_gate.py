@@ -83,7 +83,7 @@ def test_a_node_that_is_not_live_is_not_acted_on(state: LinkState) -> None:
     view = node("spark1", link=link(state, reason="no packets", hint="see the switch"))
     found = plan_refusal(made(STOP), picture(view), now_s=NOW_S, is_read_only=False)
     assert found is not None
-    assert f"spark1 is not live ({state}: no packets)" in found.reason
+    assert f"spark1 is not live ({view.link.trouble})" in found.reason
     assert found.remedies[0] == "see the switch"
 
 
