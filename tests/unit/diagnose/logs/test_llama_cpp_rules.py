@@ -25,8 +25,8 @@ FAILURES = {
         "llama.kv-cache-too-large",
         (
             BEGINS,
-            "0.07.112 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 98304.00 MiB: cudaMalloc failed: out of memory",
-            "0.07.113 E llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
+            "0.07.112 E ggml_backend_cuda_buffer_type_alloc: allocating 98304 MiB: cudaMalloc failed: out of memory",
+            "0.07.113 E llama_init_from_model: failed to initialize: failed to allocate buffer for kv cache",
         ),
     ),
     "a private repository": (

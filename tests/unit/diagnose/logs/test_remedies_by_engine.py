@@ -14,7 +14,9 @@ from sparktop.model.engine import LAUNCHED, EngineKind
 from sparktop.model.finding import Remedy
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]+)")
-OTHERS_OWN = set("device file include format tail since filter force full version user revision".split())
+OTHERS_OWN = {
+    "device", "file", "include", "format", "tail", "since", "filter", "force", "full", "version", "user", "revision",
+}  # fmt: skip
 """Of docker, hf or journalctl, and of one engine too."""
 
 
