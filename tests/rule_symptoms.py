@@ -30,7 +30,7 @@ SYMPTOMS = (
         "ends.",
         rules=(
             "memory.*", "guard.*", "kernel.oom-*", "kernel.memory-*", "kernel.nvrm-no-memory", "torch.oom*",
-            "llama.out-of-memory",
+            "llama.*memory", "llama.*-too-large", "llama.context-not-fitted",
             "torch.expandable-segments-unsupported", "vllm.kv-no-memory", "vllm.kv-cache-too-small*",
             "vllm.free-memory-below-utilisation", "vllm.memory-profiling-race", "vllm.load-out-of-memory",
             "vllm.warmup-out-of-memory", "vllm.max-num-seqs-over-mamba-blocks", "vllm.swap-space-*",
@@ -59,6 +59,8 @@ SYMPTOMS = (
             "start.*", "cli.*", "python.*", "vllm.env-*", "vllm.config-invalid", "vllm.batch-limits-contradict",
             "vllm.port-variable-is-uri", "sglang.gpu-memory-not-reported",
             "attention.backend-rejected", "attention.feature-unsupported",
+            "llama.flag-*", "llama.device-unknown", "llama.port-in-use", "llama.host-not-here",
+            "llama.kv-quantised-*", "llama.router-without-model",
         ),
     ),
     Symptom(
@@ -67,7 +69,7 @@ SYMPTOMS = (
         says="The checkpoint, its tokenizer or its quantisation does not fit this engine, release or GPU.",
         rules=(
             "model.*", "quantisation.*", "vllm.mxfp4-loader-format", "vllm.max-len-over-derived",
-            "sglang.processor-missing",
+            "sglang.processor-missing", "llama.*",
         ),
     ),
     Symptom(
@@ -88,14 +90,17 @@ SYMPTOMS = (
             "restart.*", "engine.down", "docker.exit-*", "docker.restart-loop", "engine.process-killed",
             "vllm.engine-died", "engine.last-words", "engine.died-serving", "sglang.process-died", "host.unit-*",
             "host.killed-by-shell-report", "host.illegal-instruction", "host.segfault", "host.ipc-removed",
-            "start.bus-error",
+            "start.bus-error", "llama.stop-hung",
         ),
     ),
     Symptom(
         slug="requests-fail",
         title="Requests fail, or answers are wrong",
         says="The engine serves, and clients or the proxy before it get errors, empty answers or nonsense.",
-        rules=("serving.*", "engine.answers-cut", "proxy.*", "sglang.input-too-long", "vllm.nvfp4-moe-cutlass-old"),
+        rules=(
+            "serving.*", "engine.answers-cut", "proxy.*", "sglang.input-too-long", "vllm.nvfp4-moe-cutlass-old",
+            "llama.request-over-context", "llama.key-refused", "llama.slot-context-*",
+        ),
     ),
     Symptom(
         slug="slow",
@@ -104,7 +109,7 @@ SYMPTOMS = (
         rules=(
             "gpu.power-wedge", "gpu.thermal", "gpu.slowed-down", "kernel.thermal-throttled", "vllm.preemption",
             "*.kv-*-full", "vllm.jit-while-serving", "vllm.fp4-marlin-notice",
-            "sglang.spec-v1-fallback", "moe.*",
+            "sglang.spec-v1-fallback", "moe.*", "llama.draft-mismatch", "llama.mlock-refused",
         ),
     ),
     Symptom(
@@ -123,7 +128,7 @@ SYMPTOMS = (
         rules=(
             "hub.*", "docker.image-*", "docker.pull-rate-limit", "docker.registry-unreachable",
             "docker.wrong-architecture", "docker.exec-format", "docker.disk-full", "host.disk-*",
-            "ray.disk-nearly-full",
+            "ray.disk-nearly-full", "llama.hub-*", "llama.model-not-resolved",
         ),
     ),
     Symptom(

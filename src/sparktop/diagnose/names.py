@@ -95,7 +95,9 @@ def for_engine(remedies: Sequence[Remedy], engine: str | None) -> tuple[Remedy, 
 
 
 def _chosen(group: str, engine: str | None) -> str:
-    parts = _OF_ENGINE.findall(group)
+    parts: list[tuple[str, str]] = _OF_ENGINE.findall(group)
     if engine:
         return next((text for name, text in parts if name == engine), "")
+    if len(parts) > 1 and len({text for _, text in parts}) == 1:
+        return parts[0][1]
     return ", ".join(f"{text} ({EngineKind(name).traits.name})" for name, text in parts)

@@ -7,21 +7,24 @@ import re
 import pytest
 
 from sparktop.cmdline import engine_flags
-from sparktop.cmdline.engine_flags import is_in, spec_names
+from sparktop.cmdline.engine_flags import is_in, spec_names, spec_of
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.diagnose.names import for_engine
 from sparktop.model.engine import LAUNCHED, EngineKind
 from sparktop.model.finding import Remedy
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]+)")
-OTHERS_OWN = {"device", "file", "include", "format", "tail", "since", "filter", "force", "full", "version", "user"}
+OTHERS_OWN = {
+    "device", "file", "include", "format", "tail", "since", "filter", "force", "full", "version", "user", "revision",
+}  # fmt: skip
 """Of docker, hf or journalctl, and of one engine too."""
 
 
-@pytest.mark.parametrize("engine", [*LAUNCHED, None])
+@pytest.mark.parametrize("engine", [*LAUNCHED, EngineKind("llama.cpp"), None])
 def test_no_remedy_names_another_engine_s_flag(engine: EngineKind | None) -> None:
     """None: another program's log."""
     own = spec_names(engine) if engine else frozenset()
+    own = own.union(*(spec_of(name, engine).aliases for name in own))
     foreign = frozenset().union(*(spec_names(kind) for kind in LAUNCHED)) - own - OTHERS_OWN
     if engine is None:
         foreign &= {"gpu-memory-utilization", "mem-fraction-static", "attention-backend", "moe-backend", "max-num-seqs"}
@@ -46,6 +49,8 @@ def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
         ("Only here (vLLM)", ()),
     ]
     assert [(one.title, one.steps) for one in for_engine(remedies, "sglang")] == [("Lower `--b`", ())]
+    same = for_engine((Remedy(title="Leave out [vllm: `--a`][sglang: `--a`]"),), None)
+    assert [one.title for one in same] == ["Leave out `--a`"]
     assert for_engine(remedies, "Ollama") == ()
     (plain,) = for_engine((Remedy(title="Free memory", steps=("lower [vllm: --a][sglang: --b]", "wait")),), "Ollama")
     assert plain.steps == ("wait",)
