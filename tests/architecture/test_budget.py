@@ -23,7 +23,7 @@ LINES = {
     "observe": (4821, "observe"),
     "operate without launches": (19854, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7693, "operate/launch", "operate/relaunch"),
-    "diagnose and knowledge": (14996, "diagnose", "knowledge"),
+    "diagnose and knowledge": (14997, "diagnose", "knowledge"),
     "recipe": (6024, "recipe"),
     "checks": (1814, "checks"),
     "engines": (1343, "engines"),
@@ -38,12 +38,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111499, "."),
+    "everything": (111500, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 581
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 98270, 15338
+TESTS, CASES = 98275, 15338
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

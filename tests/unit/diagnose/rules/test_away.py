@@ -94,6 +94,11 @@ def test_a_kernel_that_counts_nothing_leaves_it_unsaid() -> None:
     assert "count" not in uncounted.explanation
 
 
+def test_the_operators_own_network_is_no_trouble_of_the_nodes() -> None:
+    assert not claims(RULES, picture(away(Reach.NO_NETWORK)))
+    assert claims(RULES, picture(away(Reach.NO_NETWORK, memory_s=200)))
+
+
 @over("view", [node("spark1"), away(*SILENT, back_s=2.0), away(*SILENT, back_s=3700.0)])
 def test_not_before_it_is_read_nor_for_ever(view: NodeView) -> None:
     assert not claims(RULES, picture(view))

@@ -30,7 +30,6 @@ STALLED_SHARE = 0.25
 _SUSPEND = frozenset({"power.suspend"})
 _LINK_DOWN = frozenset({"link.unplugged", "link.mlx5-down", "link.nic-down", "link.tx-timeout"})
 _BY_REACH = {
-    Reach.NO_NETWORK: "network",
     Reach.NO_HOST: "network",
     Reach.SSH_SILENT: "frozen",
     Reach.NO_SSHD: "no-ssh",
@@ -53,7 +52,8 @@ def away(fleet: FleetState) -> Iterator[Finding]:
         absence = node.absence
         if absence is None or not SETTLED_S <= sample.boot_s - absence.after.boot_s < KEPT_S:
             continue
-        verdict = judge(absence, node)
+        if (verdict := judge(absence, node)) is None:
+            continue
         yield found(
             "host.away",
             verdict.case,
@@ -65,8 +65,8 @@ def away(fleet: FleetState) -> Iterator[Finding]:
         )
 
 
-def judge(absence: Absence, node: NodeView) -> Verdict:
-    """Why the node was away; "unknown" where nothing says so."""
+def judge(absence: Absence, node: NodeView) -> Verdict | None:
+    """Why the node was away; "unknown" where nothing says so, None where only the operator's own network was gone."""
     before, after = absence.before, absence.after
     events = tuple(
         event
@@ -94,9 +94,10 @@ def judge(absence: Absence, node: NodeView) -> Verdict:
         return Verdict("link-down", {}, dropped, Confidence.CONFIRMED)
     seen = [_BY_REACH[reach] for reach in absence.reaches if reach in _BY_REACH]
     case = next((one for one in ("frozen", "network", "no-ssh") if one in seen), "unknown")
-    is_ours = Reach.NO_NETWORK in absence.reaches and Reach.NO_HOST not in absence.reaches
+    if Reach.NO_NETWORK in absence.reaches and not seen:
+        return None
     tested = (Evidence(source=f"{node.name} link", text=", then ".join(absence.reaches)),) if seen else ()
-    return Verdict(case, {"is_counted": memory is not None, "is_ours": is_ours}, tested)
+    return Verdict(case, {"is_counted": memory is not None}, tested)
 
 
 def _first(events: tuple[KernelEvent, ...], patterns: frozenset[str], node: str) -> tuple[Evidence, ...]:
