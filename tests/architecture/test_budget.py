@@ -43,7 +43,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 581
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 98275, 15338
+TESTS, CASES = 98273, 15338
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -175,15 +175,13 @@ def test_a_reader_of_outputs_grows_with_the_text(grown: object) -> None:
     assert callable(grown)
     short, long = grown(4_000), grown(16_000)
 
-    def least_s(text: str) -> float:
-        times = []
-        for _ in range(2):
-            began_s = time.thread_time()
-            outputs.read(text, "test")
-            times.append(time.thread_time() - began_s)
-        return min(times)
+    def took_s(text: str) -> float:
+        began_s = time.thread_time()
+        outputs.read(text, "test")
+        return time.thread_time() - began_s
 
-    assert least_s(long) < 10 * least_s(short) + 100 * _reference_s(SHORT_CHARS)
+    # Slow whenever it is asked, as above.
+    assert any(took_s(long) < 10 * took_s(short) + 100 * _reference_s(SHORT_CHARS) for _ in range(6))
 
 
 def test_a_cut_answer_is_still_read() -> None:
