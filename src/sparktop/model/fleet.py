@@ -23,6 +23,7 @@ from sparktop.model.telemetry import (
     HostFacts,
     Interface,
     NetworkReading,
+    Pressure,
     PreviousBoot,
     ProcessTable,
     RdmaPort,
@@ -247,6 +248,22 @@ class Absence:
     @property
     def away_s(self) -> float:
         return self.after.boot_s - self.before.boot_s
+
+    @property
+    def memory_share(self) -> float | None:
+        """The share of that time in which all tasks waited for memory; None where the node doesn't count it."""
+        return _stalled_share(self.before.memory_pressure, self.after.memory_pressure, self.away_s)
+
+    @property
+    def disk_share(self) -> float | None:
+        """The same for disks."""
+        return _stalled_share(self.before.io_pressure, self.after.io_pressure, self.away_s)
+
+
+def _stalled_share(before: Pressure | None, after: Pressure | None, away_s: float) -> float | None:
+    if before is None or after is None or before.full_total_s is None or after.full_total_s is None:
+        return None
+    return min(1.0, max(0.0, after.full_total_s - before.full_total_s) / away_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,6 +18,8 @@ from sparktop.sim.spark.spark import GIB, LiveProcess, Spark
 TICKS_PER_S = 100
 _SOCKETS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 _PAGE = 4096
+FULL_SHARE = 0.7
+"""Of the time in which some task waits, that in which all do."""
 
 
 def text(spark: Spark, t: float, path: str) -> str | None:
@@ -93,7 +95,7 @@ def _pressure(spark: Spark, t: float, resource: str) -> str | None:
         return None
     some10, some60, full10, full60, full_s = pressure(spark, track, t)
     return (
-        f"some avg10={some10:.2f} avg60={some60:.2f} avg300=0.00 total=0\n"
+        f"some avg10={some10:.2f} avg60={some60:.2f} avg300=0.00 total={full_s / FULL_SHARE * 1e6:.0f}\n"
         f"full avg10={full10:.2f} avg60={full60:.2f} avg300=0.00 total={full_s * 1e6:.0f}\n"
     )
 
@@ -239,7 +241,7 @@ def meminfo(spark: Spark, t: float) -> dict[str, int]:
 def pressure(spark: Spark, track: str, t: float) -> Row:
     """[some10, some60, full10, full60] in percent, and the seconds of full."""
     some = spark.script.tracks[track]
-    full = 0.0 if track == "psi_cpu" else 0.7
+    full = 0.0 if track == "psi_cpu" else FULL_SHARE
     latest, minute = some.at(t), some.mean(t - 60, t)
     full_s = full * max(0.0, some.integral(t)) / 100.0
     return [round(latest, 2), round(minute, 2), round(latest * full, 2), round(minute * full, 2), round(full_s, 3)]

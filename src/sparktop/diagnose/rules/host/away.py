@@ -17,7 +17,6 @@ from sparktop.knowledge.card import found
 from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import Absence, FleetState, NodeView, Reach, current_nodes
-from sparktop.model.telemetry import Pressure
 from sparktop.text.units import gib, span
 
 SETTLED_S = 5.0
@@ -80,12 +79,11 @@ def judge(absence: Absence, node: NodeView) -> Verdict | None:
         return Verdict("suspended", {}, suspended, Confidence.CONFIRMED)
     if case == "out-of-memory" and cause is not None:
         return Verdict(case, {"what": cause.title}, logged, Confidence.CONFIRMED)
-    memory = _stalled_share(before.memory_pressure, after.memory_pressure, absence.away_s)
+    memory, disk = absence.memory_share, absence.disk_share
     if memory is not None and memory >= STALLED_SHARE:
         return Verdict("memory-starved", {"percent": 100 * memory}, logged, Confidence.CONFIRMED)
     if case == "memory-starved":
         return Verdict(case, {"percent": None}, logged)
-    disk = _stalled_share(before.io_pressure, after.io_pressure, absence.away_s)
     if disk is not None and disk >= STALLED_SHARE:
         return Verdict("disk", {"percent": 100 * disk}, logged, Confidence.CONFIRMED)
     if cause is not None:
@@ -106,13 +104,6 @@ def _first(events: tuple[KernelEvent, ...], patterns: frozenset[str], node: str)
     return tuple(Evidence(source=f"{node} kernel log", text=event.text, wall_s=event.first_wall_s) for event in shown)
 
 
-def _stalled_share(before: Pressure | None, after: Pressure | None, away_s: float) -> float | None:
-    """The share of the time in which all tasks waited; None where the node doesn't count it."""
-    if before is None or after is None or before.full_total_s is None or after.full_total_s is None:
-        return None
-    return max(0.0, after.full_total_s - before.full_total_s) / away_s
-
-
 def _measured(absence: Absence, node: str) -> Iterator[Evidence]:
     """What its own counters say of that time."""
     before, after = absence.before, absence.after
@@ -121,10 +112,7 @@ def _measured(absence: Absence, node: str) -> Iterator[Evidence]:
         text=f"{gib(before.memory.available_bytes)} available before, {gib(after.memory.available_bytes)} after",
         wall_s=before.wall_s,
     )
-    shares = {
-        "memory": _stalled_share(before.memory_pressure, after.memory_pressure, absence.away_s),
-        "a disk": _stalled_share(before.io_pressure, after.io_pressure, absence.away_s),
-    }
+    shares = {"memory": absence.memory_share, "a disk": absence.disk_share}
     waited = [f"for {what} {100 * share:.0f} %" for what, share in shares.items() if share is not None]
     if waited:
         yield Evidence(source=f"{node} pressure", text=f"all its tasks waited {' and '.join(waited)} of that time")
