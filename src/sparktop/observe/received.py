@@ -207,3 +207,7 @@ class Unrecorded:
         reason = f"nothing was recorded from {day_time(self.from_s)} to {day_time(self.until_s)}"
         books.state.link(LinkState.UNRECORDED, reason)
         return True
+
+
+KINDS = (Connected, Contacted, Followed, Intervened, Linked, Listed, Logged, Looked, Probed, Scraped, Told,
+         Unrecorded)  # fmt: skip

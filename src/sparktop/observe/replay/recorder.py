@@ -9,41 +9,11 @@ import msgspec
 
 from sparktop.masking import mask_text
 from sparktop.model.telemetry import Collector, KernelLines
-from sparktop.observe.received import (
-    Connected,
-    Contacted,
-    Followed,
-    Intervened,
-    Linked,
-    Listed,
-    Logged,
-    Looked,
-    Probed,
-    Received,
-    Scraped,
-    Told,
-    Unrecorded,
-)
+from sparktop.observe.received import KINDS, Followed, Logged, Probed, Received, Scraped
 from sparktop.record.tape import Entry
 from sparktop.record.writer import TapeWriter
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Connected,
-        Contacted,
-        Followed,
-        Intervened,
-        Linked,
-        Listed,
-        Logged,
-        Looked,
-        Probed,
-        Scraped,
-        Told,
-        Unrecorded,
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in KINDS}
 _BATCHES_KEPT = 3
 """Of lines of a log: what a later file of the same recording begins with."""
 
