@@ -15,20 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.integration.spark import Spark
+from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import SPARKTOP, sparktop
 from tests.prometheus_page import ALERTS
 from tests.support import PATIENCE_S, free_port, interruptible, needs, poll
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture
-def spark() -> Iterator[Spark]:
-    with Spark.start("spark1", "127.0.0.2") as started:
-        started.sshd.trust()
-        started.sshd.alias("spark1")
-        yield started
+__all__ = ["machine", "spark"]
 
 
 @contextlib.contextmanager

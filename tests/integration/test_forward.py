@@ -7,22 +7,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
-from tests.integration.spark import Spark
+from tests.integration.spark import Spark, machine, spark
 from tests.integration.terminal import sparktop
 from tests.support import PATIENCE_S, free_port, interruptible
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture
-def spark() -> Iterator[Spark]:
-    with Spark.start("spark1", "127.0.0.2") as started:
-        started.sshd.trust()
-        started.sshd.alias("spark1")
-        yield started
+__all__ = ["machine", "spark"]
 
 
 def answer(url: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,15 @@ for group in user.slice system.slice/ssh.service; do echo 1M >/sys/fs/cgroup/$gr
 sleep 90
 for group in user.slice system.slice/ssh.service; do echo max >/sys/fs/cgroup/$group/memory.high; done
 """
+
+
+@pytest.fixture
+def guest() -> Iterator[Guest]:
+    """A machine with a kernel of its own, known to ssh as spark1."""
+    need("vm")
+    with Guest.up("spark1") as up:
+        up.alias()
+        yield up
 
 
 def rebooted(picture_: Any) -> Any:
@@ -65,33 +75,27 @@ def test_a_journal_that_does_not_outlast_a_boot_leaves_it_unknown(spark: Machine
 
 
 @pytest.mark.slow
-def test_a_machine_that_ran_out_of_memory_before_it_went_is_named_so() -> None:
+def test_a_machine_that_ran_out_of_memory_before_it_went_is_named_so(guest: Guest) -> None:
     """With a kernel of its own: its own OOM killer, its own log."""
-    need("vm")
-    with Guest.up("spark1") as spark:
-        spark.alias()
-        with watching("spark1") as watch:
-            spark.run("sh", "-c", "python3 -c 'held = [bytearray(1 << 20) for _ in range(1 << 20)]'; true")
-            assert "Out of memory: Killed process" in spark.run("journalctl", "-k")
-            spark.run("sh", "-c", "journalctl --sync; sync")
-            spark.kill()
-            spark.again()
-            told = rebooted(watch.until(rebooted, what="the end of the boot before", within_s=BOOT_S))
+    with watching("spark1") as watch:
+        guest.run("sh", "-c", "python3 -c 'held = [bytearray(1 << 20) for _ in range(1 << 20)]'; true")
+        assert "Out of memory: Killed process" in guest.run("journalctl", "-k")
+        guest.run("sh", "-c", "journalctl --sync; sync")
+        guest.kill()
+        guest.again()
+        told = rebooted(watch.until(rebooted, what="the end of the boot before", within_s=BOOT_S))
     assert (told["severity"], told["confidence"]) == ("warning", "suspected"), told
     assert "went down after it ran out of memory" in told["title"], told
     assert "task=python3" in texts(told)
 
 
 @pytest.mark.slow
-def test_a_machine_starved_of_memory_that_comes_back_is_named_so() -> None:
+def test_a_machine_starved_of_memory_that_comes_back_is_named_so(guest: Guest) -> None:
     """What is logged in there, and SSH's own server, have next to no memory for a while: they wait for it."""
-    need("vm")
-    with Guest.up("spark1") as spark:
-        spark.alias()
-        with watching("spark1") as watch:
-            spark.run("systemd-run", "--quiet", "sh", "-c", STARVE)
-            away = watch.until(lambda one: one["nodes"][0]["link"] in ("stale", "lost"), what="away", within_s=BOOT_S)
-            told = rules(watch.until(lambda one: "host.away" in rules(one), what="why it was away", within_s=BOOT_S))
+    with watching("spark1") as watch:
+        guest.run("systemd-run", "--quiet", "sh", "-c", STARVE)
+        away = watch.until(lambda one: one["nodes"][0]["link"] in ("stale", "lost"), what="away", within_s=BOOT_S)
+        told = rules(watch.until(lambda one: "host.away" in rules(one), what="why it was away", within_s=BOOT_S))
     assert "host.rebooted" not in told
     found = told["host.away"]
     assert (found["severity"], found["confidence"]) == ("warning", "confirmed"), (found, away)
@@ -99,14 +103,11 @@ def test_a_machine_starved_of_memory_that_comes_back_is_named_so() -> None:
 
 
 @pytest.mark.slow
-def test_a_panic_that_reached_no_disk_is_only_suspected() -> None:
+def test_a_panic_that_reached_no_disk_is_only_suspected(guest: Guest) -> None:
     """It has no pstore, and nobody reads a panic's lines from the log any more."""
-    need("vm")
-    with Guest.up("spark1") as spark:
-        spark.alias()
-        with watching("spark1") as watch:
-            spark.run("systemd-run", "--quiet", "sh", "-c", "sleep 1; echo c >/proc/sysrq-trigger")
-            told = rebooted(watch.until(rebooted, what="the end of the boot before", within_s=BOOT_S))
+    with watching("spark1") as watch:
+        guest.run("systemd-run", "--quiet", "sh", "-c", "sleep 1; echo c >/proc/sysrq-trigger")
+        told = rebooted(watch.until(rebooted, what="the end of the boot before", within_s=BOOT_S))
     assert (told["severity"], told["confidence"]) == ("warning", "suspected"), told
     assert "lost power or was reset" in told["title"], told
     assert any("panic" in text for text in told["distinction"])
