@@ -16,6 +16,7 @@ from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
 from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.proof import Canary
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined, wrapped
 from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
@@ -374,6 +375,8 @@ def details(row: EngineRow, width: int) -> list[Line]:
         pairs.append(("command", " ".join(argv)))
     if engine.rates is not None:
         pairs.append(("figures", _figures_text(engine)))
+    if engine.canaries:
+        pairs.append(("canary", _canary_text(engine.canaries)))
     if engine.exit_detail:
         pairs.append(("ended", engine.exit_detail))
     lines = wrapped(f"▲ as last seen: {row.node} doesn't answer", width, "warning") if row.is_old else []
@@ -403,6 +406,17 @@ def _container_text(engine: Engine) -> str:
     if container.auto_remove:
         texts.append("removed when it ends (--rm)")
     return " · ".join(text for text in texts if text)
+
+
+def _canary_text(canaries: Sequence[Canary]) -> str:
+    """The last answer to each of its questions."""
+    last = {one.proof: one for one in canaries}
+    words = {True: "right", False: "wrong", None: "not known"}
+    said = (
+        f"{str(one.proof).replace('_', ' ')} {words[one.is_right]}{f' ({one.why})' * bool(one.why)}"
+        for one in last.values()
+    )
+    return f"{', '.join(said)}; last asked {day_time(canaries[-1].wall_s)}"
 
 
 def _figures_text(engine: Engine) -> str:

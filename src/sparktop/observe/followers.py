@@ -20,7 +20,7 @@ from sparktop.observe.engines.engine_book import late
 from sparktop.observe.engines.engine_log import Feed, LogSource, log_source, note
 from sparktop.observe.frames import FRAME_S
 from sparktop.observe.intake import Intake
-from sparktop.observe.received import Followed, Listed, Logged, Looked, Scraped
+from sparktop.observe.received import Canaried, Followed, Listed, Logged, Looked, Scraped
 from sparktop.transport.base import Transport
 from sparktop.transport.docker.engine import TAIL_LINES, DockerEngine
 from sparktop.transport.docker.log_follower import FollowEnd, OnBatch
@@ -46,8 +46,10 @@ _Target = tuple[str, LogSource | tuple[str, int]]
 class Followers:
     """The followers of one node; started with each connection, stopped at its end."""
 
-    def __init__(self, intake: Intake, *, docker_socket: str = "") -> None:
+    def __init__(self, intake: Intake, *, docker_socket: str = "", canary_every_s: float = 0.0) -> None:
+        """`canary_every_s`: how often an engine at rest is asked a question; 0: never."""
         self._intake = intake
+        self._canary_every_s = canary_every_s
         self._book = intake.state
         self._engines = intake.engines
         self._docker_socket = docker_socket
@@ -95,6 +97,8 @@ class Followers:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._contained("containers", lambda: self._follow_containers(docker)))
                 group.create_task(self._follow_engines(transport, docker, group))
+                if self._canary_every_s:
+                    group.create_task(self._contained("canary", lambda: self._ask_canaries(transport)))
         finally:
             await docker.close()
 
@@ -147,6 +151,18 @@ class Followers:
                     await self._rest(METRICS_EVERY_S)
         finally:
             await client.aclose()
+
+    async def _ask_canaries(self, transport: Transport) -> None:
+        """Ask each engine that rests a question with one right answer, in turn, until cancelled."""
+        from sparktop.observe.engines.canary import canary, due  # for those who want one
+
+        while True:
+            await asyncio.sleep(ENGINES_EVERY_S)
+            for engine in self._engines.engines:
+                proof = due(engine, self._canary_every_s, self._book.clock.wall())
+                if proof is not None and self._engines.rests(engine.key):
+                    answer = await canary(transport, engine, proof, self._book.clock)
+                    self._intake.take(Canaried(key=engine.key, canary=answer))
 
     async def _scrape(self, client: EndpointClient, engine: Engine) -> Scraped:
         """Scrape once: what each path that its figures come from answers."""
