@@ -411,10 +411,12 @@ def _container_text(engine: Engine) -> str:
 def _canary_text(canaries: Sequence[Canary]) -> str:
     """The last answer to each of its questions."""
     last = {one.proof: one for one in canaries}
-    words = {True: "right", False: "wrong", None: "not known"}
+    words = {True: "right", False: "wrong", None: "can't be told"}
     said = (
-        f"{str(one.proof).replace('_', ' ')} {words[one.is_right]}{f' ({one.why})' * bool(one.why)}"
-        for one in last.values()
+        f"{str(proof).replace('_', ' ')} "
+        + ("never right in this run" if one.is_right is False and not one.was_right else words[one.is_right])
+        + f" ({one.why})" * bool(one.why)
+        for proof, one in last.items()
     )
     return f"{', '.join(said)}; last asked {day_time(canaries[-1].wall_s)}"
 
