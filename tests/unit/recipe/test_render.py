@@ -232,6 +232,16 @@ def test_native_ranks_are_told_of_one_another_and_have_their_own_nodes_names() -
         assert host["Devices"][0]["PathOnHost"] == "/dev/infiniband"  # type: ignore[index]
 
 
+@over("count, more", [(2, {}), (3, {}), (4, {"NCCL_ALGO": "Ring"})])
+def test_a_ring_is_told_to_nccl(count: int, more: dict[str, str]) -> None:
+    ring = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", **more}
+    for is_ring in (False, True):
+        nodes = [seat(index, is_ring=is_ring) for index in range(count)]
+        made = render(order({"tensor_parallel": str(count)}, **{**TWO, "max_nodes": 8}), nodes)
+        for rank in made.ranks:
+            assert (ring.items() <= rank.container.environment.items()) == is_ring
+
+
 def test_a_gid_that_is_not_known_on_both_is_left_to_nccl() -> None:
     for seats in ((seat(0), seat(1, gid_index=5)), (seat(0, gid_index=None), seat(1, gid_index=None))):
         made = render(order(**TWO), seats)
