@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparktop.recipe.operator_secrets import SecretValues
 
 _USAGE = (
-    "sparktop launch RECIPE HOST [HOST] [--set NAME=VALUE] [--stop ENGINE]\n"
+    "sparktop launch RECIPE HOST... [--set NAME=VALUE] [--stop ENGINE]\n"
     "                       [--env-file FILE] [--no-fetch] [--json]\n"
     "                       [--dry-run | --yes | --export compose|run|systemd]"
 )

@@ -15,6 +15,8 @@ from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
 Scalar = str | int | float | bool
+MOST_NODES = 8
+"""Sparks of one engine; more of them in one place are not known of (docs/facts/bringup.md section 9)."""
 
 
 class Dialect(StrEnum):

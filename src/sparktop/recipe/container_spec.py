@@ -25,12 +25,14 @@ class NodeContext:
     lacking: tuple[str, ...] = ()
     """Further models of the launch that aren't complete on the node."""
     fabric_ip: str = ""
-    """The node's address on the link to the other node; empty on a single node."""
+    """The node's address in a network of all the launch's nodes; empty on a single node."""
     fabric_interface: str = ""
     hcas: tuple[str, ...] = ()
     """RDMA devices that are up, in the order of their names."""
     gid_index: int | None = None
     """GID index of RoCE v2 with that address; None: unknown, or it differs between HCAs: NCCL picks one."""
+    is_ring: bool = False
+    """`hcas` lead over cables in networks of their own: to its neighbours alone."""
 
     @property
     def has_all(self) -> bool:

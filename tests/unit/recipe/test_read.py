@@ -192,7 +192,7 @@ def test_version_1() -> None:
     recipe = reading.recipe
     assert recipe is not None
     assert (recipe.dialect, recipe.title) == (Dialect.EUGR, "A Name")
-    assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (2, 2, Executor.RAY)
+    assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (2, 8, Executor.NATIVE)
     assert [each.kind for each in reading.problems] == [ProblemKind.NOTE]
     assert "vllm-node" in recipe.risks[0]
     assert "--tf5" in recipe.risks[0]
@@ -206,7 +206,7 @@ def test_version_1_may_leave_its_model_to_the_command() -> None:
     "old, new, nodes",
     [
         ("cluster_only: true", "solo_only: true", (1, 1)),
-        ("cluster_only: true", "cluster_only: false\nsolo_only: false", (1, 2)),
+        ("cluster_only: true", "cluster_only: false\nsolo_only: false", (1, 8)),
         ("cluster_only: true", "max_nodes: 1", (1, 1)),
     ],
 )
@@ -222,6 +222,12 @@ def test_nodes_of_version_1(old: str, new: str, nodes: tuple[int, int]) -> None:
         ("runtime: vllm-distributed", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
         ("runtime: vllm-ray", "vllm serve {model}", EngineKind.VLLM, Executor.RAY),
         ("runtime: vllm", "vllm serve {model} --distributed-executor-backend ray", EngineKind.VLLM, Executor.RAY),
+        (
+            "runtime: eugr-vllm",
+            "vllm serve {model} --distributed-executor-backend ray",
+            EngineKind.VLLM,
+            Executor.NATIVE,
+        ),
         ("runtime: sglang", "sglang serve --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "python3 -m sglang.launch_server --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
@@ -359,14 +365,14 @@ def with_line(line: str) -> str:
         (PLAIN.replace("min_nodes: 1", "min_nodes: 1.5"), "r.yaml:5: min_nodes: 1.5 is not a whole number"),
         (PLAIN.replace("min_nodes: 1", "min_nodes: 2"), "r.yaml:6: max_nodes: 1 is less than its minimum of 2"),
         (
-            PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 4\nmax_nodes: 8"),
-            "r.yaml:5: min_nodes: it needs 4 Sparks, but sparktop launches on one or two",
+            PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 9\nmax_nodes: 9"),
+            "r.yaml:5: min_nodes: it needs 9 Sparks, but sparktop launches on 8 at most",
         ),
         (
-            PLAIN.replace("max_nodes: 1", "max_nodes: 4").replace("port: 8000", "port: 8000\n  tensor_parallel: 4"),
-            "r.yaml:9: defaults.tensor_parallel: it needs 4 Sparks",
+            PLAIN.replace("max_nodes: 1", "max_nodes: 16").replace("port: 8000", "port: 8000\n  tensor_parallel: 16"),
+            "r.yaml:9: defaults.tensor_parallel: it needs 16 Sparks",
         ),
-        (PLAIN.replace("--port {port}", "--port {port} -tp 8"), "r.yaml:9: command: it needs 8 Sparks"),
+        (PLAIN.replace("--port {port}", "--port {port} -tp 16"), "r.yaml:9: command: it needs 16 Sparks"),
         (PLAIN.replace("--port {port}", "--prt {prt}"), "r.yaml:11: command: the parameter `{prt}` has no value"),
         (PLAIN.replace("{model} \\", "{model}"), "r.yaml:11: command: a second command, or the line before lacks"),
         (

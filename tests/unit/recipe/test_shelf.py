@@ -154,7 +154,7 @@ def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = {name: rows["RECIPE"].index(name) for name in rows["RECIPE"].split()}
     assert list(at) == ["RECIPE", "ENGINE", "NODES", "MODEL", "QUANT", "TOK/S", "FROM", "TITLE"]
     mine, mistral = rows["mine"], rows["mistral-small-4-119b-nvfp4"]
-    assert mine[at["ENGINE"] :].startswith("vllm      1-2  org/name ")
+    assert mine[at["ENGINE"] :].startswith("vllm      1-8  org/name ")
     assert mine[at["FROM"] :] == "yours"
     assert mistral[at["ENGINE"] :].startswith("sglang      1  mistralai/")
     assert mistral[at["FROM"] :].startswith("shipped  Mistral Small 4")

@@ -1,4 +1,4 @@
-"""Launch planner: the plan for a recipe on one or two nodes, or why it can't be launched."""
+"""Launch planner: the plan for a recipe on its nodes, or why it can't be launched."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _check_order(request: Request) -> None:
     if not recipe.min_nodes <= count <= recipe.max_nodes:
         least, most = recipe.min_nodes, recipe.max_nodes
         nodes_text = f"{least} to {most} nodes" if least != most else f"{least} node{'s' if least > 1 else ''}"
-        hosts = " ".join(["HOST"] * least + ["[HOST]"] * (most - least))
+        hosts = " ".join(["HOST"] * least + ["[HOST]"] * (most > least)) + ("..." if most > least + 1 else "")
         raise Refused(
             f"{recipe.id} is for {nodes_text}, and {count} {'is' if count == 1 else 'are'} named",
             (f"sparktop launch {shlex.quote(word(recipe))} {hosts}",),

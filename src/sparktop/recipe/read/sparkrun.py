@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sparktop.masking import is_secret
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Dialect, Executor, Need, Proof, Recipe, Scalar
+from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Need, Proof, Recipe, Scalar
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.problems import ProblemKind, nearest, shown
@@ -120,9 +120,6 @@ def _text_list(fields: Fields, name: str) -> tuple[str, ...]:
     return fields.texts(name)
 
 
-MOST_NODES = 2
-
-
 RUNTIMES = {
     "vllm": EngineKind.VLLM,
     "vllm-distributed": EngineKind.VLLM,
@@ -130,9 +127,6 @@ RUNTIMES = {
     "eugr-vllm": EngineKind.VLLM,
     "sglang": EngineKind.SGLANG,
 }
-
-
-_RAY = ("vllm-ray", "eugr-vllm")
 
 
 _MODEL = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z|/[^\0]+\Z|[~.]{1,2}/[^\0]+\Z")
@@ -190,6 +184,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     extension = recipe_extension.read_extension(config.section("sparktop"))
     defaults = _defaults(fields)
     engine, runtime = _engine(fields, command)
+    is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
     least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
@@ -208,7 +203,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
-        executor=_executor(extension.executor, runtime, defaults, most),
+        executor=_executor(extension.executor, runtime, {} if is_eugrs else defaults, most),
         min_nodes=least,
         max_nodes=most,
         defaults=defaults,
@@ -231,14 +226,14 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
     fields.finish(elsewhere=meant, meant="engine parameters go under `defaults`")
-    return _with_command_facts(fields, recipe)
+    return _with_command_facts(fields, recipe, is_eugrs=is_eugrs)
 
 
-def _with_command_facts(fields: Fields, recipe: Recipe) -> Recipe:
-    """The recipe with the facts that its command adds."""
+def _with_command_facts(fields: Fields, recipe: Recipe, *, is_eugrs: bool) -> Recipe:
+    """The recipe with the facts that its command adds; spark-vllm-docker leaves a command's Ray out."""
     facts = check_command(fields, recipe)
     executor, requires = recipe.executor, recipe.requires
-    if facts.is_ray and recipe.max_nodes > 1:
+    if facts.is_ray and recipe.max_nodes > 1 and not is_eugrs:
         executor = Executor.RAY
     if executor is Executor.RAY:
         requires = replace(requires, ray=True)
@@ -305,11 +300,11 @@ def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], most:
     if declared:
         return Executor(declared) if declared == "native" else Executor.RAY
     backend = str(defaults.get("distributed_executor_backend", "")).lower()
-    return Executor.RAY if runtime in _RAY or backend == "ray" else Executor.NATIVE
+    return Executor.RAY if runtime == "vllm-ray" or backend == "ray" else Executor.NATIVE
 
 
 def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
-    """(least, most) nodes; recipes that need more than two are refused."""
+    """(least, most) nodes; a recipe that needs more than MOST_NODES is refused."""
     least = fields.whole("min_nodes", least=1, most=10_000)
     most = fields.whole("max_nodes", least=1, most=10_000)
     mode = fields.choice("mode", ("auto", "solo", "cluster"))
@@ -327,9 +322,9 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
         needed *= value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 4096 else 1
     where = "min_nodes" if low >= needed else next(n for n in reversed(_PARALLEL) if int(defaults.get(n) or 1) > 1)
     if max(low, needed) > MOST_NODES:
-        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on one or two"
+        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on {MOST_NODES} at most"
         holder = fields if where == "min_nodes" else fields.section("defaults")
-        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on two")
+        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on fewer")
     low = min(max(low, 1), MOST_NODES)
     high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
     if most is not None and needed > most:

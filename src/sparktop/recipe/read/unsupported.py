@@ -20,7 +20,7 @@ HOOKS = {
 }
 TOPOLOGY = {
     "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it as one file"),
-    "overrides": ("changes fields depending on the hosts", "write the fields for one or two Sparks"),
+    "overrides": ("changes fields depending on the hosts", "write the fields for the Sparks you have"),
     "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
     "cluster_config": ("has settings of a cluster", "to set the model's path: --set model=/path"),
     "containers": ("gives each machine its own image", "name one image for all as `container`"),

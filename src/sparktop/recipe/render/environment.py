@@ -73,7 +73,7 @@ def variables(
     """
     recipe = order.recipe
     detected = _detected_variables(node, nodes, recipe.engine, executor) if len(nodes) > 1 else {}
-    environment = {**_pair_variables(recipe.engine, executor, len(nodes)), **detected, **(own or {})}
+    environment = {**_shared_variables(recipe.engine, executor, nodes), **detected, **(own or {})}
     secrets: list[str] = []
     notes: list[str] = []
     if node.has_all:
@@ -114,11 +114,14 @@ def _names_missing_token(text: str, secrets: Mapping[str, str]) -> bool:
     return bool(named) and named <= set(HUB_TOKENS) - set(secrets)
 
 
-def _pair_variables(engine: EngineKind, executor: Executor, nodes: int) -> dict[str, str]:
-    """Variables that are the same on both nodes of a pair."""
-    if nodes < 2:
+def _shared_variables(engine: EngineKind, executor: Executor, nodes: Sequence[NodeContext]) -> dict[str, str]:
+    """Variables that are the same on all of several nodes; a ring's are in docs/facts/bringup.md section 9."""
+    if len(nodes) < 2:
         return {}
     environment = {"NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": "none", "NCCL_IGNORE_CPU_AFFINITY": "1"}
+    if any(node.is_ring for node in nodes):
+        environment |= {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
+        environment |= {"NCCL_ALGO": "Ring"} if len(nodes) > 3 else {}  # of three, each has a cable to each
     if executor is Executor.RAY and engine is EngineKind.VLLM:
         environment |= {
             "RAY_memory_monitor_refresh_ms": "0",

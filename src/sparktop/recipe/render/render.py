@@ -93,8 +93,8 @@ def _check_nodes(recipe: Recipe, nodes: Sequence[NodeContext]) -> None:
         )
     if count > 1 and (bare := [node.node for node in nodes if not node.fabric_ip]):
         raise CannotRender(
-            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address on the link between the two nodes",
-            "give both ends of the cable an address in one subnet (netplan), then check that they ping each other",
+            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address in a network of all the nodes",
+            "give every node an address in one subnet (netplan), then check that they ping each other",
         )
 
 
@@ -107,9 +107,9 @@ def _share_text(text: str, share: float) -> str:
 
 
 def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> list[str]:
-    """Set tensor and pipeline parallelism to 1 on one node, as the recipe's own launchers do; returns notes."""
+    """Set parallelism to 1 on one node, as the recipe's own launchers do; returns notes."""
     notes = []
-    for main in ("tensor_parallel", "pipeline_parallel"):
+    for main in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
         for name, value in final_values.items():
             if parameters.main_name(name) == main and value != "1" and name not in fixed:
                 final_values[name] = "1"

@@ -53,7 +53,7 @@ def asks(inputs: GateInputs) -> Iterator[Ask]:
 
 
 def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gate image, for each node or for both; gate image-version."""
+    """Gate image, for each node or for all; gate image-version."""
     image = inputs.image
     if image_path(image) is None:
         yield failed("image", "", f"{image!r} is no name of an image", "--set container=nvcr.io/nvidia/vllm:TAG")

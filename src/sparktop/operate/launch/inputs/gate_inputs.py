@@ -236,6 +236,7 @@ def node_contexts(order: Order, nodes: Sequence[str], picture: FleetState, surve
                 fabric_interface=link.interface if link is not None else "",
                 hcas=link.hcas if link is not None else (),
                 gid_index=link.gid_index if link is not None else None,
+                is_ring=link is not None and link.is_ring,
             )
         )
     return tuple(contexts)
