@@ -196,8 +196,32 @@ def test_version_1() -> None:
     assert (recipe.dialect, recipe.title) == (Dialect.EUGR, "A Name")
     assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (2, 2, Executor.RAY)
     assert [each.kind for each in reading.problems] == [ProblemKind.NOTE]
-    assert "vllm-node" in recipe.risks[0]
-    assert "--tf5" in recipe.risks[0]
+
+
+@over(
+    "container, args, pulls, builds",
+    [
+        ("vllm-node", [], "eugr/spark-vllm:latest", ""),
+        ("vllm-node-tf5:latest", ["--tf5"], "eugr/spark-vllm:latest", ""),
+        ("vllm-node", ["--exp-b12x"], "eugr/spark-vllm-b12x:latest", ""),
+        ("sparkrun-eugr-vllm", [], "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest", ""),
+        ("vllm-node", ["--vllm-ref", "v1"], "", "-t vllm-node --vllm-ref v1"),
+        ("vllm-node-mxfp4", [], "", "-t vllm-node-mxfp4 --exp-mxfp4"),
+        ("vllm-node:v2", [], "", "-t vllm-node:v2"),
+        ("mine", [], "", "-t mine"),
+        ("org/mine", [], "", ""),
+        ("org/mine", ["--tf5"], "", ""),
+        ("org/mine", ["--rebuild-vllm"], "", "-t org/mine --rebuild-vllm"),
+        ("mine\npull_image: org/mine:1", [], "org/mine:1", ""),
+    ],
+)
+def test_a_local_image_is_pulled_or_built_as_its_tools_do(
+    container: str, args: list[str], pulls: str, builds: str
+) -> None:
+    text = EUGR.replace("container: vllm-node", f"container: {container}").replace("[--tf5]", str(args))
+    recipe = recipe_of(text)
+    assert recipe.pulls == pulls
+    assert [f"./build-and-copy.sh {builds}" in risk for risk in recipe.risks] == [True] * bool(builds)
 
 
 def test_version_1_may_leave_its_model_to_the_command() -> None:
@@ -338,8 +362,8 @@ def with_line(line: str) -> str:
         (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: patches an image while it starts; sparktop starts images"),
         (with_line("mods: fix-x"), "r.yaml:7: mods: patches an image while it starts"),
         (
-            with_line("builder: eugr"),
-            "r.yaml:7: builder: `eugr` builds an image before the launch; sparktop builds none",
+            with_line("builder: uv-venv"),
+            "r.yaml:7: builder: `uv-venv` builds an image before the launch; sparktop builds none",
         ),
         (
             with_line("pre_exec: [pip install x]"),
@@ -529,6 +553,7 @@ def test_problems_of_our_own_section(section: str, said: str) -> None:
         "mods: []",
         "builder: none",
         "builder: docker-pull",
+        "builder: eugr",
         "pre_exec: []",
         "overrides:",
         "containers: []",

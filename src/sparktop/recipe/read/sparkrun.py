@@ -20,6 +20,7 @@ from sparktop.recipe.problems import ProblemKind, nearest, shown
 from sparktop.recipe.read import extension as recipe_extension
 from sparktop.recipe.read.command_check import check_command
 from sparktop.recipe.read.fields import Fields
+from sparktop.recipe.read.images import build_instructions, prebuilt_image
 from sparktop.recipe.read.unsupported import HOOKS, more_models, refuse_unsupported
 from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
 from sparktop.recipe.render.host_config import options as host_options
@@ -36,26 +37,6 @@ def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tup
     if solo:
         most = 1
     return least, most
-
-
-def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> str:
-    """A note on an image that its launcher would build; empty where the image can be pulled.
-
-    The launcher builds it only where it is missing: with the image on the nodes, the recipe works.
-    """
-    is_local = "/" not in container
-    if not is_local and not build_args:
-        return ""
-    build_command = f"./build-and-copy.sh -t {container} {' '.join(build_args)}".strip()
-    text = f"`{shown(container)}` must already be on every node: sparktop builds no image"
-    fields.add(
-        "build_args" if build_args else "container",
-        text,
-        kind=ProblemKind.NOTE,
-        remedy=f"build it: {shown(build_command, 160)}",
-    )
-    instructions = f"run {shown(build_command, 160)} in spark-vllm-docker, for every node"
-    return f"The image {shown(container)} can't be pulled: {instructions}."
 
 
 TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
@@ -205,7 +186,9 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
-    if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
+    pulls = prebuilt_image(fields, container, build_args)
+    is_built = dialect is Dialect.EUGR or bool(build_args) or fields.text("builder") == "eugr"
+    if is_built and not pulls and (note := build_instructions(fields, container, build_args)):
         risks.append(note)
     metadata = _metadata(fields)
     description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
@@ -217,6 +200,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         engine=engine,
         model=model,
         container=container,
+        pulls=pulls,
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),

@@ -38,7 +38,8 @@ RUNTIMES = {
     "tokenary": "Tokenary",
     "modular-max": "Modular MAX",
 }
-BUILDERS = ("", "none", "docker-pull")
+BUILDERS = ("", "none", "docker-pull", "eugr")
+"""Those that pull; what eugr's builds instead is told of its image (`read/images`)."""
 
 
 def refuse_unsupported(fields: Fields) -> None:
