@@ -130,6 +130,8 @@ class Recipe:
     model: str
     """A repository of Hugging Face's ("Qwen/Qwen3.6-35B-A3B-FP8"), or a path on the nodes."""
     container: str
+    pulls: str = ""
+    """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
     title: str = ""
     description: str = ""
     model_revision: str = ""

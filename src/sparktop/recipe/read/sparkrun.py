@@ -10,15 +10,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparktop.masking import is_secret
+from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Need, Proof, Recipe, Scalar
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, NodeContext
+from sparktop.recipe.operator_secrets import REFERENCE
 from sparktop.recipe.problems import ProblemKind, nearest, shown
 from sparktop.recipe.read import extension as recipe_extension
 from sparktop.recipe.read.command_check import check_command
 from sparktop.recipe.read.fields import Fields
+from sparktop.recipe.read.images import build_instructions, prebuilt_image
 from sparktop.recipe.read.unsupported import HOOKS, more_models, refuse_unsupported
 from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
 from sparktop.recipe.render.host_config import options as host_options
@@ -35,26 +37,6 @@ def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tup
     if solo:
         most = 1
     return least, most
-
-
-def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> str:
-    """A note on an image that its launcher would build; empty where the image can be pulled.
-
-    The launcher builds it only where it is missing: with the image on the nodes, the recipe works.
-    """
-    is_local = "/" not in container
-    if not is_local and not build_args:
-        return ""
-    build_command = f"./build-and-copy.sh -t {container} {' '.join(build_args)}".strip()
-    text = f"`{shown(container)}` must already be on every node: sparktop builds no image"
-    fields.add(
-        "build_args" if build_args else "container",
-        text,
-        kind=ProblemKind.NOTE,
-        remedy=f"build it: {shown(build_command, 160)}",
-    )
-    instructions = f"run {shown(build_command, 160)} in spark-vllm-docker, for every node"
-    return f"The image {shown(container)} can't be pulled: {instructions}."
 
 
 TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
@@ -98,6 +80,17 @@ def read_options(fields: Fields) -> dict[str, object]:
         if not any(problem.key == fields.dotted(name) for problem in fields.sheet.problems):
             _check_option(fields, name, option)
     fields.finish()
+    return options
+
+
+def _options_on_top(fields: Fields) -> dict[str, object]:
+    """Docker's options at the top of the recipe, where sparkrun ignores them: nobody means them otherwise."""
+    options: dict[str, object] = {}
+    for name in set(LISTS) - {"labels"}:
+        if name in fields:
+            options[name] = list(_text_list(fields, name))
+            fields.add(name, f"read as `executor_config.{name}`; sparkrun ignores it here", kind=ProblemKind.NOTE)
+            _check_option(fields, name, options[name])
     return options
 
 
@@ -188,7 +181,9 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
-    if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
+    pulls = prebuilt_image(fields, container, build_args)
+    is_built = dialect is Dialect.EUGR or bool(build_args) or fields.text("builder") == "eugr"
+    if is_built and not pulls and (note := build_instructions(fields, container, build_args)):
         risks.append(note)
     metadata = _metadata(fields)
     description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
@@ -200,6 +195,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         engine=engine,
         model=model,
         container=container,
+        pulls=pulls,
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
@@ -210,7 +206,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         environment=environment,
         node_environment=per_node | extension.node_environment,
         command=command,
-        options=read_options(fields.section("executor_config")),
+        options=_options_on_top(fields) | read_options(fields.section("executor_config")),
         served_name=extension.served_name,
         need=_need(extension.need, metadata),
         requires=extension.requires,
@@ -225,7 +221,8 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     config.node("dashboard")
     config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
-    fields.finish(elsewhere=meant, meant="engine parameters go under `defaults`")
+    meant |= {key: f"executor_config.{key}" for key in (*TEXTS, *FLAGS, "ulimit")} | {"environment": "env"}
+    fields.finish(elsewhere=meant, may_have_others=True)
     return _with_command_facts(fields, recipe, is_eugrs=is_eugrs)
 
 
@@ -252,9 +249,9 @@ def _dialect(fields: Fields) -> Dialect:
     version = fields.text("recipe_version", is_any=True).strip() or older or "2"
     if version in ("1", "1.0"):
         return Dialect.EUGR
-    if version not in ("2", "2.0"):
-        text = f"sparktop doesn't know version `{shown(version)}`"
-        fields.add("recipe_version", text, remedy='known versions: "2" (sparkrun) and "1" (spark-vllm-docker)')
+    if version not in ("2", "2.0"):  # the community counts its revisions here, and sparkrun reads all of them alike
+        note = f"`{shown(version)}` is no version of the format: sparktop reads it as version 2, as sparkrun does"
+        fields.add("recipe_version", note, kind=ProblemKind.NOTE)
     return Dialect.SPARKRUN
 
 
@@ -380,10 +377,17 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
                 section.add(name, note, kind=ProblemKind.NOTE, remedy=remedy)
             if match := _WHOLE_VARIABLE.match(text):
                 text = f"${match[1] or match[2]}"
+            text = REFERENCE.sub(_default_unless_secret, text)
             translated = _translate_fields(section, name, text)
             if translated is not None:
                 (per_node if "{node_rank}" in translated else everywhere)[name] = translated
     return everywhere, per_node
+
+
+def _default_unless_secret(reference: re.Match[str]) -> str:
+    """`${NAME:-default}` as its default, as only secrets are read from the operator's own environment."""
+    default = reference["default"]
+    return reference[0] if default is None or is_secret_name(reference["braced"]) else default
 
 
 def _translate_fields(section: Fields, name: str, text: str) -> str | None:

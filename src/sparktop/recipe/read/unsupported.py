@@ -25,6 +25,8 @@ TOPOLOGY = {
     "cluster_config": ("has settings of a cluster", "to set the model's path: --set model=/path"),
     "containers": ("gives each machine its own image", "name one image for all as `container`"),
 }
+CHANGES_THE_RUN = ("patches", "launch", "build", "raw_entrypoint", "env_file", "args", "extra_args", "ports")
+"""Keys of no format that can't be there for nothing: their author has a launcher of his own."""
 IGNORED = (
     "benchmark", "min_sparkrun_version", "capabilities", "unsupported_capabilities", "runtime_version", "scheduler",
 )  # fmt: skip
@@ -36,7 +38,8 @@ RUNTIMES = {
     "tokenary": "Tokenary",
     "modular-max": "Modular MAX",
 }
-BUILDERS = ("", "none", "docker-pull")
+BUILDERS = ("", "none", "docker-pull", "eugr")
+"""Those that pull; what eugr's builds instead is told of its image (`read/images`)."""
 
 
 def refuse_unsupported(fields: Fields) -> None:
@@ -50,6 +53,12 @@ def refuse_unsupported(fields: Fields) -> None:
             fields.add(name, reason, kind=_UNSUPPORTED, remedy=remedy)
     for name in IGNORED:
         fields.node(name)
+    for name in CHANGES_THE_RUN:
+        if filled(fields.node(name)):
+            text = "no key of this format: neither sparktop nor sparkrun knows what it changes"
+            fields.add(
+                name, text, kind=_UNSUPPORTED, remedy="write what it does into `command` or `env`, and remove it"
+            )
     _builder(fields)
     _executor(fields)
     _distribution(fields)
@@ -118,23 +127,31 @@ def _executor(fields: Fields) -> None:
 
 
 def _model_nodes(config: Fields) -> Iterator[yaml.Node]:
-    """The further models: those of `additional_models` and of `models`, a list, or a mapping that holds the list."""
-    models = config.node("models")
-    models = get(models, "entries") if isinstance(models, yaml.MappingNode) else models
-    for node in (config.node("additional_models"), models):
-        yield from items(node)
+    """The further models: those of `additional_models` and of `models`."""
+    yield from (*items(config.node("additional_models")), *_entries(config.node("models")))
+
+
+def _entries(node: yaml.Node | None) -> tuple[yaml.Node, ...]:
+    """What is distributed: a list, or a mapping that holds it."""
+    return items(get(node, "entries") if isinstance(node, yaml.MappingNode) else node)
+
+
+def _is_every_node(node: yaml.Node) -> bool:
+    """Whether it is the target [-1]: sparkrun's word for all nodes."""
+    return [getattr(item, "value", "") for item in items(node)] == ["-1"]
 
 
 def _distribution(fields: Fields) -> None:
     """Refuse what would give nodes different images or partial models."""
     config = fields.section("distribution_config")
-    if filled(config.node("containers")):
+    images = {getattr(get(item, "name"), "value", "") for item in _entries(config.node("containers"))}
+    if images - {"{container}", fields.text("container").strip()}:
         config.add(
             "containers", "distributes its own images", kind=_UNSUPPORTED, remedy="name one image as `container`"
         )
     pinned = fields.text("model_revision", is_any=True)
     for item in _model_nodes(config):
-        keys = {key.text: value for key, value in pairs(item) if filled(value)}
+        keys = {key.text: value for key, value in pairs(item) if filled(value) and not _is_every_node(value)}
         for key in sorted(set(keys) & set(_PARTIAL_KEYS)):
             if key != "revision" or getattr(keys[key], "value", "") != pinned:
                 text = f"{_PARTIAL_KEYS[key]}; sparktop downloads the whole model to every node"

@@ -16,7 +16,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order
 from sparktop.recipe import template
 from sparktop.recipe.container_spec import CannotRender, NodeContext
-from sparktop.recipe.operator_secrets import env_path
+from sparktop.recipe.operator_secrets import REFERENCE, env_path
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 HUB = "https://huggingface.co"
@@ -26,7 +26,6 @@ NODES_OWN = frozenset({
     "NCCL_IB_GID_INDEX",
 })  # fmt: skip
 """Variables that only the node can set: a recipe's value is another machine's."""
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -110,7 +109,7 @@ def variables(
 
 
 def _names_missing_token(text: str, secrets: Mapping[str, str]) -> bool:
-    named = {match[1] or match[2] for match in _REFERENCE.finditer(text)}
+    named = {match["braced"] or match["plain"] for match in REFERENCE.finditer(text)}
     return bool(named) and named <= set(HUB_TOKENS) - set(secrets)
 
 
@@ -160,13 +159,14 @@ def _fill(name: str, text: str, values: Mapping[str, str], secrets: Mapping[str,
     """A value with its {parameters} and $VARIABLES filled in; the values of variables are not expanded again."""
     pieces: list[str] = []
     end = 0
-    for reference in _REFERENCE.finditer(text):
-        secret = reference[1] or reference[2]
-        if secret not in secrets:
+    for reference in REFERENCE.finditer(text):
+        secret = reference["braced"] or reference["plain"]
+        value = secrets.get(secret) or reference["default"]
+        if value is None:
             raise CannotRender(
                 f"the recipe's env takes {name} from your ${secret}, which isn't set",
                 f"export {secret} before you start sparktop, or add {secret}=... to {env_path()} (mode 0600)",
             )
-        pieces += [template.fill(text[end : reference.start()], values), secrets[secret]]
+        pieces += [template.fill(text[end : reference.start()], values), value]
         end = reference.end()
     return "".join((*pieces, template.fill(text[end:], values)))

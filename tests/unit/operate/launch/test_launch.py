@@ -541,7 +541,7 @@ def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_n
 
 def test_its_risks_and_what_is_guessed_are_told() -> None:
     plan = planned(Sparks(nodes=BOTH), order(RAY))
-    assert any("image has to be built first" in one for one in plan.warnings)
+    assert any("Its report built the image" in one for one in plan.warnings)
     assert "Its load took 18 min elsewhere" in plan.effect
 
 
