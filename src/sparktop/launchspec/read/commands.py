@@ -12,10 +12,10 @@ from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, joined
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read import layout
-from sparktop.diagnose.lint.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read import layout
+from sparktop.launchspec.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import LAUNCHED, EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")

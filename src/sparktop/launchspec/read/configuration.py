@@ -9,13 +9,13 @@ from sparktop.cmdline.shell import UnclosedQuote
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import root_of
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read.commands import MAX_LAUNCHES, Scope, read_script, too_many
-from sparktop.diagnose.lint.read.compose import is_compose, read_compose
-from sparktop.diagnose.lint.read.docker import read_dockerfile, read_inspect
-from sparktop.diagnose.lint.read.recipes import is_recipe, read_recipe
-from sparktop.diagnose.lint.read.systemd import read_unit
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.commands import MAX_LAUNCHES, Scope, read_script, too_many
+from sparktop.launchspec.read.compose import is_compose, read_compose
+from sparktop.launchspec.read.docker import read_dockerfile, read_inspect
+from sparktop.launchspec.read.recipes import is_recipe, read_recipe
+from sparktop.launchspec.read.systemd import read_unit
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 
 MAX_CHARS = 1_000_000
 """A larger file is no launch configuration."""

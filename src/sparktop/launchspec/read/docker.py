@@ -13,8 +13,8 @@ from sparktop.cmdline.docker_run import DockerRun, variable
 from sparktop.cmdline.shell import plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.yaml_nodes import get, items, pairs, root_of, scalar, text_at
-from sparktop.diagnose.lint.read.commands import Scope, container_spec, read_container
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
+from sparktop.launchspec.read.commands import Scope, container_spec, read_container
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 
 _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)[ \t]+((?:\\\r?\n|[^\n])*)")
 
