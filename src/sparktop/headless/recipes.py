@@ -146,6 +146,12 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             findings_data = [as_data(finding) for finding in findings]
             data.append(_entry_data(item) | {"findings": findings_data, "muted": quiet})
             continue
+        if item.adopted is not None:
+            name = shlex.quote(item.path)
+            print(
+                f"· {_line(item.path)} is a {item.adopted.kind}, no recipe: sparktop launch {name} HOST launches it as "
+                f"one, sparktop recipes adopt {name} writes that, sparktop lint {name} checks the file itself"
+            )
         for problem in item.reading.problems:
             print(mark(problem))
         if findings:

@@ -57,7 +57,17 @@ def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> s
     return f"The image {shown(container)} can't be pulled: {instructions}."
 
 
-TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
+TEXTS = (
+    "restart_policy",
+    "gpus",
+    "ipc",
+    "shm_size",
+    "network",
+    "user",
+    "entrypoint",
+    "memory_limit",
+    "publish_address",
+)
 
 
 LISTS = ("security_opt", "cap_add", "ulimit", "devices", "volumes", "labels")
