@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.configuration import read
-from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.launchspec.read.configuration import read
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sparktop.cmdline.engine_argv import values_of
-from sparktop.diagnose.lint.read import configuration
 from sparktop.errors import SparktopError
+from sparktop.launchspec.read import configuration
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.container_spec import CannotRender, Rendered
 from sparktop.recipe.problems import Problem

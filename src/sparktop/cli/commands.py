@@ -156,14 +156,16 @@ COMMANDS = (
     Command(
         name="launch",
         module="launch",
-        shape="launch RECIPE HOST...",
-        brief="launch a model from a recipe and test that it serves; --dry-run only prints the plan",
+        shape="launch RECIPE|FILE|CONTAINER HOST...",
+        brief="launch a recipe, a compose file, a script or a container, and test that it serves; --dry-run only "
+        "prints the plan",
         examples=(
             ("sparktop launch qwen3.6-35b-a3b-fp8 spark1 --dry-run", "check that it fits, and print the steps"),
             (
                 "sparktop launch ./my.yaml spark1 spark2 --set max_model_len=65536",
                 "on two nodes; the first is the head",
             ),
+            ("sparktop launch compose.yaml#vllm spark1", "the engine of a compose file, as a recipe made of it"),
         ),
     ),
     Command(
@@ -232,10 +234,12 @@ COMMANDS = (
         name="recipes",
         module="offline",
         shape="recipes list|show ID",
-        brief="list and show the recipes; `recipes validate FILE...` checks your own",
+        brief="list and show the recipes; `recipes validate FILE...` checks your own, `recipes adopt FILE|CONTAINER` "
+        "makes one of what you have",
         examples=(
             ("sparktop recipes list", "list all, with what they need"),
             ("sparktop recipes show qwen3.6-35b-a3b-fp8", "show one, with its parameters"),
+            ("sparktop recipes adopt vllm spark1 --save", "keep a running container as a recipe of yours"),
         ),
     ),
     Command(

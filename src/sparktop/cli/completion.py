@@ -187,6 +187,16 @@ def _recipes_or_engines(prefix: str, typed: Namespace) -> Candidates:
     return {**_engines(prefix, typed), **_recipes(prefix, typed)}
 
 
+def _launchable(prefix: str, typed: Namespace) -> Candidates:
+    return {**(_files(prefix, typed) if prefix else {}), **_recipes_or_engines(prefix, typed)}
+
+
+def _recipes_or_adopted(prefix: str, typed: Namespace) -> Candidates:
+    if typed.what != "adopt":
+        return _recipes(prefix, typed)
+    return {**_files(prefix, typed), **_engines(prefix, typed), **_hosts(prefix, typed)}
+
+
 def _rules(_: str, typed: Namespace) -> Candidates:
     from sparktop.cli.composition import own_rules
     from sparktop.headless.rules import all_cards
@@ -223,7 +233,8 @@ def _engines(_: str, typed: Namespace) -> Candidates:
 _CANDIDATES: Mapping[str, Callable[[str, Namespace], Candidates]] = {
     "HOST": _hosts,
     "ACTION": _actions,
-    "RECIPE": _recipes,
+    "RECIPE|FILE": _recipes_or_adopted,
+    "RECIPE|FILE|CONTAINER": _launchable,
     "ENGINE": _engines,
     "RECIPE|CONTAINER": _recipes_or_engines,
     "RULE": _rules,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sparktop.recipe.operator_secrets import SecretValues
 
 _USAGE = (
-    "sparktop launch RECIPE HOST... [--set NAME=VALUE] [--stop ENGINE]\n"
-    "                       [--env-file FILE] [--no-fetch] [--json]\n"
+    "sparktop launch RECIPE|FILE|CONTAINER HOST... [--set NAME=VALUE]\n"
+    "                       [--stop ENGINE] [--env-file FILE] [--no-fetch] [--json]\n"
     "                       [--dry-run | --yes | --export compose|run|systemd]"
 )
 EXPORTS = ("compose", "run", "systemd")
@@ -34,7 +34,10 @@ def launch(words: list[str]) -> int:
         raise UsageError("--dry-run, --yes and --export can't be used together")
     if options.export and options.as_json:
         raise UsageError("--export prints a file: --json goes with --dry-run or --yes")
-    order, notes = ordered(options)
+    from sparktop.recipe.read.shelf import is_there
+
+    is_container = bool(config.hosts) and not is_there(options.recipe)
+    order, notes = (None, ()) if is_container else ordered(options)
     need_spark(options, config, f"sparktop launch {options.recipe}")
     import asyncio
 
@@ -46,6 +49,8 @@ def launch(words: list[str]) -> int:
     make, secret, output = session_for_command(config, options)
     command = Launch(
         order=order,
+        container=options.recipe if is_container else "",
+        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
         stops=tuple(options.stop),
         options={"grace_s": options.grace} if options.grace else {},
         export=options.export,
@@ -63,30 +68,48 @@ def once_each(names: Sequence[str], hosts: Sequence[str]) -> None:
 
 def ordered(options: argparse.Namespace) -> tuple[Order, tuple[str, ...]]:
     """(what is wanted of the recipe, where its secrets come from), from the arguments of a command that takes one."""
-    from sparktop.model.recipe import Order
-    from sparktop.recipe.read.shelf import recipe
+    from sparktop.recipe.read.shelf import launchable
 
-    chosen_recipe = recipe(options.recipe)
+    entry = launchable(options.recipe)
+    adopted = entry.adopted
+    order, notes = order_of(entry.recipe, options, adopted.secrets if adopted is not None else {})
+    taken = f"{options.recipe} is a {adopted.kind}: launched as a recipe made of it" if adopted is not None else ""
+    return order, (*filter(None, [taken]), *notes)
+
+
+def order_of(
+    chosen_recipe: Recipe | None, options: argparse.Namespace, held: Mapping[str, str]
+) -> tuple[Order, tuple[str, ...]]:
+    """(what is wanted of the recipe, where its secrets come from); `held`: secrets that its source has."""
+    from sparktop.model.recipe import Order
+
+    assert chosen_recipe is not None  # its errors were raised
     values = _values(options.set)
     secrets = _secrets(chosen_recipe, options.env_file)
+    own = {name: value for name, value in held.items() if name not in secrets.values}
     order = Order(
         recipe=chosen_recipe,
         values=values,
-        secrets=secrets.values,
+        secrets={**own, **secrets.values},
         secret_problems=secrets.problems,
         may_fetch=options.may_fetch,
     )
     if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
         order = replace(order, hub=hub)
     _check(order)
-    return order, _notes(secrets)
+    kept = (f"as it has them: {', '.join(own)}",) if own else ()
+    return order, (*_notes(secrets), *kept)
 
 
 def launch_arguments() -> argparse.ArgumentParser:
     """The arguments of `sparktop launch`."""
     argument_parser = parser("launch", _USAGE)
     argument_parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="the recipe: a name (see `sparktop recipes list`) or a file"
+        "recipe",
+        nargs="?",
+        metavar="RECIPE|FILE|CONTAINER",
+        help="a recipe's name (see `sparktop recipes list`); a recipe file, a compose file, a `docker run` script or a "
+        "unit (FILE#NAME where it starts several engines); or a container that runs on HOST",
     )
     argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=f"{HOST_HELP}; the first is the head")
     add_recipe_options(argument_parser)

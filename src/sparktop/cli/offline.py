@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from sparktop.cli.composition import own_rules
-from sparktop.cli.options import parser, set_pairs, settings
+from sparktop.cli.options import add_timeout, need_spark, parser, set_pairs, settings
 from sparktop.errors import UsageError
 
 
@@ -86,7 +86,8 @@ def rules_arguments() -> ArgumentParser:
 _USAGE = (
     "sparktop recipes list [--json]\n"
     "       sparktop recipes show RECIPE [--set NAME=VALUE]\n"
-    "       sparktop recipes validate FILE|RECIPE ... [--all] [--json]"
+    "       sparktop recipes validate FILE|RECIPE ... [--all] [--json]\n"
+    "       sparktop recipes adopt FILE|CONTAINER [HOST] [--save]"
 )
 
 
@@ -108,18 +109,47 @@ def recipes(words: list[str]) -> int:
         if len(options.names) != 1:
             raise UsageError("which recipe?", hint="sparktop recipes show NAME · sparktop recipes list")
         return show_recipe(options.names[0], dict(set_pairs(options.set)))
+    if options.what == "adopt":
+        return _adopt(options)
     if not options.names and not options.is_all:
         raise UsageError("which recipes?", hint="sparktop recipes validate FILE · sparktop recipes validate --all")
     return validate(options.names, is_all=options.is_all, as_json=options.as_json, own=own_rules().strict().lint)
+
+
+def _adopt(options: Namespace) -> int:
+    """`sparktop recipes adopt`."""
+    from sparktop.headless.adopt import adopt_container, adopt_file
+    from sparktop.recipe.read.shelf import is_there
+
+    if not options.names:
+        raise UsageError("which file or container?", hint="sparktop recipes adopt compose.yaml · adopt vllm spark1")
+    name, *hosts = options.names
+    if is_there(name):
+        return adopt_file(name, saves=options.save)
+    import asyncio
+
+    from sparktop.cli.composition import session_for_command
+
+    options.hosts, options.dry_run, options.yes = hosts, True, False
+    config = settings(options)
+    need_spark(options, config, f"sparktop recipes adopt {name}")
+    make, _, output = session_for_command(config, options)
+    return asyncio.run(adopt_container(make, name, output=output, saves=options.save))
 
 
 def recipes_arguments() -> ArgumentParser:
     """The arguments of `sparktop recipes`."""
     argument_parser = parser("recipes", _USAGE)
     argument_parser.add_argument(
-        "what", choices=("list", "show", "validate"), help="list all, show one, or check files"
+        "what",
+        choices=("list", "show", "validate", "adopt"),
+        help="list all, show one, check files, or make one of a compose file, a script or a running container",
     )
-    argument_parser.add_argument("names", nargs="*", metavar="RECIPE", help="a recipe's name, or a file")
+    argument_parser.add_argument("names", nargs="*", metavar="RECIPE|FILE", help="a recipe's name, or a file")
+    argument_parser.add_argument(
+        "--save", action="store_true", help="adopt: write it among your own recipes, not to standard output"
+    )
+    add_timeout(argument_parser, default_s=30.0)
     argument_parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="show: with this parameter set"
     )

@@ -130,6 +130,7 @@ def _keep(run: DockerRun, name: str, value: Word | None, word: Word) -> None:
         run.environment.append(variable(value, word))
     elif name == "env-file":
         run.has_env_file = True
+        run.options.append(item_of(name, value, word))
     elif name == "entrypoint":
         run.entrypoint = value
     elif name == "mount" and value is not None and "=" in value.text.partition(",")[0]:
@@ -154,7 +155,9 @@ def _long_mount(text: str) -> str:
     """`type=bind,source=A,target=B` as A:B."""
     parts = dict(part.partition("=")[::2] for part in text.split(","))
     source = parts.get("source") or parts.get("src") or ""
-    return f"{source}:{parts.get('target') or parts.get('destination') or parts.get('dst') or ''}"
+    target = parts.get("target") or parts.get("destination") or parts.get("dst") or ""
+    is_read_only = parts.get("readonly", parts.get("ro")) in ("", "true", "1")
+    return f"{source}:{target}" + (":ro" if is_read_only else "")
 
 
 PROGRAMS = ("docker", "podman", "nerdctl")

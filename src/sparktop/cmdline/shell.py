@@ -214,10 +214,10 @@ def commands(source: Word, variables: Variables, *, strict: bool = False) -> Ite
         raise UnclosedQuote(lexer.unclosed)
 
 
-def plain_words(source: Word) -> list[Word]:
+def plain_words(source: Word, variables: Variables | None = None) -> list[Word]:
     """The words of a text that no shell reads: a compose file's `command`, a Dockerfile's ENV."""
     words = (token for token in tokens(source.text, Dialect.PLAIN) if isinstance(token, ShellWord))
-    return [field for word in words for field in _fields(word, source, Variables(), is_script=False)]
+    return [field for word in words for field in _fields(word, source, variables or Variables(), is_script=False)]
 
 
 def filled(source: Word, variables: Variables | None = None, *, depth: int = 0) -> Word:

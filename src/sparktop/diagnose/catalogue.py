@@ -137,7 +137,7 @@ def lint_faults(rule: LintRule) -> list[str]:
 
 
 def _finds_anything(rule: LintRule, text: str) -> bool:
-    from sparktop.diagnose.lint.read.configuration import read
+    from sparktop.launchspec.read.configuration import read
 
     try:
         specs = read(text, "example").specs
@@ -233,7 +233,7 @@ def read_ahead_for_engines() -> None:
     """Load what is applied to engines, so that the first one's first picture doesn't wait about 100 ms."""
     from sparktop.diagnose.lint import catalogue as lint_catalogue
     from sparktop.diagnose.lint import lifetimes
-    from sparktop.diagnose.lint.read import running  # noqa: F401 - only imported
+    from sparktop.launchspec.read import running  # noqa: F401 - only imported
 
     engine_state.wordings()
     container_exit.endings()

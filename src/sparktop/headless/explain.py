@@ -14,8 +14,6 @@ from sparktop import sanitise
 from sparktop.diagnose.explain import Explanation, explain_together
 from sparktop.diagnose.findings import as_data, ordered
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.configuration import MAX_CHARS, read
-from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.logs.decode import SNIFFED_BYTES, binary_kind
 from sparktop.diagnose.logs.rule import LogRule
@@ -23,6 +21,8 @@ from sparktop.documents.finding import pages
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.findings import exit_code
 from sparktop.headless.terminal import draw, width_of
+from sparktop.launchspec.read.configuration import MAX_CHARS, read
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.masking import mask_text
 
 STDIN = "-"

@@ -6,9 +6,10 @@ Standard output carries the data: the plan and the result, or with `--export` on
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
+from sparktop import sanitise
 from sparktop.clock import Clock, SystemClock
 from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import find
@@ -31,15 +32,27 @@ from sparktop.headless.terminal import drawn, say, width_of
 from sparktop.model.fleet import FleetState
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
+from sparktop.operate.launch.running_recipe import running_recipe
+from sparktop.operate.refused import Refused
+from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret
 from sparktop.operate.step.plan import Refusal
+from sparktop.recipe.read.adopt import Adopted
+from sparktop.recipe.read.shelf import names as recipe_names
+
+OrderOf = Callable[[Adopted], tuple[Order, Sequence[str]]]
+"""(the order of a recipe made of a running container, notes to print), with the operator's values and secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A launch and its options, as given on the command line."""
 
-    order: Order
+    order: Order | None
+    """None: of a running container, by `order_of`."""
+    container: str = ""
+    """Its name, where it is launched as it runs."""
+    order_of: OrderOf | None = None
     stops: tuple[str, ...] = ()
     """Engines to stop: NAME (on every node that has it) or NAME@NODE."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -53,13 +66,18 @@ async def launch(
     make: MakeSession, command: Launch, *, output: OutputOptions, secret: AskSecret, clock: Clock | None = None
 ) -> int:
     """Plan the launch, ask, run it; the exit code: 0 served or printed, 1 refused or failed, 130 interrupted."""
-    for note in command.notes:
-        say(f"sparktop: {note}")
     async with watched(make, output) as (watch, operating, _):
         check_links(watch.state)
         await tell_interrupted(operating, watch.state)
         nodes = tuple(view.name for view in watch.state.nodes)
-        order = replace(command.order, stops=_stops(command.stops, watch.state))
+        order, notes, stopped = command.order, command.notes, command.stops
+        if order is None:
+            assert command.order_of is not None  # goes with it
+            order, notes = command.order_of(await adopted_container(operating, command.container, watch.state))
+            stopped = (command.container, *stopped)  # a container is launched in its own place
+        for note in notes:
+            say(f"sparktop: {note}")
+        order = replace(order, stops=_stops(stopped, watch.state))
         request = Request(action="launch", nodes=nodes, order=order, options=command.options)
         answer = await operating.plan(request)
         if command.export and isinstance(answer, Refusal) and answer.prospect is not None and answer.prospect.runs:
@@ -77,6 +95,28 @@ async def launch(
             print(exported(files), end="")
             return 0
         return await carry_out(operating, answer, output, secret, clock or SystemClock())
+
+
+async def adopted_container(operating: Operating, name: str, fleet: FleetState) -> Adopted:
+    """The recipe of the container of this name, on any of the nodes.
+
+    Raises:
+        UsageError: there is no engine of that name, or no recipe can be made of its container.
+    """
+    rank = find(name, "", fleet)
+    if rank is None:
+        check_engines_known(fleet)
+        names = [engine.name for view in fleet.nodes for engine in view.engines if engine.container is not None]
+        where = " and ".join(view.name for view in fleet.nodes)
+        text = f"{sanitise.line(name)} is no recipe, no file here, and no container with an engine on {where}"
+        raise UsageError(text, hint=nearest(name, [*names, *recipe_names()]))
+    try:
+        adopted = await running_recipe(rank, operating.ask)
+    except Refused as refused:
+        raise UsageError(refused.reason, hint="\n  ".join(refused.remedies) or None) from refused
+    if adopted.reading.recipe is None:
+        raise UsageError("\n  ".join(map(str, adopted.reading.errors)))
+    return adopted
 
 
 def exported(files: Mapping[str, str]) -> str:

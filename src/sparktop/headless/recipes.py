@@ -12,13 +12,13 @@ from typing import Any
 from sparktop import files, sanitise
 from sparktop.diagnose.findings import as_data, ordered
 from sparktop.diagnose.lint.catalogue import cards, check
-from sparktop.diagnose.lint.read.configuration import read as read_launch
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.documents.finding import pages
 from sparktop.documents.recipe import columns, detail_lines, nodes_text, recipe_row, row_line
 from sparktop.errors import ConfigError
 from sparktop.headless.findings import WORSE
 from sparktop.headless.terminal import draw, width_of
+from sparktop.launchspec.read.configuration import read as read_launch
 from sparktop.masking import mask_text
 from sparktop.model.finding import Finding
 from sparktop.model.recipe import Recipe
@@ -146,6 +146,12 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             findings_data = [as_data(finding) for finding in findings]
             data.append(_entry_data(item) | {"findings": findings_data, "muted": quiet})
             continue
+        if item.adopted is not None:
+            name = shlex.quote(item.path)
+            print(
+                f"· {_line(item.path)} is a {item.adopted.kind}, no recipe: sparktop launch {name} HOST launches it as "
+                f"one, sparktop recipes adopt {name} writes that, sparktop lint {name} checks the file itself"
+            )
         for problem in item.reading.problems:
             print(mark(problem))
         if findings:

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from sparktop.cmdline import engine_argv as flags
 from sparktop.cmdline.container_body import docker_run
 from sparktop.engines import labels
@@ -17,6 +15,7 @@ from sparktop.masking import is_secret
 from sparktop.model.recipe import Muted
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.recipe.render.host_config import body
+from sparktop.recipe.yaml_text import dumped
 
 
 def run_words(container: ContainerSpec, *, is_detached: bool = True) -> list[str]:
@@ -84,22 +83,6 @@ _COMPOSE_KEYS = {
 }  # fmt: skip
 
 
-_NEEDS_QUOTES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff]")
-"""Characters that YAML folds or takes for a line end."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML dumper that keeps texts of several lines readable."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = '"' if _NEEDS_QUOTES.search(text) else "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
 def compose_file(container: ContainerSpec, comments: Iterable[str]) -> str:
     """The compose file's text; secrets are `${NAME}`, which compose takes from its environment or from `.env`."""
     host: Mapping[str, Any] = container.host
@@ -133,8 +116,7 @@ def compose_file(container: ContainerSpec, comments: Iterable[str]) -> str:
     for name in container.secret_names:
         service["environment"][name] = f"${{{name}:?set it in .env}}"
     whole = {"services": {container.name: service}}
-    text = yaml.dump(whole, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
-    return "".join(f"# {line}\n" for line in comments) + text
+    return "".join(f"# {line}\n" for line in comments) + dumped(whole)
 
 
 def _network(host: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,6 +103,8 @@ CANDIDATES: dict[str, list[str]] = {
     "sparktop launch qwen3-0.6b spark1 --export ": ["compose", "run", "systemd"],
     "sparktop recipes show min": ["mine", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"],
     "sparktop launch ./co": ["./compose\\ file.yml"],
+    "sparktop launch st": ["start.sh"],
+    "sparktop recipes adopt vllm-": ["vllm-next"],
     "sparktop rules ": ["list", "show", "check"],
     "sparktop rules show gpu.spin": ["gpu.spin-deadlock"],
     "sparktop rules check st": ["start.sh"],
@@ -125,7 +127,7 @@ def test_what_may_stand_at_the_cursor(home: Path) -> None:
     first, actions, recipes = on_tab(home, "sparktop ", "sparktop act ", "sparktop launch ")
     assert first == [*(name for name in BY_NAME if name != "console"), "help", *HOSTS]
     assert {action.name for action in ACTIONS} - {"launch", "expose"} <= set(actions)
-    assert {*names(), "mine"} == set(recipes)
+    assert {*names(), "mine", "old", "vllm", "vllm-next"} == set(recipes)
 
 
 def test_zsh_and_fish_are_told_what_a_candidate_is(home: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import sparktop
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import MAX_ALIASED, MAX_LEVELS, UnreadableYaml, root_of, values_of
-from sparktop.diagnose.lint.read.configuration import read
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.configuration import read
 from sparktop.operate.relaunch.compose_override import NotInOverride, ours
 from sparktop.operate.relaunch.compose_project import parsed
 

@@ -36,7 +36,7 @@ SEARCHED = ("sparktop.diagnose.", "sparktop.documents.", "sparktop.observe.", "s
 """Their expressions may be searched for anywhere in what a Spark sent; others match whole values and own texts."""
 ONLY_MATCHED = (
     "sparktop.diagnose.outputs.nvidia_smi.",
-    "sparktop.diagnose.lint.read.",
+    "sparktop.launchspec.read.",
     "sparktop.knowledge.rule_file.",
 )
 

@@ -15,8 +15,8 @@ from tests.table import few
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.explain import Explanation, explain_together
 from sparktop.diagnose.lint import catalogue
-from sparktop.diagnose.lint.read import configuration
 from sparktop.diagnose.logs.rule import shipped
+from sparktop.launchspec.read import configuration
 from sparktop.masking import mask_text
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity

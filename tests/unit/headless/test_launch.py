@@ -192,7 +192,7 @@ def test_what_is_mistyped_is_told_with_what_was_meant(
 
 def test_act_leads_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["act", "launch", "spark1"]) == 2
-    assert "sparktop launch RECIPE HOST" in capsys.readouterr().err
+    assert "sparktop launch RECIPE|FILE|CONTAINER HOST" in capsys.readouterr().err
 
 
 @over("pair", ["note=sk-proj-abcdefghijklmnopqrstuv", "api_key=x", "HF_TOKEN=x"])

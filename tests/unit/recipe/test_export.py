@@ -21,8 +21,8 @@ from tests.table import few, over
 from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Document
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.configuration import read
-from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.launchspec.read.configuration import read
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.recipe import Executor, Muted, Order, Recipe

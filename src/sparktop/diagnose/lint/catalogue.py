@@ -11,9 +11,9 @@ from sparktop import sanitise
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.lint import containers, engine, lifetimes, systemd, two_nodes, user_rules
 from sparktop.diagnose.lint.lint import Lint
-from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.lint.user_rules import LintRule
 from sparktop.diagnose.rule import Rule
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.finding import Finding
 
 Mask = Callable[[str], str]

@@ -19,8 +19,8 @@ from sparktop.diagnose.lint.lint import (
     with_option,
     with_variable,
 )
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind, at_least
 from sparktop.engines.images import Family, tag_of
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind, at_least
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from sparktop.checks.image import PackageFacts, judge_fastsafetensors
 from sparktop.cmdline.docker_run import bytes_of
 from sparktop.diagnose.lint.lint import Claim, lint, removed, replaced, with_flag
-from sparktop.diagnose.lint.spec import (
+from sparktop.diagnose.lint.two_nodes import SETS_NETWORK
+from sparktop.engines.images import Family, numbers_of
+from sparktop.launchspec.spec import (
     Launcher,
     LaunchSpec,
     at_least,
@@ -19,8 +21,6 @@ from sparktop.diagnose.lint.spec import (
     model_name,
     quantisation,
 )
-from sparktop.diagnose.lint.two_nodes import SETS_NETWORK
-from sparktop.engines.images import Family, numbers_of
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding

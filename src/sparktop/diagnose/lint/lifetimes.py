@@ -16,8 +16,8 @@ from typing import Any
 from sparktop.cmdline.engine_flags import closest, is_in
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.lint import Claim, lint, removed, renamed, replaced, respelled
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind, at_least, is_at_most, likely_version
 from sparktop.engines.images import STOCK, Family, numbers_of
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind, at_least, is_at_most, likely_version
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
 from sparktop.diagnose.rule import Rule, RuleKind, rule_of
 from sparktop.knowledge.card import Figures, found
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy

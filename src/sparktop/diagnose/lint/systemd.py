@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import Claim, Edit, lint, removed, replaced
-from sparktop.diagnose.lint.spec import LaunchSpec
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.finding import Finding
 
 RESTART_S = 60.0

@@ -17,8 +17,8 @@ from sparktop.diagnose.lint.lint import (
     with_variable,
     with_variables,
 )
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.state import State

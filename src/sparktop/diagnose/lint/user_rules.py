@@ -40,11 +40,11 @@ from typing import Any
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.lint import Claim, Edit, Lint, edited, removed, replaced, with_flag, with_variable
-from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.engines.images import Family, numbers_of
 from sparktop.errors import ConfigError
 from sparktop.knowledge import rule_file
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy

@@ -11,8 +11,8 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.running import RunningEngine, running_engine, spec_of
 from sparktop.engines.memory_target import gib_option
+from sparktop.launchspec.read.running import RunningEngine, running_engine, spec_of
 from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding

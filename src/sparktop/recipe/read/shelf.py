@@ -15,7 +15,8 @@ from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError, UsageError
 from sparktop.model.recipe import Recipe
-from sparktop.recipe.problems import Problem
+from sparktop.recipe.problems import Problem, ProblemKind
+from sparktop.recipe.read.adopt import Adopted, read_launch
 from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read, unreadable
 
 ENDINGS = (".yaml", ".yml")
@@ -43,6 +44,8 @@ class Entry:
     reading: Reading
     covers: str = ""
     """The shipped recipe of the same id that it replaces."""
+    adopted: Adopted | None = None
+    """Where the file is no recipe, but starts an engine: a compose file, a script, a unit."""
 
     @property
     def recipe(self) -> Recipe | None:
@@ -110,21 +113,47 @@ def entry(name: str) -> Entry:
         ConfigError: the file can't be read at all.
     """
     if _is_path(name):
-        path = _expanded(name)
-        if not os.path.isfile(path):
-            raise _no_file(name, path)
-        return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=read_file(path))
+        return _of_file(name)
     by_id = {entry_.id: entry_ for entry_ in entries()}
     if name in by_id:
         return by_id[name]
+    if os.path.isfile(_without_engine(name)[0]):
+        return _of_file(name)
     lower = {each.lower(): each for each in by_id}
     near = [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
     near = near or [each for each in by_id if name and name.lower() in each.lower()][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list shows all"
-    if os.path.isfile(name):
-        hint = f"for the file of that name: ./{sanitise.line(name)}"
     hint = "\n".join((hint, *unreadable_folders()))
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
+
+
+def _of_file(name: str) -> Entry:
+    """A file's recipe, or the one that is made of the engine it starts."""
+    file, engine = _without_engine(name)
+    path = _expanded(file)
+    if not os.path.isfile(path):
+        raise _no_file(file, path)
+    reading = read_file(path)
+    is_none = reading.recipe is None and all(problem.kind is ProblemKind.BROKEN for problem in reading.errors)
+    adopted = _adopted(path, engine) if is_none else None
+    if adopted is None:
+        return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=reading)
+    entry_id = adopted.name or path.stem
+    return Entry(id=entry_id, path=name, origin=Origin.FILE, reading=adopted.reading, adopted=adopted)
+
+
+def _without_engine(name: str) -> tuple[str, str]:
+    """(the file, the engine in it) of FILE#ENGINE."""
+    file, _, engine = name.rpartition("#")
+    return (name, "") if not file or os.path.exists(name) else (file, engine)
+
+
+def _adopted(path: Path, engine: str) -> Adopted | None:
+    try:
+        text = files.read(path, MAX_CHARS * 4).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None  # the reading says so
+    return read_launch(text, path, engine)
 
 
 def _no_file(name: str, path: Path) -> UsageError:
@@ -145,18 +174,30 @@ def _expanded(name: str) -> Path:
         return Path(name)
 
 
-def recipe(name: str) -> Recipe:
-    """A recipe that can be launched.
+def is_there(name: str) -> bool:
+    """Whether it is a recipe's id, or a file."""
+    return name in names() or _is_path(name) or os.path.isfile(_without_engine(name)[0])
+
+
+def launchable(name: str) -> Entry:
+    """A recipe that can be launched, or a file that one can be made of.
 
     Raises:
         UsageError: no recipe of that name; the hint has similar names.
         ConfigError: it has errors; the message lists them all.
     """
-    reading = entry(name).reading
-    if reading.recipe is None:
-        first, *more = (str(problem) for problem in reading.errors)
+    chosen = entry(name)
+    if chosen.recipe is None:
+        first, *more = (str(problem) for problem in chosen.reading.errors)
         raise ConfigError("\n  ".join((first, *more)), hint=f"sparktop recipes validate {sanitise.line(name)}")
-    return reading.recipe
+    return chosen
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of `launchable`."""
+    chosen = launchable(name).recipe
+    assert chosen is not None  # its errors were raised
+    return chosen
 
 
 def read_file(path: Path) -> Reading:
@@ -182,8 +223,9 @@ def _with_id(reading: Reading, name: str) -> Reading:
 
 
 def _is_path(name: str) -> bool:
-    is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(name))
-    return is_folder or name.endswith(ENDINGS)
+    file, _ = _without_engine(name)
+    is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(file))
+    return is_folder or file.endswith(ENDINGS)
 
 
 def _id(path: Path, folder: Path) -> str:

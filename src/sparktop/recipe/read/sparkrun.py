@@ -39,7 +39,10 @@ def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tup
     return least, most
 
 
-TEXTS = ("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit")
+TEXTS = (
+    *("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit"),
+    "publish_address",
+)
 
 
 LISTS = ("security_opt", "cap_add", "ulimit", "devices", "volumes", "labels")

@@ -24,7 +24,7 @@ SHM_BYTES = 16 << 30
 _KNOWN_OPTIONS = (
     "auto_remove", "restart_policy", "privileged", "gpus", "gpu_access_mode", "ipc", "shm_size", "network",
     "entrypoint", "user", "security_opt", "cap_add", "ulimit", "devices", "memory_limit", "labels", "volumes",
-    "executor", "executor_type", "accelerator_vendor", "working_dir",
+    "executor", "executor_type", "accelerator_vendor", "working_dir", "publish_address",
 )  # fmt: skip
 
 
@@ -35,6 +35,7 @@ _VALUE_FORMS = {
     ),
     "ipc": (re.compile(r"host|private|shareable|none|container:[\w.-]+"), "host, private, shareable or none"),
     "network": (re.compile(r"(?:container:)?[A-Za-z0-9][\w.-]*"), "host, bridge or a network's name"),
+    "publish_address": (re.compile(r"[0-9.]+|[0-9a-f:]+"), "an IP address of the node"),
     "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP"),
 }
 """Valid forms of values that Docker would otherwise refuse at creation, or ignore."""
@@ -47,6 +48,8 @@ class Options:
     host: Mapping[str, object]
     user: str = ""
     workdir: str = ""
+    publish_address: str = ""
+    """Where Docker publishes the engine's port, on its own network; empty: on every address of the node."""
     entrypoint: tuple[str, ...] | None = None
     mounts: tuple[Mount, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +106,7 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
         host=host,
         user=_text(config, "user"),
         workdir=_text(config, "working_dir"),
+        publish_address=_text(config, "publish_address"),
         entrypoint=None if config.get("entrypoint") is None else tuple(_items(config, "entrypoint")),
         mounts=tuple(mount(item, node) for item in _items(config, "volumes")),
         labels=dict(_label(item) for item in _items(config, "labels")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline import engine_argv as flags
@@ -18,7 +18,7 @@ from sparktop.masking import is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
-from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
@@ -153,7 +153,7 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
         environment=rank_variables.environment,
         secret_names=rank_variables.secret_names,
         detected_names=rank_variables.detected_names,
-        mounts=(*mounts, *container_options.mounts),
+        mounts=(*_not_given(mounts, container_options.mounts), *container_options.mounts),
         host=_host_config(container_options, argv, recipe.engine),
         labels={**container_options.labels, **_container_labels(inputs, node)},
         user=container_options.user,
@@ -163,6 +163,12 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
         node=node.node, index=node.index, container=container, argv=tuple(shown), serves=node.index == 0
     )
     return rank, [*notes, *rank_variables.notes, *container_options.notes]
+
+
+def _not_given(mounts: Sequence[Mount], given: Sequence[Mount]) -> Iterator[Mount]:
+    """The mounts whose targets the recipe doesn't mount itself: Docker takes each target once."""
+    targets = {mount.target for mount in given}
+    return (mount for mount in mounts if mount.target not in targets)
 
 
 def _under_ray(inputs: RenderInputs, node: NodeContext, argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -186,7 +192,7 @@ def _host_config(opts: Options, argv: Sequence[str], engine: EngineKind) -> dict
     host = dict(opts.host)
     if host.get("NetworkMode") not in ("host", "none") and not str(host.get("NetworkMode")).startswith("container:"):
         port = str(_port(argv, engine))
-        host["PortBindings"] = {f"{port}/tcp": [{"HostIp": "", "HostPort": port}]}
+        host["PortBindings"] = {f"{port}/tcp": [{"HostIp": opts.publish_address, "HostPort": port}]}
     return host
 
 

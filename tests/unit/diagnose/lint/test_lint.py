@@ -10,11 +10,11 @@ from tests.table import over
 
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import Edit, edited, removed, renamed, replaced, with_flag, with_option
-from sparktop.diagnose.lint.read.running import RunningEngine, spec_of
-from sparktop.diagnose.lint.spec import LaunchSpec
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import parse, shipped
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.running import RunningEngine, spec_of
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Remedy

@@ -9,7 +9,7 @@ from tests.table import over
 
 from sparktop.diagnose.lint import user_rules
 from sparktop.diagnose.lint.catalogue import cards, lints
-from sparktop.diagnose.lint.read.configuration import read
+from sparktop.launchspec.read.configuration import read
 from sparktop.model.finding import Confidence
 
 NGC26 = "docker run --gpus all --ipc host --network host -v /m:/models nvcr.io/nvidia/vllm:26.04-py3 vllm serve"

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.commands import MAX_LAUNCHES
-from sparktop.diagnose.lint.read.configuration import read
 from sparktop.documents.finding import FindingView, listing, pages, short
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.commands import MAX_LAUNCHES
+from sparktop.launchspec.read.configuration import read
 from sparktop.masking import mask_text
 
 CHARS = 8_000

@@ -7,9 +7,9 @@ from tests.lint_support import WORSE
 from tests.table import over
 
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.configuration import read
 from sparktop.diagnose.lint.user_rules import parse
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.configuration import read
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
 

@@ -19,7 +19,7 @@ from tests.table import over
 
 from sparktop.cmdline import docker_run, systemd
 from sparktop.diagnose.lint.catalogue import check
-from sparktop.diagnose.lint.read.configuration import read
+from sparktop.launchspec.read.configuration import read
 from sparktop.masking import mask_text
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState

@@ -21,8 +21,8 @@ from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, NodeView
 
 if TYPE_CHECKING:
-    from sparktop.diagnose.lint.read.running import RunningEngine
     from sparktop.diagnose.lint.user_rules import LintRule
+    from sparktop.launchspec.read.running import RunningEngine
 
 TIGHT_BYTES = 12 << 30
 """With less memory available, findings about the engine's memory share become warnings."""
@@ -49,7 +49,7 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
     def lint_findings(engine: RunningEngine) -> tuple[Finding, ...]:
         """Cached: called several times a second, recomputed only if a command, environment or container changed."""
         from sparktop.diagnose.lint.catalogue import check as check_specs
-        from sparktop.diagnose.lint.read.running import spec_of
+        from sparktop.launchspec.read.running import spec_of
 
         spec = spec_of(engine)
         # the probe masks secrets at the source
@@ -66,7 +66,7 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
 def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet: FleetState) -> Iterable[Finding]:
     """The lint findings in running engines, one for all ranks of an engine."""
     for team in teams(fleet):
-        from sparktop.diagnose.lint.read.running import running_engine
+        from sparktop.launchspec.read.running import running_engine
 
         names = names_in_order(team, fleet)
         findings_by_key: dict[tuple[str, str, str], Finding] = {}

@@ -12,10 +12,10 @@ from tests.lint_support import CASES, linted, only
 from tests.plain_text import unclean
 from tests.table import over
 
-from sparktop.diagnose.lint.read.configuration import MAX_CHARS, read
-from sparktop.diagnose.lint.spec import Launcher, SourceKind, quantisation
 from sparktop.engines.images import Family
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.configuration import MAX_CHARS, read
+from sparktop.launchspec.spec import Launcher, SourceKind, quantisation
 from sparktop.model.engine import EngineKind
 
 INSPECT = [

@@ -71,6 +71,8 @@ class LaunchSpec:
     engine: EngineKind | None = None
     has_command: bool = True
     """False if only the image is known, not the command in it."""
+    wrapper: tuple[str, ...] = ()
+    """The words of its own command before the engine's: `tini --`, an entrypoint script."""
     version: str | None = None
     image: Item | None = None
     family: Family | None = None
@@ -95,7 +97,14 @@ class LaunchSpec:
     has_container: bool | None = None
     """True: `options` are the container's; False: no container; None: in a container that isn't described here."""
     options: tuple[Item, ...] = ()
-    """Docker's options by the long names of `docker run` ("network", "shm-size", "mount")."""
+    """Docker's options by the long names of `docker run` ("network", "shm-size", "mount"); a compose file's keys that
+    `docker run` has no option for by their own."""
+    defaults: tuple[str, ...] = ()
+    """Variables of a compose file's service that have their default, as nothing beside the file sets them."""
+    project: str = ""
+    """The `name` of a compose file; empty: compose takes its folder's."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """(name, Docker's own name) of a compose file's volumes that aren't named after the project."""
     unit: tuple[Item, ...] = ()
     is_drop_in: bool = False
     """A systemd file without ExecStart: missing keys may be in another file."""

@@ -10,8 +10,8 @@ from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.cmdline.shell import Variables
 from sparktop.cmdline.source import Document, Item, Word
 from sparktop.cmdline.systemd import Setting, draft_words, prefix, settings
-from sparktop.diagnose.lint.read.commands import Scope, read_command
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
+from sparktop.launchspec.read.commands import Scope, read_command
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 
 _ENGINE_WORD = re.compile(r"vllm|sglang", re.IGNORECASE)
 

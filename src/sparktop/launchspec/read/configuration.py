@@ -9,13 +9,13 @@ from sparktop.cmdline.shell import UnclosedQuote
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import root_of
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read.commands import MAX_LAUNCHES, Scope, read_script, too_many
-from sparktop.diagnose.lint.read.compose import is_compose, read_compose
-from sparktop.diagnose.lint.read.docker import read_dockerfile, read_inspect
-from sparktop.diagnose.lint.read.recipes import is_recipe, read_recipe
-from sparktop.diagnose.lint.read.systemd import read_unit
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
 from sparktop.errors import ConfigError
+from sparktop.launchspec.read.commands import MAX_LAUNCHES, Beside, Scope, read_script, too_many
+from sparktop.launchspec.read.compose import is_compose, read_compose
+from sparktop.launchspec.read.docker import read_dockerfile, read_inspect
+from sparktop.launchspec.read.recipes import is_recipe, read_recipe
+from sparktop.launchspec.read.systemd import read_unit
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 
 MAX_CHARS = 1_000_000
 """A larger file is no launch configuration."""
@@ -36,8 +36,8 @@ class Reading:
     """Why there is nothing to check; empty if there is something."""
 
 
-def read(text: str, name: str) -> Reading:
-    """The engines that a text starts.
+def read(text: str, name: str, beside: Beside = lambda path: None) -> Reading:
+    """The engines that a text starts; `beside`: the files of its folder, for what it takes from them.
 
     Raises:
         ConfigError: the text is malformed; the message names the line if known.
@@ -55,7 +55,7 @@ def read(text: str, name: str) -> Reading:
     if not rows:
         return Reading(kind="empty file", note="the file is empty")
     try:
-        reading = _read(document, rows)
+        reading = _read(document, rows, beside)
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply") from error
     if sum(spec.size for spec in reading.specs) > MAX_ITEMS:
@@ -63,7 +63,7 @@ def read(text: str, name: str) -> Reading:
     return reading
 
 
-def _read(document: Document, rows: list[str]) -> Reading:
+def _read(document: Document, rows: list[str], beside: Beside) -> Reading:
     first = rows[0]
     shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", document.text)
     if shebang and not re.search(r"sh\b", shebang[0]):
@@ -71,7 +71,7 @@ def _read(document: Document, rows: list[str]) -> Reading:
             f"{document.name} is a script for {shebang[2] or shebang[1]}: sparktop lint reads shell scripts only"
         )
     if shebang:
-        return _script(document)
+        return _script(document, beside)
     if _SECTION.match(first):
         return _reading(SourceKind.UNIT, read_unit(document), "this unit starts no engine")
     if first[0] in "[{":
@@ -79,16 +79,16 @@ def _read(document: Document, rows: list[str]) -> Reading:
     if re.match(r"(?:FROM|ARG)\s+\S", first, re.IGNORECASE) and any(re.match(r"(?i)FROM\s", row) for row in rows):
         return _reading(SourceKind.DOCKERFILE, read_dockerfile(document), "this Dockerfile starts no engine")
     if _YAML_KEY.match(first) and not re.match(r"\S+::", first):
-        return _yaml(document)
+        return _yaml(document, beside)
     if all(_VARIABLE.match(row) for row in rows):
         note = "only variables, and no engine that reads them: check the file that uses them"
-        specs = _script(document).specs
+        specs = _script(document, beside).specs
         return Reading(kind="variables", specs=specs, note="" if specs else note)
-    return _script(document)
+    return _script(document, beside)
 
 
-def _script(document: Document) -> Reading:
-    scope = Scope(document=document, kind=SourceKind.SHELL)
+def _script(document: Document, beside: Beside) -> Reading:
+    scope = Scope(document=document, kind=SourceKind.SHELL, beside=beside)
     try:
         read_script(document.whole, scope, strict=True)
     except UnclosedQuote as error:
@@ -97,12 +97,11 @@ def _script(document: Document) -> Reading:
     return _reading(SourceKind.SHELL, scope.specs, "it has no `docker run`, `vllm serve` or sglang command")
 
 
-def _yaml(document: Document) -> Reading:
+def _yaml(document: Document, beside: Beside) -> Reading:
     root = root_of(document)
     if is_compose(root):
-        return _reading(
-            SourceKind.COMPOSE, read_compose(document, root), "none of its services is a vLLM or SGLang engine"
-        )
+        specs = read_compose(document, root, beside)
+        return _reading(SourceKind.COMPOSE, specs, "none of its services is a vLLM or SGLang engine")
     if is_recipe(root):
         return _reading(SourceKind.RECIPE, read_recipe(document, root), "its runtime is neither vLLM nor SGLang")
     return Reading(kind="YAML", note="YAML, but neither a compose file nor a recipe")

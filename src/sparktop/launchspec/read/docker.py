@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import yaml
 
+from sparktop.cmdline.container_body import docker_run
 from sparktop.cmdline.docker_run import DockerRun, variable
 from sparktop.cmdline.shell import plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.yaml_nodes import get, items, pairs, root_of, scalar, text_at
-from sparktop.diagnose.lint.read.commands import Scope, container_spec, read_container
-from sparktop.diagnose.lint.spec import LaunchSpec, SourceKind
+from sparktop.launchspec.read.commands import Scope, container_spec, read_command, read_container, read_script
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
+from sparktop.sanitise import mapping
+
+
+def container_specs(
+    inspect: Mapping[str, Any], image: Mapping[str, Any], *, argv: Sequence[str] = ()
+) -> tuple[LaunchSpec, ...]:
+    """The engine of a container as Docker tells it, whole: what its image sets is left out.
+
+    Args:
+        inspect: GET /containers/<id>/json.
+        image: GET /images/<id>/json of its image; empty where it isn't known.
+        argv: of the engine's process, for one that `docker exec` has started in it.
+    """
+    name = str(inspect.get("Name") or "").lstrip("/")
+    body = {**mapping(inspect.get("Config")), "HostConfig": mapping(inspect.get("HostConfig"))}
+    document = Document(f"docker inspect {name}", docker_run(name, body, image, mask=False))
+    scope = Scope(document=document, kind=SourceKind.INSPECT)
+    read_script(document.whole, scope)
+    if not any(spec.has_command for spec in scope.specs) and name in scope.containers:
+        base = replace(scope.containers[name], is_exec=True)
+        scope = replace(scope, base=base, specs=[])
+        read_command([Word(word) for word in argv], scope)
+    return tuple(scope.specs)
+
 
 _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)[ \t]+((?:\\\r?\n|[^\n])*)")
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from sparktop.cmdline.source import Document, Item, Word
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read.commands import Scope, read_command
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import family_of
+from sparktop.launchspec.read.commands import Scope, read_command
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import Container, Engine, EngineKind
 
 

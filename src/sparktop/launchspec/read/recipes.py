@@ -16,9 +16,9 @@ from sparktop.cmdline.engine_argv import flag_of
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.yaml_nodes import get, pairs, scalar, text_at
-from sparktop.diagnose.lint.read.commands import Scope, nodes_of, read_script
-from sparktop.diagnose.lint.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
+from sparktop.launchspec.read.commands import Scope, nodes_of, read_script
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import EngineKind
 
 _PARAMETER = re.compile(r"\{(\w+)\}")

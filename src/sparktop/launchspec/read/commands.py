@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 
 from sparktop.cmdline.docker_run import MORE, DockerRun, docker_run, variable
@@ -12,10 +12,11 @@ from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, joined
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.read import layout
-from sparktop.diagnose.lint.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
+from sparktop.launchspec.folder import from_folder
+from sparktop.launchspec.read import layout
+from sparktop.launchspec.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import LAUNCHED, EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -33,6 +34,8 @@ MAX_LAUNCHES = 500
 """A text that starts more engines is no launch configuration."""
 MAX_DEPTH = 5
 """Shells nested deeper than this are not read."""
+Beside = Callable[[str], str | None]
+"""The text of a file by its path from the document's folder; None where it isn't there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +44,7 @@ class Scope:
 
     document: Document
     kind: SourceKind
+    beside: Beside = lambda path: None
     variables: Variables = field(default_factory=Variables)
     exported: dict[str, Item] = field(default_factory=dict)
     base: LaunchSpec | None = None
@@ -83,11 +87,16 @@ def _own_place(words: Iterable[Word]) -> Span | None:
 
 
 def _is_sourcing(words: Sequence[Word], scope: Scope) -> bool:
-    """Note what a sourced file, or an unknown text given to `eval`, may set."""
+    """Read a sourced file that lies beside the document; note what another, or an unknown text for `eval`, may set."""
     file = " ".join(word.text for word in words[1:])
     is_unknown_text = words[0].text == "eval" and file.startswith(("$", "`"))
     if not is_unknown_text and (words[0].text not in (".", "source") or file.endswith("bin/activate")):
         return False
+    path = from_folder(file) or (file if re.fullmatch(r"[\w.-][\w./-]*", file) else None)
+    text = scope.beside(path) if path and not is_unknown_text and scope.depth <= MAX_DEPTH else None
+    if text is not None:
+        read_script(Word(text), replace(scope, depth=scope.depth + 1))  # its places aren't the document's
+        return True
     for name, values in list(scope.variables.items()):
         spans = [value.span for value in values if value.span]
         if not spans:
@@ -129,7 +138,7 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
                 _read_inner(inner, scope, own, parameters)
                 return True
         if (server := server_at(texts, index)) and server[0] in LAUNCHED:
-            _engine(server[0], words[server[1] :], scope, own, words[index])
+            _engine(server[0], words[server[1] :], scope, own, words[index], wrapper=texts[:index])
             return True
     return False
 
@@ -158,7 +167,19 @@ def read_container(
 ) -> None:
     """Read what runs in a container: a server in its command, an image that is one, or no known engine."""
     words = [entrypoint, *command] if entrypoint and entrypoint.text else list(command)
-    inner = replace(scope, exported={}, base=base, prelude=[], depth=scope.depth + 1, specs=[], containers={})
+    own = {item.name: [Word(item.value)] for item in base.environment if item.value is not None and item.is_known}
+    variables = Variables(scope.variables)
+    variables.update(own)
+    inner = replace(
+        scope,
+        exported={},
+        variables=variables,
+        base=base,
+        prelude=[],
+        depth=scope.depth + 1,
+        specs=[],
+        containers={},
+    )
     if words and read_command(words, inner) and inner.specs:
         repeated = _program(command) if entrypoint is None and base.family is Family.VLLM_OPENAI else None
         scope.specs += [
@@ -237,6 +258,7 @@ def _engine(
     *,
     has_command: bool = True,
     misplaced: Sequence[Item] = (),
+    wrapper: Sequence[str] = (),
 ) -> None:
     arguments = list(arguments)
     repeated = None
@@ -260,6 +282,7 @@ def _engine(
             engine=kind,
             version=version_of(image, kind),
             has_command=has_command,
+            wrapper=tuple(wrapper),
             flags=all_flags,
             misplaced=tuple(misplaced),
             repeated=repeated,

@@ -14,7 +14,7 @@ from sparktop.cmdline.shell import Dialect, Operator, ShellWord, tokens
 from sparktop.cmdline.source import Document, Span, Word
 from sparktop.cmdline.variables import reference_at
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.spec import Doubt
+from sparktop.launchspec.spec import Doubt
 
 MAX_PASSES = 20
 """Comment lines in a row that are looked behind, in the middle of a command."""

@@ -1,0 +1,34 @@
+"""A path as a compose file or a script writes it, from its own folder: `./models`, `$(dirname "$0")/models`."""
+
+from __future__ import annotations
+
+import re
+
+_START = re.compile(r"\.\.?(?=/|\Z)|\$PWD(?=/|\Z)|\$\{PWD\}|`pwd`")
+
+
+def from_folder(text: str) -> str | None:
+    """The path from the document's folder ("", "models", "../models"); None where it is none: absolute, or unknown."""
+    match = _START.match(text)
+    if match is not None:
+        rest = text if match[0].startswith(".") else text[match.end() :]
+    elif text.startswith("$("):
+        inside, end = _substitution(text)
+        is_folder = inside.strip() == "pwd" or ("dirname" in inside and re.search(r"\$0|BASH_SOURCE", inside))
+        if not is_folder:
+            return None
+        rest = "../" * len(re.findall(r"/\.\.(?![\w.])", inside)) + text[end:].lstrip("/")
+    else:
+        return None
+    rest = rest.strip("/").removeprefix("./")
+    return None if re.search(r"[$`*?]", rest) else "" if rest == "." else rest
+
+
+def _substitution(text: str) -> tuple[str, int]:
+    """(what is in the `$(...)` that a text begins with, where it ends); "" where it is never closed."""
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if char == ")" and depth == 0:
+            return text[2:at], at + 1
+    return "", len(text)

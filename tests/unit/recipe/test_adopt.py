@@ -1,0 +1,236 @@
+"""A compose file, a script or a container becomes a recipe that starts the same; or the unknown value is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.lint_support import CASES
+from tests.table import over
+
+from sparktop.cmdline.source import Item
+from sparktop.launchspec.read.configuration import read
+from sparktop.launchspec.read.docker import container_specs
+from sparktop.launchspec.read.file import read_file
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
+from sparktop.model.recipe import Recipe
+from sparktop.recipe.export import run_line
+from sparktop.recipe.read.adopt import Adopted, adopted
+from sparktop.recipe.read.recipe_file import render_made_up
+from sparktop.recipe.read.shelf import entry
+
+SERVICE = "services:\n  llm:\n    image: vllm/vllm-openai:v0.27.0\n    network_mode: host\n"
+RUN = "docker run --gpus all --network host "
+VLLM = "vllm/vllm-openai:v0.27.0 --model Org/M"
+
+
+def adopt(folder: Path, files: Mapping[str, str]) -> Adopted:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    found = entry(str(folder / next(iter(files)))).adopted
+    assert found is not None
+    return found
+
+
+ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    ".env beside it": (
+        {"compose.yaml": SERVICE + "    command: --model ${MODEL} --port ${PORT:-8001}\n", ".env": "MODEL=Org/M\n"},
+        {"model": "Org/M", "defaults": {"name": "FOLDER-llm-1", "port": 8001}},
+    ),
+    "a token from outside": (
+        {"compose.yaml": SERVICE + '    command: --model Org/M\n    environment: {HF_TOKEN: "${HF_TOKEN:-}"}\n'},
+        {"environment": {"HF_TOKEN": "$HF_TOKEN"}},
+    ),
+    "a demanded variable": (
+        {"compose.yaml": SERVICE + '    command: --model Org/M\n    environment: {A: "x${B:?set it}"}\n'},
+        {"environment": {"A": "x${B}"}},
+    ),
+    "volumes of the project and its folder": (
+        {
+            "compose.yaml": "name: Proj\n" + SERVICE + "    command: --model Org/M\n"
+            "    volumes: ['./t:/t:ro', 'cache:/c', 'mine:/m', '~/x:/x']\n"
+            "volumes: {cache: {}, mine: {external: true}}\n"
+        },
+        {"options.volumes": ["FOLDER/t:/t:ro", "proj_cache:/c", "mine:/m", "~/x:/x"]},
+    ),
+    "an env_file beside it": (
+        {"compose.yaml": SERVICE + "    command: --model Org/M\n    env_file: [a.env]\n", "a.env": "A=1\nB_TOKEN=s3\n"},
+        {"environment": {"A": "1", "B_TOKEN": "$B_TOKEN"}},
+    ),
+    "a port published on one address": (
+        {"run.sh": f"docker run --gpus all -p 127.0.0.1:9000:8000 {VLLM}\n"},
+        {"defaults": {"port": 9000}, "options.publish_address": "127.0.0.1", "options.network": "bridge"},
+    ),
+    "no port published": (
+        {"run.sh": f"docker run --gpus all {VLLM}\n"},
+        {"options.publish_address": "127.0.0.1"},
+    ),
+    "a model in a mounted folder": (
+        {"run.sh": f"{RUN} -v /data:/models vllm/vllm-openai:v0.27.0 --model /models/M --max-model-len 8k\n"},
+        {"model": "/data/M", "served_name": "/models/M"},
+    ),
+    "a snapshot of the cache": (
+        {"run.sh": f"{RUN} i/vllm:1 vllm serve /c/hub/models--Org--M/snapshots/{'a' * 40}\n"},
+        {"model": "Org/M", "model_revision": "a" * 40},
+    ),
+    "a sourced file beside the script": (
+        {
+            "run.sh": f'source "$(dirname "$0")/common.sh"\n{RUN} $IMAGE vllm serve "$MODEL" "$@"\n',
+            "common.sh": "MODEL=Org/M\nIMAGE=a/vllm:2\n",
+        },
+        {"model": "Org/M", "container": "a/vllm:2"},
+    ),
+    "SGLang, with its names": (
+        {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
+        {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},
+    ),
+    "an entrypoint of its own": (
+        {"run.sh": f"{RUN} --entrypoint /start.sh i/vllm:1 vllm serve Org/M\n"},
+        {"options.entrypoint": "/start.sh"},
+    ),
+    "a key on the command line": (
+        {"run.sh": f"{RUN} {VLLM} --api-key sk-canary-0123456789\n"},
+        {"environment": {"VLLM_API_KEY": "$VLLM_API_KEY"}},
+    ),
+}
+
+
+@over("files, wanted", ADOPTED.values(), ids=ADOPTED)
+def test_a_launch_becomes_a_recipe(tmp_path: Path, files: dict[str, str], wanted: dict[str, Any]) -> None:
+    found = adopt(tmp_path, files)
+    recipe = found.reading.recipe
+    assert recipe is not None, found.reading.problems
+    for name, value in wanted.items():
+        assert _attribute(recipe, name) == _filled(value, tmp_path), name
+    assert "canary" not in found.text
+    assert "s3" not in found.text
+
+
+def _attribute(recipe: Recipe, name: str) -> Any:
+    first, _, key = name.partition(".")
+    value = getattr(recipe, first)
+    return value[key] if key else value
+
+
+def _filled(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_filled(one, folder) for one in value]
+    if isinstance(value, dict):
+        return {name: _filled(one, folder) for name, one in value.items()}
+    return value.replace("FOLDER/", f"{folder}/").replace("FOLDER", folder.name) if isinstance(value, str) else value
+
+
+REFUSED: dict[str, tuple[str, int, str]] = {
+    "compose.yaml": (SERVICE + "    command: --model ${MODEL}\n", 5, "model"),
+    "image.sh": (f"\n{RUN} \\\n  $IMAGE vllm serve m\n", 3, "image"),
+    "flag.sh": (f"{RUN} \\\n  {VLLM} \\\n --max-model-len $LEN\n", 3, "--max-model-len"),
+    "mount.sh": (f"{RUN} \\\n -v $DATA:/d {VLLM}\n", 2, "mount"),
+    "venv.sh": ("vllm serve Org/M\n", 1, ""),
+    "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
+    "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
+    "inside.sh": (f"{RUN} vllm/vllm-openai:v0.27.0 --model /opt/model\n", 1, ""),
+    "pip.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && vllm serve Org/M'\n", 1, ""),
+    "two.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name b {VLLM}\n", 1, ""),
+}
+
+
+@over("name, row", REFUSED.items(), ids=REFUSED)
+def test_what_is_unknown_is_named_by_its_line(tmp_path: Path, name: str, row: tuple[str, int, str]) -> None:
+    text, line, key = row
+    found = adopt(tmp_path, {name: text})
+    errors = found.reading.errors
+    assert not found.text
+    assert found.reading.recipe is None
+    assert [(error.line, error.key) for error in errors] == [(line, key)], errors
+
+
+def test_one_of_several_engines_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "two.sh"
+    path.write_text(REFUSED["two.sh"][0])
+    assert [entry(f"{path}#{engine}").id for engine in ("a", "b", "2")] == ["a", "b", "b"]
+    assert entry(f"{path}#c").recipe is None
+
+
+def _rendered(recipe: Recipe) -> LaunchSpec:
+    return read(run_line(render_made_up(recipe, recipe.min_nodes).head.container), "x").specs[0]
+
+
+def _specs() -> list[LaunchSpec]:
+    paths = [*CASES.glob("*.sh"), *CASES.glob("*.y*ml"), *CASES.glob("*.service")]
+    specs = [spec for path in paths for spec in read_file(path, path.read_text()).specs]
+    return [spec for spec in specs if spec.nodes == 1 and spec.kind is not SourceKind.RECIPE and spec.engine]
+
+
+def _flags(items: tuple[Item, ...]) -> Counter[tuple[str, str | None, tuple[str, ...]]]:
+    own = {"model", "model-path", "revision", "served-model-name", "api-key", "port"}
+    return Counter((item.name, item.value, item.rest) for item in items if item.name not in own)
+
+
+def test_an_adopted_launch_has_the_flags_and_variables_of_its_source() -> None:
+    count = 0
+    for spec in _specs():
+        recipe = adopted(spec, folder="/folder").reading.recipe
+        if recipe is None:
+            continue
+        count += 1
+        again = _rendered(recipe)
+        assert _flags(again.flags) == _flags(spec.flags), spec.document.name
+        names = {item.name for item in spec.environment} | {"HF_TOKEN", "VLLM_API_KEY"}
+        assert names >= {item.name for item in again.environment} >= names - {"HF_TOKEN", "VLLM_API_KEY"}
+    assert count > 5
+
+
+INSPECT = {
+    "Id": "a" * 64,
+    "Name": "/llm",
+    "Image": "sha256:1",
+    "Config": {
+        "Image": "i/vllm:1",
+        "Env": ["PATH=/bin", "A=b c", "HF_TOKEN=hf_canary0123456789abcdef"],
+        "Cmd": ["vllm", "serve", "Org/M", "--port", "8000", "--hf-overrides", '{"a": {"b": 1}}'],
+        "Labels": {"com.docker.compose.service": "llm"},
+    },
+    "HostConfig": {
+        "NetworkMode": "host",
+        "IpcMode": "host",
+        "Binds": ["/home/u/.cache/huggingface:/root/.cache/huggingface:rw", "/t:/t:ro"],
+        "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}],
+        "RestartPolicy": {"Name": "always"},
+        "Ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+    },
+}
+IMAGE = {"Config": {"Env": ["PATH=/bin"], "Entrypoint": None}}
+
+
+def test_of_a_running_container_nothing_is_unknown() -> None:
+    found = adopted(container_specs(INSPECT, IMAGE)[0], folder="/")
+    recipe = found.reading.recipe
+    assert recipe is not None
+    assert (recipe.id, recipe.max_nodes) == ("llm", 1)
+    assert recipe.environment == {"A": "b c", "HF_TOKEN": "$HF_TOKEN"}
+    assert recipe.options == {
+        "ipc": "host",
+        "network": "host",
+        "ulimit": ["memlock=-1"],
+        "restart_policy": "always",
+        "gpus": "all",
+        "volumes": ["/home/u/.cache/huggingface:/root/.cache/huggingface", "/t:/t:ro"],
+    }
+    assert not recipe.risks
+    assert "canary" not in found.text
+    assert found.secrets == {"HF_TOKEN": "hf_canary0123456789abcdef"}
+    container = render_made_up(recipe, 1).head.container
+    assert container.argv == tuple(INSPECT["Config"]["Cmd"])  # type: ignore[index]
+    assert [mount.target for mount in container.mounts] == ["/root/.cache/huggingface", "/t"]
+
+
+def test_an_engine_that_was_started_by_docker_exec_has_its_processs_command() -> None:
+    idle = {**INSPECT, "Config": {**INSPECT["Config"], "Cmd": ["sleep", "infinity"]}}  # type: ignore[dict-item]
+    spec = container_specs(idle, IMAGE, argv=("/usr/bin/python3", "/usr/bin/vllm", "serve", "Org/M", "--port", "8001"))[
+        0
+    ]
+    recipe = adopted(spec, folder="/").reading.recipe
+    assert recipe is not None
+    assert recipe.defaults == {"name": "llm", "port": 8001}
