@@ -22,10 +22,10 @@ from sparktop.engines.metrics import METRICS, parse, paths_of, sources_of, text_
 from sparktop.model.engine import Engine, EngineKind, EngineMetrics
 from sparktop.model.kinds.engine_kind import FOLDER, EngineTraits
 from sparktop.model.telemetry import GapReason
-from sparktop.probe.remote import scanner
-from sparktop.probe.remote.installed import _STARTS_ENGINE
+from sparktop.probe.engine_marks import engine_marks
 
 KINDS = list(EngineKind)
+MARKS = engine_marks()
 LLAMA = EngineKind("llama.cpp")
 CAPTURES = Path(__file__).parents[2] / "real/captures/llama.cpp-0.7.0"
 SHAPES = {"str": str, "int": int, "bool": bool, "tuple": tuple, "Mapping": Mapping}
@@ -56,10 +56,9 @@ def test_its_programs_are_its_own_and_seen_by_the_probe(kind: EngineKind) -> Non
         found = of_process([f"/opt/{program.split()[0]}", *program.split()[1:], "--port", "9"])
         assert found is not None
         assert (found.kind, found.port) == (kind, 9)
-        if not program.endswith("--server"):  # a shell script: its server is a process of its own
-            assert re.search(scanner.ENGINE_COMMAND, f"/opt/{program} --port 9")
-            assert scanner._CANDIDATE_COMM.match(program.split()[0])
-            assert _STARTS_ENGINE.search(f"ExecStart=/opt/{program}".encode())
+        assert re.search(MARKS["command"], f"/opt/{program} --port 9")
+        assert re.match(MARKS["comm"], program[:15])
+        assert re.search(MARKS["unit"], f"/opt/{program}")
     assert all(kind_of_image(f"example.org/{image}:1") is kind for image in kind.traits.images)
 
 
