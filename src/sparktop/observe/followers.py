@@ -13,7 +13,7 @@ from functools import partial
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.logs.routine import tells_nothing
-from sparktop.engines.metrics import METRICS, NotMetrics, parse, paths_of, text_in, without_figures
+from sparktop.engines.metrics import NotMetrics, parse, paths_of, text_in, without_figures
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.telemetry import Collector, CollectorState, GapReason, LogLine
 from sparktop.observe.engines.engine_book import late
@@ -178,15 +178,18 @@ class Followers:
             if reply.needs_key or reply.state not in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS):
                 break
         detail = detail or (failed.detail if failed else "")
-        if failed and not bodies:
-            can_ask = kind.traits.health and failed.state in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
-            if not can_ask or (await client.get(kind.traits.health)).state is not EndpointState.OK:
-                return Scraped(key=engine.key, state=failed.state, detail=failed.detail)
-            why = GapReason.NO_PERMISSION if failed.needs_key else GapReason.NOT_SUPPORTED
+        if not bodies:
+            is_other = failed is None or failed.state in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
+            health = await client.get(kind.traits.health) if is_other and kind.traits.health else None
+            if health is None or health.state is not EndpointState.OK:
+                answer = failed or health
+                assert answer is not None, f"{kind} has neither figures nor health"
+                return Scraped(key=engine.key, state=answer.state, detail=answer.detail)
+            why = GapReason.NO_PERMISSION if failed and failed.needs_key else GapReason.NOT_SUPPORTED
             parsed: EngineMetrics | NotMetrics = without_figures(wall_s, why)
         else:
-            others = {path: body for path, body in bodies.items() if path != METRICS}
-            parsed = parse(bodies.get(METRICS, b""), kind, wall_s, others)
+            others = {path: body for path, body in bodies.items() if path != kind.traits.metrics_path}
+            parsed = parse(bodies.get(kind.traits.metrics_path, b""), kind, wall_s, others)
         if isinstance(parsed, NotMetrics):
             return Scraped(key=engine.key, state=parsed.state, detail=parsed.reason)
         texts = await self._texts(client, engine, bodies)
