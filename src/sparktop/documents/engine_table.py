@@ -411,7 +411,7 @@ def _container_text(engine: Engine) -> str:
 def _canary_text(canaries: Sequence[Canary]) -> str:
     """The last answer to each of its questions."""
     last = {one.proof: one for one in canaries}
-    words = {True: "right", False: "wrong", None: "can't be told"}
+    words = {True: "right", False: "wrong", None: "unclear"}
     said = (
         f"{str(proof).replace('_', ' ')} "
         + ("never right in this run" if one.is_right is False and not one.was_right else words[one.is_right])

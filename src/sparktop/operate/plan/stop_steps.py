@@ -38,9 +38,9 @@ def grace_of(request: Request, team: Sequence[RunningRank]) -> float:
         ValueError: the setting is not a valid number; the text says so.
     """
     text = request.options.get("grace_s", "")
-    if text or not team:
-        return grace_option(text)
-    return URGENT_GRACE_S if is_urgent(request, team) else max(rank.engine.kind.traits.stop_s for rank in team)
+    if not text and is_urgent(request, team):
+        return URGENT_GRACE_S
+    return grace_option(text) if text or not team else max(rank.engine.kind.traits.stop_s for rank in team)
 
 
 def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:
