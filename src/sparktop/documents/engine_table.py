@@ -11,7 +11,7 @@ from sparktop.diagnose.ended_by import failed, stop_cause, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
-from sparktop.engines.pair import pair_of, state_of
+from sparktop.engines.pair import over_nodes, state_of
 from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
 from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
@@ -115,21 +115,21 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 
 
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
-    """The engines of all nodes; a worker rank is ready when its pair serves, as it answers no request itself.
+    """The engines of all nodes; a worker rank is ready when its head serves, as it answers no request itself.
 
     An ending that sparktop knows better than Docker is told as the findings tell it.
     """
-    pair = pair_of(fleet)
+    spread = over_nodes(fleet)
     return tuple(
         EngineRow(
             node=view.name,
             engine=replace(
                 engine,
-                state=state_of(engine, pair),
+                state=state_of(engine, spread),
                 exit_detail=stop_cause(view, engine, fleet) or engine.exit_detail,
             ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED, LinkState.UNRECORDED),
-            stalled=stall_of(engine, view.name, fleet.findings, pair),
+            stalled=stall_of(engine, view.name, fleet.findings, spread),
             is_stopped=not is_alive(engine) and stopped_by(view, engine, fleet) is not None,
         )
         for view in fleet.nodes
