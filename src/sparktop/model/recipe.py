@@ -117,6 +117,28 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatchFile:
+    """A file of a mod."""
+
+    path: str
+    """Below the mod's folder: "run.sh"."""
+    content: bytes = field(repr=False)
+    is_program: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """One change to the image before the engine starts: a mod's files, or a shell command."""
+
+    name: str
+    """ "mods/fix-x", "pre_exec 1"."""
+    files: tuple[PatchFile, ...] = ()
+    """Of a mod; its `run.sh` makes the change."""
+    command: str = ""
+    """Of a `pre_exec`; may hold {parameters}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One recipe: the contents of its file, and the file's path."""
 
@@ -130,6 +152,8 @@ class Recipe:
     container: str
     pulls: str = ""
     """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
+    patches: tuple[Patch, ...] = ()
+    """Applied to the image once, in order."""
     title: str = ""
     description: str = ""
     model_revision: str = ""

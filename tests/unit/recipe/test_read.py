@@ -359,15 +359,20 @@ def with_line(line: str) -> str:
         ),
         (PLAIN.replace("org/image", "Org/Image"), "r.yaml:4: container: is 'docker.io/Org/Image:1': an image name is"),
         (with_line("executor_config: {pid_dir: /x}"), "executor_config.pid_dir: is for engines without a container"),
-        (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: patches an image while it starts; sparktop starts images"),
-        (with_line("mods: fix-x"), "r.yaml:7: mods: patches an image while it starts"),
+        (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: `mods/fix-x`: the recipe is in no folder"),
+        (with_line("mods: [../x]"), "r.yaml:7: mods: `../x` is no name of a mod"),
+        (with_line("mods: [{a: b}]"), "is no name of a mod"),
         (
             with_line("builder: uv-venv"),
             "r.yaml:7: builder: `uv-venv` builds an image before the launch; sparktop builds none",
         ),
         (
-            with_line("pre_exec: [pip install x]"),
-            "r.yaml:7: pre_exec: runs commands in the container before the engine",
+            with_line("pre_exec: [{copy: /a, dest: /b}]"),
+            "r.yaml:7: pre_exec: copies a file of another machine into the container",
+        ),
+        (
+            with_line("pre_exec: [serve-metrics &]"),
+            "r.yaml:7: pre_exec: `serve-metrics &` leaves a process running, which an image can't keep",
         ),
         (with_line("post_exec: [x]"), "r.yaml:7: post_exec: runs commands in the container after the start"),
         (with_line("post_commands: [x]"), "r.yaml:7: post_commands: runs commands on your machine"),
@@ -388,7 +393,7 @@ def with_line(line: str) -> str:
             "r.yaml:7: distribution_config.models.target: downloads it to some nodes only",
         ),
         (with_line("runtime_config: {sparktopp: {}}"), "did you mean `runtime_config.sparktop`?"),
-        (with_line("runtime_config: {mods: [x]}"), "runtime_config.mods: patches an image while it starts"),
+        (with_line("runtime_config: {mods: [x]}"), "runtime_config.mods: `x`: the recipe is in no folder"),
         (PLAIN.replace("runtime: vllm", "runtime: llama-cpp"), "r.yaml:3: runtime: sparktop doesn't launch llama.cpp"),
         (
             PLAIN.replace("runtime: vllm", "runtime: vlm"),

@@ -19,6 +19,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.patches import PatchedImage, patched_image
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
@@ -60,7 +61,8 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
         name=container_name(parameters.get(final_values, "name") or f"{recipe.engine}-{recipe.id}"),
         launch=launch,
     )
-    ranks = [_rank(launch_inputs, node) for node in nodes]
+    patched = patched_image(final_values["container"], recipe.patches, final_values)
+    ranks = [_rank(launch_inputs, node, patched) for node in nodes]
     head = ranks[0][0].argv
     notes += [note for _, rank_notes in ranks for note in rank_notes]
     return Rendered(
@@ -72,6 +74,7 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
         served_name=flags.value_of(head, "served-model-name") or final_values["model"],
         values=final_values,
         notes=tuple(dict.fromkeys(notes)),
+        patched=patched,
     )
 
 
@@ -117,7 +120,7 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
     return notes
 
 
-def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[str]]:
+def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None) -> tuple[RenderedRank, list[str]]:
     recipe, more = inputs.recipe, more_models(inputs.order)
     inputs = replace(inputs, values=expand_home(inputs.values, more, node))
     model = model_place(inputs.values["model"], node)
@@ -147,7 +150,7 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
         command, shown = _under_ray(inputs, node, argv)
     container = ContainerSpec(
         name=inputs.name,
-        image=inputs.values["container"],
+        image=patched.name if patched is not None else inputs.values["container"],
         argv=tuple(command),
         entrypoint=_entrypoint(inputs.values["container"], container_options),
         environment=rank_variables.environment,
