@@ -176,6 +176,8 @@ class Recipe:
     """sparkrun's executor_config: privileged, gpus, ipc, shm_size, network, user, security_opt, cap_add, ulimit,
     devices, memory_limit, restart_policy, labels, volumes ..."""
     served_name: str = ""
+    keeps_compiled: bool = True
+    """Whether compiled kernels are kept on the node between starts: `runtime_cache`."""
     need: Need = field(default_factory=Need)
     requires: Requirement = field(default_factory=Requirement)
     proof: Proof = field(default_factory=Proof)

@@ -17,7 +17,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.container.lifecycle import NO_POLICY, NewContainer, grace_option
-from sparktop.operate.launch import launch_text, make_room, patching
+from sparktop.operate.launch import compiled, launch_text, make_room, patching
 from sparktop.operate.launch import prospect as launch_prospect
 from sparktop.operate.launch.gates.catalogue import blocking
 from sparktop.operate.launch.name_holder import NEXT, leftovers, name_holder, policy_remedies
@@ -155,6 +155,7 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
                 "HostConfig": host,
                 "Labels": {**(container_body.get("Labels") or {}), LAUNCH: stamp},
             },
+            folder=compiled.folder_of(rank),
             policy=policy_of(inputs.order.recipe),
             image_ref=rank.container.image,
             image_id=str(image.get("Id") or "") if image is not None else "",

@@ -17,7 +17,7 @@ from sparktop.model.state import State
 from sparktop.operate.acts.patch_image import PatchImage
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
-from sparktop.operate.launch import make_room
+from sparktop.operate.launch import compiled, make_room
 from sparktop.operate.launch.planned_rank import PlannedRank
 from sparktop.operate.launch.prospect import LaunchInputs
 from sparktop.operate.plan.start_steps import typed_memory
@@ -55,6 +55,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
                 f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "
                 f"remove it with: docker rmi {patched.name}"
             )
+        yield from compiled.notes(inputs.rendered, inputs.gate_inputs.survey)
     budget = inputs.budget
     if budget is not None and budget.fit is Fit.TIGHT:  # its sentence has the first lever
         yield budget.sentence

@@ -18,6 +18,7 @@ from sparktop.operate.launch.planned_rank import PlannedRank
 from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.patches import APPLY
+from sparktop.recipe.render.compiled import TARGET
 from sparktop.recipe.render.host_config import body
 
 
@@ -38,7 +39,9 @@ def steps(rendered: Rendered, ranks: Sequence[PlannedRank], survey: Survey) -> I
         if is_patched(rendered, rank.node, survey):
             continue
         # As the engine's container, without its variables: an image keeps them, and secrets are among them.
-        spec = replace(rank.rendered.container, image=patched.base, argv=("sh", APPLY), environment={}, labels={})
+        container = rank.rendered.container
+        mounts = tuple(mount for mount in container.mounts if mount.target != TARGET)  # not there yet
+        spec = replace(container, image=patched.base, argv=("sh", APPLY), environment={}, labels={}, mounts=mounts)
         request = body(spec)
         host = {key: value for key, value in request["HostConfig"].items() if key != "PortBindings"}
         request |= {"HostConfig": {**host, "RestartPolicy": {"Name": "no"}}}

@@ -215,6 +215,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         command=command,
         options=_options_on_top(fields) | read_options(fields.section("executor_config")),
         served_name=extension.served_name,
+        keeps_compiled=_keeps_compiled(fields),
         need=_need(extension.need, metadata),
         requires=extension.requires,
         proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
@@ -413,6 +414,12 @@ def _build_args(fields: Fields, config: Fields) -> tuple[str, ...]:
     """`build_args` of version 1, and `runtime_config.build_args`, where sparkrun keeps them."""
     config.node("mmproj")
     return (*fields.texts("build_args"), *config.texts("build_args"))
+
+
+def _keeps_compiled(fields: Fields) -> bool:
+    """False where `runtime_cache` is switched off; where and how long it is kept is sparktop's own choice."""
+    value = fields.plain("runtime_cache")
+    return value.get("enabled") is not False if isinstance(value, dict) else value is not False
 
 
 def _metadata(fields: Fields) -> dict[str, Scalar]:

@@ -64,9 +64,6 @@ def refuse_unsupported(fields: Fields) -> None:
         fields.add(
             "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="remove it"
         )
-    if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
-        note = "sparktop doesn't keep compiled kernels between launches: the first minutes are slower"
-        fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
 
 
 def filled(node: yaml.Node | None) -> bool:

@@ -21,6 +21,7 @@ from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
 from sparktop.recipe.patches import PatchedImage, patched_image
 from sparktop.recipe.render import rank_argv
+from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_variables
 from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
 from sparktop.recipe.render.host_config import Options, options
@@ -135,14 +136,22 @@ def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None)
     )
     container_options = options(recipe.options, node, nodes=len(inputs.seats))
     cache = model.cache_target(container_options.user, recipe.environment.get("HF_HOME", ""))
-    mounts = model.mounts(node, cache, argv, more=more)
+    taken = [mount.target for mount in container_options.mounts]
+    image = patched.name if patched is not None else inputs.values["container"]
+    compiled = compiled_mount(node, container_options.user, image=image, model=inputs.values["model"])
+    keeps = compiled if recipe.keeps_compiled and TARGET not in taken else None
+    mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps,)))
     rank_variables = variables(
         inputs.order,
         inputs.values,
         node,
         inputs.seats,
         executor=inputs.executor,
-        own={**own, **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache})},
+        own={
+            **(compiled_variables(recipe.engine, taken) if keeps else {}),
+            **own,
+            **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache}),
+        },
     )
     refuse_secrets(argv, inputs.order)
     command, shown = list(argv), argv
@@ -150,13 +159,13 @@ def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None)
         command, shown = _under_ray(inputs, node, argv)
     container = ContainerSpec(
         name=inputs.name,
-        image=patched.name if patched is not None else inputs.values["container"],
+        image=image,
         argv=tuple(command),
         entrypoint=_entrypoint(inputs.values["container"], container_options),
         environment=rank_variables.environment,
         secret_names=rank_variables.secret_names,
         detected_names=rank_variables.detected_names,
-        mounts=(*mounts, *container_options.mounts),
+        mounts=(*(mount for mount in mounts if mount.target not in taken), *container_options.mounts),
         host=_host_config(container_options, argv, recipe.engine),
         labels={**container_options.labels, **_container_labels(inputs, node)},
         user=container_options.user,
