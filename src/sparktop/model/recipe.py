@@ -119,6 +119,28 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatchFile:
+    """A file of a mod."""
+
+    path: str
+    """Below the mod's folder: "run.sh"."""
+    content: bytes = field(repr=False)
+    is_program: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """One change to the image before the engine starts: a mod's files, or a shell command."""
+
+    name: str
+    """ "mods/fix-x", "pre_exec 1"."""
+    files: tuple[PatchFile, ...] = ()
+    """Of a mod; its `run.sh` makes the change."""
+    command: str = ""
+    """Of a `pre_exec`; may hold {parameters}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One recipe: the contents of its file, and the file's path."""
 
@@ -132,6 +154,8 @@ class Recipe:
     container: str
     pulls: str = ""
     """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
+    patches: tuple[Patch, ...] = ()
+    """Applied to the image once, in order."""
     title: str = ""
     description: str = ""
     model_revision: str = ""
@@ -154,6 +178,8 @@ class Recipe:
     """sparkrun's executor_config: privileged, gpus, ipc, shm_size, network, user, security_opt, cap_add, ulimit,
     devices, memory_limit, restart_policy, labels, volumes ..."""
     served_name: str = ""
+    keeps_compiled: bool = True
+    """Whether compiled kernels are kept on the node between starts: `runtime_cache`."""
     need: Need = field(default_factory=Need)
     requires: Requirement = field(default_factory=Requirement)
     proof: Proof = field(default_factory=Proof)

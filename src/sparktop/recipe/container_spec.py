@@ -7,6 +7,7 @@ from dataclasses import field
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
+from sparktop.recipe.patches import PatchedImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,8 @@ class Rendered:
     """The final value of every parameter."""
     notes: tuple[str, ...] = ()
     """Which of the recipe's settings were not used, and why."""
+    patched: PatchedImage | None = None
+    """What the ranks run where the recipe changes `image`."""
 
     @property
     def head(self) -> RenderedRank:

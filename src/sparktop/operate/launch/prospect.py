@@ -13,7 +13,7 @@ from sparktop.model.prospect import Budget, Gate, Prospect
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
 from sparktop.model.survey import Ask, AskPrivileges, Survey
-from sparktop.operate.launch import make_room, name_holder
+from sparktop.operate.launch import compiled, make_room, name_holder, patching
 from sparktop.operate.launch.gates import catalogue
 from sparktop.operate.launch.inputs import download_steps, gate_inputs, link
 from sparktop.operate.launch.inputs.docker import with_pulled_image
@@ -116,6 +116,8 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> Iterator[Ask]
     yield from catalogue.asks(inputs.gate_inputs)
     if inputs.rendered is not None:
         yield from name_holder.asks(inputs.rendered, survey)
+        yield from patching.asks(inputs.rendered)
+        yield from compiled.asks(inputs.rendered)
     yield from download_steps.asks(inputs.order, inputs.gate_inputs.contexts, survey)
 
 

@@ -17,6 +17,7 @@ from sparktop.errors import ConfigError, UsageError
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.adopt import Adopted, read_launch
+from sparktop.recipe.read.mods import finder
 from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read, unreadable
 
 ENDINGS = (".yaml", ".yml")
@@ -212,7 +213,7 @@ def read_file(path: Path) -> Reading:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8")
-    return read(text, shown)
+    return read(text, shown, finder(path))
 
 
 def _with_id(reading: Reading, name: str) -> Reading:

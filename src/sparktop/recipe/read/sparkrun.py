@@ -21,8 +21,9 @@ from sparktop.recipe.read import extension as recipe_extension
 from sparktop.recipe.read.command_check import check_command
 from sparktop.recipe.read.fields import Fields
 from sparktop.recipe.read.images import build_instructions, prebuilt_image
-from sparktop.recipe.read.unsupported import HOOKS, more_models, refuse_unsupported
+from sparktop.recipe.read.mods import Finder, read_patches
 from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
+from sparktop.recipe.read.unsupported import more_models, refuse_unsupported
 from sparktop.recipe.render.host_config import options as host_options
 from sparktop.recipe.template import text_of
 
@@ -168,7 +169,7 @@ _DEFAULTS_KEYS = frozenset(
 )  # fmt: skip
 
 
-def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
+def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recipe:
     """Read as much of the recipe as possible; problems go to the sheet."""
     dialect = _dialect(fields)
     refuse_unsupported(fields)
@@ -199,6 +200,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         model=model,
         container=container,
         pulls=pulls,
+        patches=read_patches(fields, config, find_mod),
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
@@ -211,6 +213,7 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         command=command,
         options=_options_on_top(fields) | read_options(fields.section("executor_config")),
         served_name=extension.served_name,
+        keeps_compiled=_keeps_compiled(fields),
         need=_need(extension.need, metadata),
         requires=extension.requires,
         proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
@@ -407,10 +410,14 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
 
 def _build_args(fields: Fields, config: Fields) -> tuple[str, ...]:
     """`build_args` of version 1, and `runtime_config.build_args`, where sparkrun keeps them."""
-    if config.texts("mods"):
-        config.add("mods", HOOKS["mods"], kind=ProblemKind.UNSUPPORTED)
     config.node("mmproj")
     return (*fields.texts("build_args"), *config.texts("build_args"))
+
+
+def _keeps_compiled(fields: Fields) -> bool:
+    """False where `runtime_cache` is switched off; where and how long it is kept is sparktop's own choice."""
+    value = fields.plain("runtime_cache")
+    return value.get("enabled") is not False if isinstance(value, dict) else value is not False
 
 
 def _metadata(fields: Fields) -> dict[str, Scalar]:

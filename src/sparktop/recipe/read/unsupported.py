@@ -13,8 +13,6 @@ from sparktop.recipe.read.fields import Fields
 IMAGE_HOLDS_ALL = "build these changes into your own image, name that as `container`, and remove the key"
 
 HOOKS = {
-    "mods": "patches an image while it starts; sparktop starts images unchanged",
-    "pre_exec": "runs commands in the container before the engine; sparktop starts images unchanged",
     "post_exec": "runs commands in the container after the start; sparktop runs none",
     "post_commands": "runs commands on your machine after the start; sparktop runs none",
 }
@@ -45,7 +43,7 @@ BUILDERS = ("", "none", "docker-pull", "eugr")
 def refuse_unsupported(fields: Fields) -> None:
     """Report every unsupported key that has a value; an empty one is ignored."""
     for name, reason in HOOKS.items():
-        if filled(fields.node(name)) and not (name == "mods" and _are_builtin_mods(fields)):
+        if filled(fields.node(name)):
             names = ", ".join(f"`{shown(name_)}`" for name_ in _scalar_names(fields, name))
             fields.add(name, f"{reason}{f': {names}' if names else ''}", kind=_UNSUPPORTED, remedy=IMAGE_HOLDS_ALL)
     for name, (reason, remedy) in TOPOLOGY.items():
@@ -66,18 +64,6 @@ def refuse_unsupported(fields: Fields) -> None:
         fields.add(
             "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="remove it"
         )
-    if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
-        note = "sparktop doesn't keep compiled kernels between launches: the first minutes are slower"
-        fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
-
-
-def _are_builtin_mods(fields: Fields) -> bool:
-    """Whether the mods do only what every launch does anyway."""
-    if {name.rsplit("/", 1)[-1] for name in _scalar_names(fields, "mods")} != {"drop-caches"}:
-        return False
-    note = "not needed for `drop-caches`: sparktop drops caches once, before every launch"
-    fields.add("mods", note, kind=ProblemKind.NOTE)
-    return True
 
 
 def filled(node: yaml.Node | None) -> bool:
