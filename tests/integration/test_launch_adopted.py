@@ -18,7 +18,7 @@ from tests.support import free_port
 
 from sparktop.engines.rank_order import find
 from sparktop.model.recipe import Order
-from sparktop.operate.launch.running_recipe import running_recipe
+from sparktop.operate.launch.launches_here import running_recipe
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import RunState
 from sparktop.recipe.read.adopt import Adopted

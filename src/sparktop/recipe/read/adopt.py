@@ -92,8 +92,8 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
     data = adoption.recipe(container)
     problems = tuple(sorted(dict.fromkeys(adoption.problems), key=lambda problem: problem.line))
     if any(problem.is_error for problem in problems):
-        return Adopted(name=container, text="", reading=Reading(recipe=None, problems=problems), kind=str(spec.kind))
-    text = f"# {container or 'An engine'} as {_source(spec)} starts it, by `sparktop recipes adopt`.\n" + dumped(data)
+        return Adopted(name=container, text="", reading=Reading(recipe=None, problems=problems), kind=_kind(spec))
+    text = f"# {container or 'An engine'} {adoption.how()}, by `sparktop recipes adopt`.\n" + dumped(data)
     reading = read(text, f"{container or str(spec.engine)}.yaml")
     # What the reader finds is the launch's own: its lines are of a text that nobody has seen.
     found = tuple(replace(problem, file=spec.document.name, line=adoption.line(None)) for problem in reading.problems)
@@ -102,7 +102,7 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
         name=container,
         text=text if recipe else "",
         reading=Reading(recipe=recipe, problems=(*problems, *found)),
-        kind=str(spec.kind),
+        kind=_kind(spec),
         secrets=adoption.secrets,
     )
 
@@ -128,6 +128,16 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
     return adopted(chosen[0], folder=str(path.absolute().parent))
+
+
+def unadopted(name: str, kind: str, why: str) -> Adopted:
+    """Where no recipe can be made of it at all."""
+    problem = Problem(file=name, line=1, key="", text=why, kind=ProblemKind.MISSING)
+    return Adopted(name=name, text="", reading=Reading(recipe=None, problems=(problem,)), kind=kind)
+
+
+def _kind(spec: LaunchSpec) -> str:
+    return "container" if spec.kind is SourceKind.INSPECT else spec.kind.value
 
 
 def _source(spec: LaunchSpec) -> str:
@@ -186,6 +196,9 @@ class _Adoption:
             return f"{self.project()}-{self.spec.name}-1"
         return self.spec.name if self.spec.kind is SourceKind.INSPECT else ""
 
+    def how(self) -> str:
+        return "as it runs" if self.spec.kind is SourceKind.INSPECT else f"as {_source(self.spec)} starts it"
+
     def project(self) -> str:
         """The name of the compose project, as compose makes it of its folder's."""
         folder = self.spec.project or posixpath.basename(self.folder.rstrip("/"))
@@ -209,7 +222,7 @@ class _Adoption:
             "model_revision": revision,
             "runtime": str(spec.engine),
             "container": self.image(),
-            "description": f"{container or spec.engine}, adopted from {_source(spec)}",
+            "description": f"{container or spec.engine} {self.how()}",
             "min_nodes": spec.nodes,
             "max_nodes": spec.nodes,
             "defaults": defaults,
@@ -222,7 +235,7 @@ class _Adoption:
         if spec.kind is SourceKind.COMPOSE:
             up = f"`docker compose up` in {self.folder}"
             self.leave(None, f"{up} starts its own container again, beside this one: take the service out of the file")
-        source = {"source": spec.document.name, "says": f"a {spec.kind} that sparktop has adopted"}
+        source = {"source": spec.document.name, "says": f"adopted from a {_kind(spec)}"}
         data["runtime_config"] = {"sparktop": {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}}
         return {key: value for key, value in data.items() if value not in ("", {})}
 
