@@ -34,6 +34,7 @@ from sparktop.recipe.read.recipe_file import Reading, read
 from sparktop.recipe.render.environment import HUB_TOKENS
 from sparktop.recipe.yaml_text import dumped
 
+ROOT_CACHE = "/root/.cache/huggingface"
 _PARAMETERS = frozenset(
     {"port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization"}
     | {"max_model_len", "max_num_seqs", "max_num_batched_tokens", "served_model_name", "kv_cache_dtype"}
@@ -399,14 +400,23 @@ class _Adoption:
             options |= {"privileged": True}
         if "gpus" not in options:
             options["gpus"] = self.gpus(gpus) if gpus is not None else "all" if asks_nvidia else ""
-        volumes = [
-            f"{source}:{target}" + (":ro" if is_read_only else "") for source, target, is_read_only in self.mounts
-        ]
+        mounts = [mount for mount in self.mounts if not self.is_unseen_cache(*mount)]
+        volumes = [f"{source}:{target}" + (":ro" if is_read_only else "") for source, target, is_read_only in mounts]
         if volumes:
             options["volumes"] = volumes
         if (wrapper := self.wrapper()) is not None:
             options["entrypoint"] = wrapper
         return options
+
+    def is_unseen_cache(self, source: str, target: str, _: bool) -> bool:
+        """Whether the mount is a Docker volume with the hub's cache: the launch mounts the user's own then."""
+        own = next((item.value for item in self.spec.environment if item.name == "HF_HOME"), "")
+        if target != (own or ROOT_CACHE) or source.startswith(("/", "~")):
+            return False
+        self.leave(
+            None, f"the volume {source} is left out: sparktop can't see its models, and takes the user's own cache"
+        )
+        return True
 
     def gpus(self, item: Item) -> str:
         text = self.known(item, "gpus").strip("\"'")
