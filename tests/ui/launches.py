@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from sparktop.documents.recipe import RecipeRow
 from sparktop.model.engine import EngineKind
+from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, DockerCall, ImagePull, Transfer
 from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.recipe import Dialect, Executor, Expected, Need, Provenance, Recipe
@@ -313,6 +314,11 @@ def hostile(request: Request) -> Plan:
     return launch(request, prospect)
 
 
+async def nothing_here(fleet: FleetState) -> tuple[RecipeRow, ...]:
+    """No launch is there but recipes."""
+    return ()
+
+
 @asynccontextmanager
 async def launching(
     picture: str = "decode",
@@ -320,6 +326,7 @@ async def launching(
     *,
     shelf: tuple[RecipeRow, ...] = SHELF,
     answers: Callable[[Request], Plan | Refusal] = answer,
+    here: Callable[[FleetState], Awaitable[tuple[RecipeRow, ...]]] = nothing_here,
     **more: Any,
 ) -> AsyncIterator[tuple[SparktopApp, FakeOperating, Pilot[int]]]:
     """A console whose shelf holds these recipes."""
@@ -327,4 +334,5 @@ async def launching(
     side.answer = answers
     async with acting(picture, size, side, **more) as (app, side, pilot):
         app.acting.launching.shelf = lambda _: shelf
+        app.acting.launching.here = here
         yield app, side, pilot

@@ -14,6 +14,7 @@ from tests.ui.operating import HOSTILE
 from tests.ui.test_app import screen, until
 
 from sparktop.documents.recipe import (
+    Group,
     RecipeColumn,
     RecipeRow,
     columns,
@@ -30,7 +31,7 @@ from sparktop.model.recipe import Expected
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.launch_flow import shelved
 from sparktop.ui.screens.launch import LaunchScreen
-from sparktop.ui.screens.recipes import RecipesScreen
+from sparktop.ui.screens.recipes import RecipesScreen, RecipeTable
 
 
 def plain(row: RecipeRow, width: int = 100) -> str:
@@ -175,3 +176,28 @@ async def test_hostile_recipes_are_only_text(size: tuple[int, int]) -> None:
             assert "]52;" not in screen(pilot)
             assert "‮" not in screen(pilot)
     assert "\x1b" in HOSTILE
+
+
+async def test_what_runs_here_stands_first_and_is_launched_where_it_runs() -> None:
+    held = {"MY_TOKEN": "hf_canary0123456789"}
+    rows = (
+        RecipeRow(id="mine", recipe=replace(QWEN, id="mine"), group=Group.RUNNING, node="spark2", secrets=held),
+        RecipeRow(id="other", problems=("compose.yaml:3: model: not known",), group=Group.FILES, node="spark1"),
+    )
+
+    async def here(fleet: FleetState) -> tuple[RecipeRow, ...]:
+        return rows
+
+    async with launching(size=NARROW, here=here) as (app, side, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "running here")
+        text = screen(pilot)
+        assert text.index("running here") < text.index("▌mine") < text.index("files beside them") < text.index("other")
+        table = app.screen.query_one(RecipeTable)
+        assert [table.row_at(y) for y in range(5)] == [None, None, 0, None, 1]
+        await pilot.press("enter")
+        await at(pilot, LaunchScreen, "✔ Fits")
+        assert "canary" not in screen(pilot)
+    assert side.asked[-1].nodes == ("spark2",)
+    assert side.asked[-1].order is not None
+    assert dict(side.asked[-1].order.secrets) == held

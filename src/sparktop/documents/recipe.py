@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Executor, Expected, Order, Provenance, Recipe
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
+from sparktop.recipe.read.adopt import Adopted
 from sparktop.recipe.template import text_of
 from sparktop.recipe.weigh.settings import EAGER, read
 from sparktop.text.lines import Line, hanging, spaced, titled, wrapped
@@ -35,9 +36,17 @@ Origin = Literal["shipped", "yours", "a file"]
 LABEL_CELLS = 12
 
 
+class Group(StrEnum):
+    """Where a row of the list comes from, by its heading, in their order."""
+
+    RUNNING = "running here"
+    FILES = "files beside them"
+    RECIPES = "recipes"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeRow:
-    """One recipe file as the list shows it."""
+    """One recipe, or what one is made of, as the list shows it."""
 
     id: str
     path: str = ""
@@ -48,6 +57,11 @@ class RecipeRow:
     """Errors, with file, line and key."""
     notes: tuple[str, ...] = ()
     """Warnings: what was read, but perhaps not as its author meant it."""
+    group: Group = Group.RECIPES
+    node: str = ""
+    """Where it was found; "" for a recipe."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those that it holds, by the names that its recipe asks for."""
 
 
 def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, ...]:
@@ -85,6 +99,21 @@ def recipe_row(entry: shelf.Entry) -> RecipeRow:
             *((f"it replaces {entry.covers}",) if entry.covers else ()),
             *(text(problem) for problem in entry.problems if not problem.is_error),
         ),
+    )
+
+
+def adopted_row(adopted: Adopted, group: Group, node: str) -> RecipeRow:
+    """A launch that was found on a node, as the list shows it."""
+    problems = adopted.reading.problems
+    return RecipeRow(
+        id=adopted.name,
+        path=next((problem.file for problem in problems), adopted.name),
+        recipe=adopted.reading.recipe,
+        problems=tuple(str(problem) for problem in problems if problem.is_error),
+        notes=tuple(str(problem) for problem in problems if not problem.is_error),
+        group=group,
+        node=node,
+        secrets=adopted.secrets,
     )
 
 
@@ -180,7 +209,7 @@ def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mappin
         RecipeColumn.MODEL: (one_line(recipe.model), "quiet"),
         RecipeColumn.QUANT: (quantisation(recipe) or "–", ""),
         RecipeColumn.TOK_S: (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet"),
-        RecipeColumn.FROM: (row.origin, "quiet" if row.origin == "shipped" else "info"),
+        RecipeColumn.FROM: (one_line(row.node) or row.origin, "quiet" if row.origin == "shipped" else "info"),
         RecipeColumn.FIT: (sign, tone),
         RecipeColumn.TITLE: (one_line(recipe.title), "quiet"),
     }
@@ -190,7 +219,7 @@ def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mappin
 def matches(row: RecipeRow, typed: str) -> bool:
     """Whether the recipe's texts contain all the typed words."""
     recipe = row.recipe
-    texts = [row.id, row.origin, *row.problems]
+    texts = [row.id, row.node or row.origin, *row.problems]
     if recipe is not None:
         texts += [recipe.title, recipe.model, str(recipe.engine), quantisation(recipe), recipe.description]
     text = " ".join(texts).lower()

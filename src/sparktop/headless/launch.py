@@ -32,7 +32,7 @@ from sparktop.headless.terminal import drawn, say, width_of
 from sparktop.model.fleet import FleetState
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
-from sparktop.operate.launch.running_recipe import running_recipe
+from sparktop.operate.launch.launches_here import running_recipe
 from sparktop.operate.refused import Refused
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.runner.api import AskSecret

@@ -79,6 +79,8 @@ class ModelsOnDisk:
 
     node: str
     roots: tuple[str, ...] = ()
+    cache: str = ""
+    """The Hugging Face cache, where the engine has another than the user."""
     limit_s: float = 20.0
 
 

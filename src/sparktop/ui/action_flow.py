@@ -23,7 +23,7 @@ from sparktop.model.fleet import FleetState, LinkState
 from sparktop.operate.step.run import Run, RunState
 from sparktop.text.lines import Line
 from sparktop.ui.bring_up_flow import BringUpFlow
-from sparktop.ui.launch_flow import LaunchFlow
+from sparktop.ui.launch_flow import LaunchFlow, found_here
 
 if TYPE_CHECKING:
     from sparktop.model.request import Request
@@ -108,6 +108,7 @@ class ActionFlow:
     def attach(self, operating: Operating) -> None:
         """Enable planning, and look in the audit for runs that an earlier console left interrupted."""
         self._operating = operating
+        self.launching.here = partial(found_here, operating=operating)
         self._app.run_worker(self._recall_cut_off(operating), name="cut-off", exit_on_error=False)
 
     async def _recall_cut_off(self, operating: Operating) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
     from sparktop.documents.recipe import RecipeRow
     from sparktop.model.prospect import Fit
     from sparktop.model.recipe import Order, Recipe
+    from sparktop.operate.run.operating import Operating
     from sparktop.operate.step.plan import Plan
     from sparktop.ui.screens.launch_draft import Draft
     from sparktop.ui.screens.launch_planning import Planner
+    from sparktop.ui.screens.recipes import RecipesScreen
+
+
+async def _nothing_here(fleet: FleetState) -> tuple[RecipeRow, ...]:
+    return ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,10 +40,14 @@ class LaunchFlow:
     clock: Clock
     shelf: Callable[[FleetState], tuple[RecipeRow, ...]] = lambda fleet: shelved(fleet)
     unread: Callable[[], tuple[str, ...]] = lambda: unread_folders()
+    here: Callable[[FleetState], Awaitable[tuple[RecipeRow, ...]]] = _nothing_here
+    """What is there on the nodes to be launched beside recipes."""
     fits: dict[str, Fit] = field(default_factory=dict)
     """Recipe id -> the last verdict on whether it fits."""
     last: str = ""
     """Id of the recipe chosen last."""
+    _found: tuple[RecipeRow, ...] | None = field(default=None, repr=False)
+    """What is there on the nodes; None: not asked yet since the list was opened."""
     drafts: dict[str, Draft] = field(default_factory=dict, repr=False)
     """Recipe path -> what was chosen for its launch, without secrets."""
 
@@ -46,23 +57,32 @@ class LaunchFlow:
         from sparktop.ui.screens.recipes import RecipesScreen
 
         recipes, unread = await asyncio.to_thread(lambda: (self.shelf(self.picture()), self.unread()))
+        self._found = () if is_read_only else None
         while True:
-            recipe: Recipe | None = await self.ask(
-                RecipesScreen(
-                    recipes,
-                    fleet=self.picture(),
-                    fits=self.fits,
-                    at=self.last,
-                    is_read_only=is_read_only,
-                    unread=unread,
-                )
+            screen = RecipesScreen(
+                (*(self._found or ()), *recipes),
+                fleet=self.picture(),
+                fits=self.fits,
+                at=self.last,
+                is_read_only=is_read_only,
+                unread=unread,
             )
-            if recipe is None:
+            looking = asyncio.ensure_future(self._look(screen))
+            row: RecipeRow | None = await self.ask(screen)
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            if row is None or row.recipe is None:
                 return None
-            self.last = recipe.id
-            draft = self._earlier_draft(recipe) or first_draft(recipe, self.picture(), at=at)
-            if (plan := await self._launch(draft)) is not None:
+            self.last = row.id
+            draft = self._earlier_draft(row.recipe) or first_draft(row.recipe, self.picture(), at=row.node or at)
+            if (plan := await self._launch(draft, row.secrets)) is not None:
                 return plan
+
+    async def _look(self, screen: RecipesScreen) -> None:
+        """Add what is there on the nodes to the list, once they have told."""
+        if self._found is None:
+            self._found = await self.here(self.picture())
+            screen.add(self._found)
 
     async def anew(self, order: Order, nodes: tuple[str, ...]) -> Plan | None:
         """Open the launch of an earlier order again; the reviewed plan to run, or None."""
@@ -77,14 +97,15 @@ class LaunchFlow:
         fits = draft is not None and recipe.min_nodes <= len(draft.nodes) <= (recipe.max_nodes or len(draft.nodes))
         return replace(draft, recipe=recipe) if draft is not None and fits else None
 
-    async def _launch(self, draft: Draft) -> Plan | None:
+    async def _launch(self, draft: Draft, held: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
+        """`held`: secrets that what is launched has; the operator's own win."""
         from sparktop.recipe import operator_secrets
         from sparktop.ui.screens.launch import LaunchScreen
 
         secrets = await asyncio.to_thread(operator_secrets.read_secrets, draft.recipe)
         draft = replace(
             draft,
-            secrets=dict(secrets.values),
+            secrets={**held, **secrets.values},
             secret_problems=secrets.problems,
             hub=os.environ.get("HF_ENDPOINT", "").rstrip("/"),
         )
@@ -105,6 +126,15 @@ class LaunchFlow:
         elif answer is not None and answer.prospect is not None and answer.prospect.budget is not None:
             self.fits[draft.recipe.id] = answer.prospect.budget.fit
         return plan
+
+
+async def found_here(fleet: FleetState, operating: Operating) -> tuple[RecipeRow, ...]:
+    """The containers that run an engine, and the compose files beside them, as the list shows them."""
+    from sparktop.documents.recipe import Group, adopted_row
+    from sparktop.operate.launch.launches_here import launches_here
+
+    found = await launches_here(fleet, operating.ask)
+    return tuple(adopted_row(one.adopted, Group.RUNNING if one.is_running else Group.FILES, one.node) for one in found)
 
 
 def shelved(fleet: FleetState) -> tuple[RecipeRow, ...]:

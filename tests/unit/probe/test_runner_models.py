@@ -331,3 +331,16 @@ async def test_asked_through_a_real_runner(home: Path, tmp_path: Path) -> None:
     found = disk.find("qwen/qwen3-0.6b")
     assert found is not None
     assert (found.facts.weights_bytes, found.is_complete) == (6144, True)
+
+
+async def test_the_cache_that_an_engine_mounts_is_looked_at_in_the_users_place(home: Path, tmp_path: Path) -> None:
+    cached(home, "Qwen/Qwen3-0.6B", whole({"num_hidden_layers": 28}))
+    other = tmp_path / "other/.cache/huggingface"
+    cached(tmp_path / "other", "Org/Other", whole({"num_hidden_layers": 2}))
+    async with bench(tmp_path / "state") as stage:
+        ask = ModelsOnDisk(node=NODE, cache=str(other))
+        answer = (await (await stage.line()).ask([ask]))[ask]
+    disk = node_models_of(NODE, answer.value)
+    assert disk is not None
+    assert (disk.cache, disk.hub) == (str(other), str(other / "hub"))
+    assert disk.find("Org/Other") is not None

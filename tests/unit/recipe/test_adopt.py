@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lint_support import CASES
+from tests.recipe_support import order, seat
 from tests.table import over
 
 from sparktop.cmdline.source import Item
@@ -20,6 +21,8 @@ from sparktop.recipe.export import run_line
 from sparktop.recipe.read.adopt import Adopted, adopted
 from sparktop.recipe.read.recipe_file import render_made_up
 from sparktop.recipe.read.shelf import entry
+from sparktop.recipe.render.model_mounts import own_cache
+from sparktop.recipe.render.render import render
 
 SERVICE = "services:\n  llm:\n    image: vllm/vllm-openai:v0.27.0\n    network_mode: host\n"
 RUN = "docker run --gpus all --network host "
@@ -54,6 +57,10 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             "volumes: {cache: {}, mine: {external: true}}\n"
         },
         {"options.volumes": ["FOLDER/t:/t:ro", "proj_cache:/c", "mine:/m", "~/x:/x"]},
+    ),
+    "a volume as the hub's cache": (
+        {"run.sh": f"{RUN} -v hf:/root/.cache/huggingface -v kept:/t {VLLM}\n"},
+        {"options.volumes": ["kept:/t"]},
     ),
     "an env_file beside it": (
         {"compose.yaml": SERVICE + "    command: --model Org/M\n    env_file: [a.env]\n", "a.env": "A=1\nB_TOKEN=s3\n"},
@@ -234,3 +241,23 @@ def test_an_engine_that_was_started_by_docker_exec_has_its_processs_command() ->
     recipe = adopted(spec, folder="/").reading.recipe
     assert recipe is not None
     assert recipe.defaults == {"name": "llm", "port": 8001}
+
+
+@over(
+    "volumes, environment, cache",
+    [
+        (["/data/hf:/root/.cache/huggingface:ro"], {}, "/data/hf"),
+        (["~/.cache:/root/.cache"], {}, "~/.cache/huggingface"),
+        (["/data/hf/hub:/root/.cache/huggingface/hub"], {}, "/data/hf"),
+        (["/data:/models"], {"HF_HOME": "/models/hf"}, "/data/hf"),
+        (["/data:/models", "hf:/root/.cache/huggingface"], {}, ""),
+    ],
+)
+def test_the_cache_that_a_recipe_mounts_is_its_models_place(
+    volumes: list[str], environment: dict[str, str], cache: str
+) -> None:
+    chosen = order(options={"volumes": volumes}, environment=environment)
+    assert own_cache(chosen.recipe) == cache
+    mounts = render(chosen, [seat(cache=cache.replace("~", "/home/me") or "/c")]).head.container.mounts
+    targets = [mount.target for mount in mounts]
+    assert len(set(targets)) == len(targets), "Docker takes each target once"

@@ -32,7 +32,7 @@ def container_specs(
     """
     name = str(inspect.get("Name") or "").lstrip("/")
     body = {**mapping(inspect.get("Config")), "HostConfig": mapping(inspect.get("HostConfig"))}
-    document = Document(f"docker inspect {name}", docker_run(name, body, image, mask=False))
+    document = Document(name, docker_run(name, body, image, mask=False))
     scope = Scope(document=document, kind=SourceKind.INSPECT)
     read_script(document.whole, scope)
     if not any(spec.has_command for spec in scope.specs) and name in scope.containers:

@@ -106,7 +106,7 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> Iterator[Ask]
     if order is None:
         return
     yield from (AskPrivileges(node=node) for node in nodes)
-    yield from (gate_inputs.disk_ask(node) for node in nodes)
+    yield from (gate_inputs.disk_ask(node, order) for node in nodes)
     yield from make_room.asks(request, picture)
     yield from link.asks(nodes, picture)
     try:

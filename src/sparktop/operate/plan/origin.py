@@ -258,3 +258,9 @@ def _compose_origin(labels: Mapping[str, str]) -> Origin:
             f"label {_COMPOSE}service={sanitise.name(label('service'))}",
         ),
     )
+
+
+def compose_files(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The absolute paths of the files that compose made a container of; empty where it didn't."""
+    origin = _compose_origin(labels)
+    return tuple(path for path in origin.config_files if path.startswith("/") and path.isprintable())

@@ -220,7 +220,7 @@ def ask_words(ask: Ask) -> Words:
         case FileText():
             return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
         case ModelsOnDisk():
-            return {"models": {"roots": list(ask.roots), "seconds": ask.limit_s}}
+            return {"models": {"roots": list(ask.roots), "cache": ask.cache, "seconds": ask.limit_s}}
         case RunNotes():
             return {"notes": 1}
         case NoteRun():

@@ -23,7 +23,7 @@ To the runner (`id` is a number that the console chooses and replies repeat; unk
                                        a log comes without Docker's frames
     {"id", "output": {argv, seconds, limit, from_end}}                   standard output of a read-only command
     {"id", "file": {path, limit, from_end}}                              a file's text; from_end: its last bytes
-    {"id", "models": {roots [...], seconds}}             the models on disk (`models`): a JSON text
+    {"id", "models": {roots [...], cache, seconds}}             the models on disk (`models`): a JSON text
     {"id", "hub": {repo, revision, hub, token, seconds}} what the hub says of a model (`hub`): a JSON text
     {"id", "note": {run, entry}}       keep an entry of a run (`notes`); the answer's problem says why it wasn't
     {"id", "notes": 1}                 the runs that were noted here (`notes`): a JSON text

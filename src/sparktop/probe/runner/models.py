@@ -40,7 +40,9 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 class ModelFolders:
     """One search of the folders for models."""
 
-    def __init__(self, roots: Iterable[str], seconds: float) -> None:
+    def __init__(self, roots: Iterable[str], seconds: float, cache: str = "") -> None:
+        """`cache`: the hub's, where it isn't the user's own."""
+        self.own = {"HF_HOME": cache} if cache else os.environ
         self.until = time.monotonic() + seconds * 0.9
         self.roots = [os.path.abspath(os.path.expanduser(root)) for root in roots]
         self.models: list[Words] = []
@@ -56,7 +58,7 @@ class ModelFolders:
     def answer(self) -> Words:
         """The answer to a `models` question."""
         home = os.path.expanduser("~")
-        cache, hub, others = hub_folders(os.environ)
+        cache, hub, others = hub_folders(self.own)
         for folder in dict.fromkeys((hub, *others)):
             self.cache(folder)
         for folder in dict.fromkeys((*self.roots, *(os.path.expanduser(usual) for usual in USUAL_FOLDERS))):

@@ -101,9 +101,8 @@ class Question:
         elif "models" in request:
             words = request["models"]
             roots = [str(root) for root in words.get("roots") or ()]
-            self._send(
-                answer_of(json.dumps(ModelFolders(roots, float(words.get("seconds") or 20.0)).answer()).encode())
-            )
+            folders = ModelFolders(roots, float(words.get("seconds") or 20.0), str(words.get("cache") or ""))
+            self._send(answer_of(json.dumps(folders.answer()).encode()))
         elif "hub" in request:
             self._send(answer_of(json.dumps(hub_model(request["hub"])).encode()))
         elif "note" in request:

@@ -34,6 +34,7 @@ from sparktop.recipe.read.recipe_file import Reading, read
 from sparktop.recipe.render.environment import HUB_TOKENS
 from sparktop.recipe.yaml_text import dumped
 
+ROOT_CACHE = "/root/.cache/huggingface"
 _PARAMETERS = frozenset(
     {"port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization"}
     | {"max_model_len", "max_num_seqs", "max_num_batched_tokens", "served_model_name", "kv_cache_dtype"}
@@ -92,8 +93,8 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
     data = adoption.recipe(container)
     problems = tuple(sorted(dict.fromkeys(adoption.problems), key=lambda problem: problem.line))
     if any(problem.is_error for problem in problems):
-        return Adopted(name=container, text="", reading=Reading(recipe=None, problems=problems), kind=str(spec.kind))
-    text = f"# {container or 'An engine'} as {_source(spec)} starts it, by `sparktop recipes adopt`.\n" + dumped(data)
+        return Adopted(name=container, text="", reading=Reading(recipe=None, problems=problems), kind=_kind(spec))
+    text = f"# {container or 'An engine'} {adoption.how()}, by `sparktop recipes adopt`.\n" + dumped(data)
     reading = read(text, f"{container or str(spec.engine)}.yaml")
     # What the reader finds is the launch's own: its lines are of a text that nobody has seen.
     found = tuple(replace(problem, file=spec.document.name, line=adoption.line(None)) for problem in reading.problems)
@@ -102,7 +103,7 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
         name=container,
         text=text if recipe else "",
         reading=Reading(recipe=recipe, problems=(*problems, *found)),
-        kind=str(spec.kind),
+        kind=_kind(spec),
         secrets=adoption.secrets,
     )
 
@@ -128,6 +129,16 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
     return adopted(chosen[0], folder=str(path.absolute().parent))
+
+
+def unadopted(name: str, kind: str, why: str) -> Adopted:
+    """Where no recipe can be made of it at all."""
+    problem = Problem(file=name, line=1, key="", text=why, kind=ProblemKind.MISSING)
+    return Adopted(name=name, text="", reading=Reading(recipe=None, problems=(problem,)), kind=kind)
+
+
+def _kind(spec: LaunchSpec) -> str:
+    return "container" if spec.kind is SourceKind.INSPECT else spec.kind.value
 
 
 def _source(spec: LaunchSpec) -> str:
@@ -186,6 +197,9 @@ class _Adoption:
             return f"{self.project()}-{self.spec.name}-1"
         return self.spec.name if self.spec.kind is SourceKind.INSPECT else ""
 
+    def how(self) -> str:
+        return "as it runs" if self.spec.kind is SourceKind.INSPECT else f"as {_source(self.spec)} starts it"
+
     def project(self) -> str:
         """The name of the compose project, as compose makes it of its folder's."""
         folder = self.spec.project or posixpath.basename(self.folder.rstrip("/"))
@@ -209,7 +223,7 @@ class _Adoption:
             "model_revision": revision,
             "runtime": str(spec.engine),
             "container": self.image(),
-            "description": f"{container or spec.engine}, adopted from {_source(spec)}",
+            "description": f"{container or spec.engine} {self.how()}",
             "min_nodes": spec.nodes,
             "max_nodes": spec.nodes,
             "defaults": defaults,
@@ -222,7 +236,7 @@ class _Adoption:
         if spec.kind is SourceKind.COMPOSE:
             up = f"`docker compose up` in {self.folder}"
             self.leave(None, f"{up} starts its own container again, beside this one: take the service out of the file")
-        source = {"source": spec.document.name, "says": f"a {spec.kind} that sparktop has adopted"}
+        source = {"source": spec.document.name, "says": f"adopted from a {_kind(spec)}"}
         data["runtime_config"] = {"sparktop": {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}}
         return {key: value for key, value in data.items() if value not in ("", {})}
 
@@ -386,14 +400,23 @@ class _Adoption:
             options |= {"privileged": True}
         if "gpus" not in options:
             options["gpus"] = self.gpus(gpus) if gpus is not None else "all" if asks_nvidia else ""
-        volumes = [
-            f"{source}:{target}" + (":ro" if is_read_only else "") for source, target, is_read_only in self.mounts
-        ]
+        mounts = [mount for mount in self.mounts if not self.is_unseen_cache(*mount)]
+        volumes = [f"{source}:{target}" + (":ro" if is_read_only else "") for source, target, is_read_only in mounts]
         if volumes:
             options["volumes"] = volumes
         if (wrapper := self.wrapper()) is not None:
             options["entrypoint"] = wrapper
         return options
+
+    def is_unseen_cache(self, source: str, target: str, _: bool) -> bool:
+        """Whether the mount is a Docker volume with the hub's cache: the launch mounts the user's own then."""
+        own = next((item.value for item in self.spec.environment if item.name == "HF_HOME"), "")
+        if target != (own or ROOT_CACHE) or source.startswith(("/", "~")):
+            return False
+        self.leave(
+            None, f"the volume {source} is left out: sparktop can't see its models, and takes the user's own cache"
+        )
+        return True
 
     def gpus(self, item: Item) -> str:
         text = self.known(item, "gpus").strip("\"'")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.dataclass import dataclass
-from sparktop.model.recipe import Order
+from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe import template
 from sparktop.recipe.container_spec import CannotRender, Mount, NodeContext
 from sparktop.recipe.models import is_path, is_repo
@@ -89,6 +89,23 @@ def _mountable_path(text: str) -> str:
     if ":" in text or not text.startswith("/") or re.search(r"[\x00-\x1f\x7f]", text):
         raise CannotRender(f"Docker can't mount {text[:80]!r}: the path has a colon or a control character")
     return text
+
+
+def own_cache(recipe: Recipe) -> str:
+    """The folder on the nodes that the recipe itself mounts as the hub's cache; empty: it mounts none."""
+    user = str(recipe.options.get("user") or "")
+    target = ModelPlace(named="").cache_target(user, recipe.environment.get("HF_HOME", ""))
+    volumes = recipe.options.get("volumes")
+    for volume in volumes if isinstance(volumes, list | tuple) else ():
+        source, _, rest = str(volume).partition(":")
+        inside = rest.partition(":")[0].rstrip("/")
+        if not source.startswith(("/", "~/")):
+            continue
+        if inside == f"{target}/hub" and source.rstrip("/").endswith("/hub"):
+            return source.rstrip("/").removesuffix("/hub")
+        if inside and (target == inside or target.startswith(f"{inside}/")):
+            return source.rstrip("/") + target.removeprefix(inside)
+    return ""
 
 
 _DRAFT_PARAMETERS = frozenset({

@@ -11,11 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
-from sparktop.documents.recipe import RecipeRow, available_line, columns, detail_lines, matches, row_line
+from sparktop.documents.recipe import Group, RecipeRow, available_line, columns, detail_lines, matches, row_line
 from sparktop.documents.step_text import masked
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
-from sparktop.model.recipe import Recipe
 from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, hanging, plain
 from sparktop.text.table import heading
 from sparktop.ui.screens.list_and_detail import ListAndDetail
@@ -35,32 +34,54 @@ class RecipeTable(CursorList[RecipeRow]):
     def __init__(self, fits: Mapping[str, Fit]) -> None:
         super().__init__(id="recipe-table")
         self._fits = fits
+        self._shown: list[int | None] = []
+        """The index of the row on each line; None: a heading."""
 
     @property
     def wanted_lines(self) -> int:
-        return 1 + max(1, len(self._rows))
+        return 1 + max(1, len(self._rows)) + len(self._groups)
+
+    @property
+    def _groups(self) -> Sequence[Group]:
+        """The groups with a heading: where there is more than one."""
+        groups = tuple(dict.fromkeys(row.group for row in self._rows))
+        return groups if len(groups) > 1 else ()
 
     def show(self, rows: Sequence[RecipeRow], at: str = "") -> None:
         """Show these rows; the cursor goes to the recipe of the id `at`, else stays on its own, else to the first."""
-        selected_id = at or (self.selected.id if self.selected is not None else "")
+        selected = self.selected
+        kept = [index for index, row in enumerate(rows) if not at and selected is not None and _is_same(row, selected)]
         self._rows = rows
-        self._at = next((index for index, row in enumerate(rows) if row.id == selected_id), 0)
+        self._at = next(iter((*kept, *(index for index, row in enumerate(rows) if row.id == at))), 0)
         self.redraw()
+
+    def row_at(self, y: int) -> int | None:
+        return self._shown[y] if y < len(self._shown) else None
 
     def draw(self, width: int, height: int) -> list[Line]:
         if not self._rows:
             return [Line.of((" no recipe matches", "quiet"))]
         table_columns = columns(self._rows, width - 2, has_fits=bool(self._fits))
         lines = [Line.of(" ") + heading(table_columns)]
-        for index in self.window(max(1, height - 1)):
+        self._shown, groups, group = [None], self._groups, None
+        for index in self.window(max(1, height - 1 - len(groups))):
+            if groups and self._rows[index].group is not group:
+                group = self._rows[index].group
+                lines.append(Line.of((f" {group.value}", "title")).cut(width))
+                self._shown.append(None)
+            self._shown.append(index)
             line = row_line(self._rows[index], table_columns, width - 2, self._fits).fit(width - 1)
             is_at = index == self._at
             lines.append(Line.of(("▌", "frame-focus")) + line.on("cursor") if is_at else Line.of(" ") + line)
         return lines
 
 
-class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
-    """Choose a recipe; answers it, None when the operator left."""
+def _is_same(row: RecipeRow, other: RecipeRow) -> bool:
+    return (row.group, row.node, row.id) == (other.group, other.node, other.id)
+
+
+class RecipesScreen(ListAndDetail[RecipeRow | None, RecipeTable]):
+    """Choose a recipe; answers its row, None when the operator left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back", show=False),
@@ -90,6 +111,16 @@ class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
         self.news = ""
         self._field = Input(id="recipe-filter", compact=True, placeholder="name, model, engine, quantisation …")
 
+    def add(self, found: Sequence[RecipeRow]) -> None:
+        """Show what was found on the nodes before the recipes; the cursor begins there where it hasn't moved yet."""
+        is_at_first = bool(found) and not self._first_id and self.table.selected in (None, *self._all[:1])
+        self._all = (*found, *self._all)
+        if self.is_attached:
+            self.table.show([row for row in self._all if matches(row, self._field.value)])
+            if is_at_first:
+                self.table.action_first()
+            self.lay_out()
+
     def above(self) -> Iterator[Widget]:
         yield self._field
 
@@ -104,7 +135,8 @@ class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
 
     def write_frame(self, frame: Widget) -> None:
         shown_count, total = len(self.table.rows), len(self._all)
-        frame.border_title = Text(f"recipes  {shown_count} of {total}" if shown_count != total else f"recipes  {total}")
+        title = "launch" if self._all and self._all[0].group is not Group.RECIPES else "recipes"
+        frame.border_title = Text(f"{title}  {shown_count} of {total}" if shown_count != total else f"{title}  {total}")
         row = self.table.selected
         verb = "Enter launch …   " if row is not None and row.recipe is not None and not self._is_read_only else ""
         frame.border_subtitle = Text(f"{verb}/ filter   PgDn more   Esc close")
@@ -156,7 +188,7 @@ class RecipesScreen(ListAndDetail[Recipe | None, RecipeTable]):
         elif self._is_read_only:
             self.say(READ_ONLY)
         else:
-            self.dismiss(row.recipe)
+            self.dismiss(row)
 
     def action_leave(self) -> None:
         """Close the filter if it is open, else the list."""

@@ -224,9 +224,13 @@ class CursorList(CursorKeys, LineWidget, Generic[Row]):
         text = line.fit(width - 1)
         return cursor_mark + (text.on("cursor") if self.has_focus else text)
 
+    def row_at(self, y: int) -> int | None:
+        """The index of the row on this line of the widget; None where there is none."""
+        index = self._top + y - self.HEAD_ROWS
+        return index if y >= self.HEAD_ROWS and index < len(self._rows) else None
+
     def on_click(self, event: events.Click) -> None:
-        index = self._top + event.y - self.HEAD_ROWS
-        if event.y >= self.HEAD_ROWS and index < len(self._rows):
+        if (index := self.row_at(event.y)) is not None:
             was = self._at
             self.select(index)
             if was == index and event.chain == 2:

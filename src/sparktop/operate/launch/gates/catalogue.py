@@ -53,7 +53,7 @@ def asks(inputs: GateInputs) -> tuple[Ask, ...]:
                 *image.asks(inputs),
                 *gates_node.asks(nodes),
                 *downloads.asks(inputs),
-                *downloads.disk_asks(nodes, survey),
+                *downloads.disk_asks(inputs.order, nodes, survey),
                 *inputs_link.asks(nodes, picture),
                 *gates_link.asks(inputs_link.fabrics(nodes, picture, survey), survey),
             )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from sparktop.checks.host import DiskFacts, judge_disk_room
 from sparktop.dataclass import dataclass
 from sparktop.model.prospect import Gate
+from sparktop.model.recipe import Order
 from sparktop.model.state import State
 from sparktop.model.survey import Ask, FileText, Output, Survey
 from sparktop.model.telemetry import Disk
@@ -81,7 +82,7 @@ def _model_gates(inputs: GateInputs, model: ModelOnNodes) -> Iterator[Gate]:
 def _model(inputs: GateInputs, model: ModelOnNodes, node: str) -> Gate:
     survey, label = inputs.survey, model.label
     if node not in model.disks:
-        why = why_unanswered(survey, disk_ask(node), "it was not asked")
+        why = why_unanswered(survey, disk_ask(node, inputs.order), "it was not asked")
         return unknown("model", node, f"which models {node} has is not known: {why}")
     copy = model.copies[node]
     if node not in {context.node for context in model.lacking} and copy is not None:
@@ -204,10 +205,10 @@ def df_ask(node: str, path: str) -> Output:
     return Output(node=node, argv=("df", "-B1", "--output=avail,target", "--", path))
 
 
-def disk_asks(nodes: Sequence[str], survey: Survey) -> Iterator[Ask]:
+def disk_asks(order: Order, nodes: Sequence[str], survey: Survey) -> Iterator[Ask]:
     """Questions about free space where models and images are stored."""
     for node in nodes:
-        if disk_ask(node) in survey.answers and docker.info_ask(node) in survey.answers:
+        if disk_ask(node, order) in survey.answers and docker.info_ask(node) in survey.answers:
             yield from (df_ask(node, path) for path in _target_paths(node, survey).values())
 
 

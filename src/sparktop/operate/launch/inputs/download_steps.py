@@ -60,10 +60,10 @@ def asks(order: Order, contexts: Sequence[NodeContext], survey: Survey) -> Itera
     """Questions about images and models on the nodes; then, for what is missing, where it can come from."""
     nodes = [context.node for context in contexts]
     for node in nodes:
-        yield disk_ask(node)
+        yield disk_ask(node, order)
         if (image := image_ask(node, resolve(order).image)) is not None:
             yield image
-    if any(disk_ask(node) not in survey.answers for node in nodes):
+    if any(disk_ask(node, order) not in survey.answers for node in nodes):
         return
     for model in models_on_nodes(order, contexts, survey):
         yield from _model_asks(model)

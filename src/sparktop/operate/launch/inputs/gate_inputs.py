@@ -22,7 +22,7 @@ from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.models import HubListing, NodeModels, hub_listing_of, is_path, is_repo, node_models_of
 from sparktop.recipe.operator_secrets import HUB_TOKEN
 from sparktop.recipe.parameters import resolve
-from sparktop.recipe.render.model_mounts import more_models
+from sparktop.recipe.render.model_mounts import more_models, own_cache
 
 GB = 10**9
 
@@ -146,15 +146,15 @@ def gb(size: float) -> str:
     return f"{size / GB:.1f} GB" if size >= GB / 10 else f"{size / 10**6:.0f} MB"
 
 
-def disk_ask(node: str) -> ModelsOnDisk:
-    """Asks for the models on a node."""
-    return ModelsOnDisk(node=node)
+def disk_ask(node: str, order: Order | None = None) -> ModelsOnDisk:
+    """Asks for the models on a node, in the cache that the order's recipe mounts where it does."""
+    return ModelsOnDisk(node=node, cache=own_cache(order.recipe) if order is not None else "")
 
 
 def model_folders_ask(order: Order, node: str) -> ModelsOnDisk | None:
     """Asks for models given by path, outside of the usual folders; None where there are none."""
     roots = tuple(model.name for model in models_of(order) if is_path(model.name))
-    return ModelsOnDisk(node=node, roots=roots) if roots else None
+    return ModelsOnDisk(node=node, roots=roots, cache=own_cache(order.recipe)) if roots else None
 
 
 def hub_ask(order: Order, node: str, model: Model | None = None) -> HubModel | None:

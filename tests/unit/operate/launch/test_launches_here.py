@@ -1,0 +1,69 @@
+"""What runs and the compose files beside it are found on a node, each with the recipe that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tests import pictures_support as made
+from tests import restart_support as restarts
+from tests.table import over
+
+from sparktop.model.engine import Containers
+from sparktop.model.survey import Answer, Ask, DockerGet, FileText
+from sparktop.operate.launch.launches_here import LaunchHere, launches_here
+
+COMPOSE = """\
+services:
+  llm: {image: vllm/vllm-openai:v1, container_name: vllm-qwen36, network_mode: host, command: --model Org/Running}
+  next: {image: vllm/vllm-openai:v1, container_name: next, network_mode: host, command: --model $MODEL, env_file: a.env}
+  web: {image: web:1}
+"""
+FILES = {"/srv/compose.yaml": COMPOSE, "/srv/.env": "MODEL=Org/Next\n", "/srv/a.env": "A=1\n"}
+LABELS = {
+    "com.docker.compose.project": "srv",
+    "com.docker.compose.service": "llm",
+    "com.docker.compose.project.working_dir": "/srv",
+    "com.docker.compose.project.config_files": "/srv/compose.yaml",
+}
+CONTAINER = made.container(labels=LABELS, argv=("vllm", "serve", "Org/Running", "--port", "8000"))
+
+
+async def found(files: Mapping[str, str], *, tells: bool = True) -> tuple[LaunchHere, ...]:
+    view = restarts.spark(engines=(made.engine(container=CONTAINER),))
+    view = replace(view, containers=Containers(containers=(CONTAINER,), available=True))
+    inspect = restarts.inspect(CONTAINER)
+    inspect = {**inspect, "Config": {**inspect["Config"], "Cmd": list(CONTAINER.argv), "Image": "vllm/vllm-openai:v1"}}
+
+    async def ask(asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        return {one: answer(one) for one in asks}
+
+    def answer(one: Ask) -> Answer:
+        if isinstance(one, FileText):
+            return Answer(value=files.get(one.path))
+        assert isinstance(one, DockerGet)
+        if not tells:
+            return Answer(problem="it hangs")
+        return Answer(value=inspect if one.path.startswith("/containers/") else {"Config": {}})
+
+    return await launches_here(made.picture(view), ask)
+
+
+@over(
+    "files, tells, wanted",
+    [
+        (FILES, True, [("vllm-qwen36", True, "Org/Running"), ("next", False, "Org/Next")]),
+        ({}, True, [("vllm-qwen36", True, "Org/Running")]),
+        (FILES, False, [("vllm-qwen36", True, ""), ("next", False, "Org/Next")]),
+        ({**FILES, "/srv/.env": ""}, True, [("vllm-qwen36", True, "Org/Running"), ("next", False, "")]),
+        ({"/srv/compose.yaml": "services: ["}, True, [("vllm-qwen36", True, "Org/Running")]),
+    ],
+)
+async def test_what_is_there_is_found(
+    files: Mapping[str, str], tells: bool, wanted: list[tuple[str, bool, str]]
+) -> None:
+    rows = await found(files, tells=tells)
+    recipes = [(one.adopted.name, one.is_running, one.adopted.reading.recipe) for one in rows]
+    assert [(name, running, recipe.model if recipe else "") for name, running, recipe in recipes] == wanted
+    assert all(one.node == "spark1" for one in rows)
+    assert all(one.adopted.reading.recipe or one.adopted.reading.errors for one in rows)
