@@ -95,7 +95,7 @@ def recipes(words: list[str]) -> int:
     """`sparktop recipes`."""
     options = recipes_arguments().parse_args(words)
     settings(options)
-    from sparktop.headless.recipes import list_recipes, show_recipe, validate
+    from sparktop.headless.recipes.recipes import list_recipes, show_recipe, validate
 
     if options.set and options.what != "show":
         raise UsageError(
@@ -118,7 +118,7 @@ def recipes(words: list[str]) -> int:
 
 def _adopt(options: Namespace) -> int:
     """`sparktop recipes adopt`."""
-    from sparktop.headless.adopt import adopt_container, adopt_file
+    from sparktop.headless.recipes.adopt import adopt_container, adopt_file
     from sparktop.recipe.read.shelf import is_there
 
     if not options.names:
