@@ -6,15 +6,19 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.table import over
+from tests.unit.operate.launch.launch_support import Sparks
 from tests.unit.recipe.test_shelf import BAD, GOOD
 
 from sparktop.cli import main
 from sparktop.config import state_home
 from sparktop.errors import UsageError
+from sparktop.model.recipe import Order
+from sparktop.operate.step.plan import Plan
 from sparktop.recipe.operator_secrets import read_secrets
 from sparktop.recipe.read.shelf import Origin, entries, entry, names, own_folder, recipe, unreadable_folders, word
 from sparktop.recipe.sources import git, sources
@@ -217,3 +221,29 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     assert sources.sources() == ()
     written(home / ".config/sparkrun", {"config.yaml": f"cache_dir: {tmp_path}/moved\n"})
     assert listed("main") == ["@main/a"]
+
+
+def test_a_launch_is_agreed_to_once_for_each_commit(tmp_path: Path) -> None:
+    sources.add(
+        "team", str(written(tmp_path / "team", {"a.yaml": Path(entry("qwen3.6-35b-a3b-fp8").path).read_text()}))
+    )
+
+    def planned() -> Plan:
+        plan = Sparks().planned(Order(recipe=recipe("@team/a")))
+        assert isinstance(plan, Plan)
+        return plan
+
+    first = planned()
+    assert first.typed == "@team"
+    assert "First launch from @team: " in first.warnings[0]
+    assert first.new_source is not None
+    sources.trust(first.new_source)
+    again = planned()
+    assert (again.typed, again.new_source) == ("", None)
+    assert not any("First launch" in warning for warning in again.warnings)
+    assert again.steps == first.steps
+    committed(tmp_path / "team", {})
+    at_commit = planned().new_source
+    assert at_commit is not None, "its commit is another"
+    assert at_commit.commit
+    assert replace(first, request=again.request, typed="spark1").new_source is None
