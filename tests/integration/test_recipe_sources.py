@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,31 @@ async def test_a_repository_behind_ssh_is_launched_from_once_it_is_agreed_to(
         assert isinstance(again, Plan), again
         assert again.typed == ""
     asked = next(entry["asked"]["order"] for entry in entries(at.audit_path)[0] if entry["kind"] == "intent")
-    assert asked["recipe"] == "@team/tiny"
+    assert (asked["recipe"], asked["source"]) == ("@team/tiny", sources.source("team").text)
 
 
-def test_what_git_waits_for_is_ended_by_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/bin/sh\necho $PPID $$ >{pids}\nsleep 600\n")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_copy_that_is_cut_off_leaves_the_last_state(tmp_path: Path, number: signal.Signals) -> None:
+    repo, pids, ssh = tmp_path / "repo", tmp_path / "pids", tmp_path / "ssh"
+    committed(repo, {"a.yaml": text_of(free_port())})
+    before = sources.add("team", repo.as_uri())
+    note = state_home() / "recipe-sources/team.json"
+    note.write_text(note.read_text().replace(repo.as_uri(), "ssh://h/x"))
+    ssh.write_text(f"#!/bin/sh\necho $PPID $$ >{pids}\nexec sleep 600\n")
     ssh.chmod(0o755)
     with subprocess.Popen(
-        [sys.executable, "-m", "sparktop", "recipes", "source", "add", "team", "ssh://h/x"],
+        [sys.executable, "-m", "sparktop", "recipes", "source", "update"],
         env=os.environ | {"GIT_SSH": str(ssh)},
         preexec_fn=interruptible,
     ) as process:
         poll(lambda: pids.exists() and pids.read_text().endswith("\n"), what="git and its ssh")
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
-    started = [int(pid) for pid in pids.read_text().split()]
-    poll(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in started), what="their end")
-    assert [*(state_home() / "recipe-sources").iterdir()] == []
+        process.send_signal(number)
+        assert process.wait() == (130 if number == signal.SIGINT else -9)
+    for pid in map(int, pids.read_text().split()):
+        if number == signal.SIGKILL:
+            os.kill(pid, number)
+        poll(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), what="its end")
+    assert replace(sources.source("team"), place=before.place) == before
+    note.write_text(note.read_text().replace("ssh://h/x", repo.as_uri()))
+    assert sources.update(sources.source("team")) == recipe("@team/a").source == before
+    assert sorted(path.name for path in note.parent.iterdir()) == ["team.json", f"team@{before.commit}"]

@@ -93,8 +93,8 @@ class Operations:
     ) -> None:
         """`connectors`: how the nodes are logged in to, for what is asked of the operator's own keys.
 
-        `recalls`: report runs that an earlier console left interrupted; False where the nodes are new each time (a
-        demo)."""
+        `recalls`: report runs that an earlier console left interrupted, and keep what the operator agrees to; False
+        where the nodes are new each time (a demo)."""
         clock = clock or SystemClock()
         self._standing_orders = StandingOrders(tell, monotonic=clock.monotonic) if tell is not None else None
         self._context = RunContext(
@@ -246,7 +246,7 @@ class Operations:
         if refusal is not None:
             execution.refuse(refusal)
         else:
-            if plan.new_source is not None:
+            if plan.new_source is not None and self._recalls:
                 self._trust(plan.new_source)
             execution.start()
         return execution

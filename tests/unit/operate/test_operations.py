@@ -269,9 +269,9 @@ async def test_a_run_from_a_new_source_of_recipes_agrees_to_it_once_it_may_begin
         request=Request(action="launch", nodes=("spark1",), order=Order(recipe=made)),
     )
     stage = Stage(tmp_path)
-    for acting, is_trusted in ((operations(stage, read_only=True), False), (operations(stage), True)):
-        await run_of(acting, launch)
-        assert sources.source("team").is_trusted is is_trusted
+    for more, is_trusted in (({"read_only": True}, False), ({"recalls": False}, False), ({}, True)):
+        await run_of(operations(stage, **more), launch)
+        assert sources.source("team").is_trusted is is_trusted, more
 
 
 async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_path: Path) -> None:

@@ -78,7 +78,10 @@ def _list(*, as_json: bool) -> int:
 
 def _told(source: RecipeSource) -> int:
     """Print what a source holds."""
-    print(source_line(source, entries()))
+    own = [item for item in entries() if item.source == source]
+    print(source_line(source, own))
+    if not own:
+        say("sparktop: no recipe in it: no YAML file there has a `model` or a `recipe_version`")
     print(f"  files in {shown(Path(source.tree))}; sparktop recipes list @{source.name}")
     return 0
 
