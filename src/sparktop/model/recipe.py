@@ -118,6 +118,44 @@ class Proof:
     is_reasoning: bool = False
 
 
+class SourceKind(StrEnum):
+    """How a source of recipes is kept."""
+
+    FOLDER = "folder"
+    """Read where it lies."""
+    GIT = "git"
+    """A copy of a repository, as it was at one commit."""
+    SPARKRUN = "sparkrun"
+    """A registry of sparkrun's, read in its cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeSource:
+    """A named collection of recipes, which somebody else may have written."""
+
+    name: str
+    """Without the `@` that it has before a recipe's name."""
+    kind: SourceKind
+    place: str
+    """The repository's URL, or the folder."""
+    tree: str
+    """The folder that holds all its files."""
+    folders: tuple[str, ...]
+    """The folders in it that hold recipes; `tree` alone where nothing says which."""
+    commit: str = ""
+    """Empty: a folder that is no git checkout."""
+    day: str = ""
+    """When the commit was made: "2026-06-13"."""
+    is_trusted: bool = False
+    """The operator has agreed to launch from it, as it is at this commit."""
+
+    @property
+    def text(self) -> str:
+        """ "@arena: https://github.com/a/b at 3075780 of 2026-06-13"."""
+        at = f" at {self.commit[:7]}" if self.commit else ""
+        return f"@{self.name}: {self.place}{at}{f' of {self.day}' if self.day else ''}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchFile:
     """A file of a mod."""
@@ -189,6 +227,8 @@ class Recipe:
     risks: tuple[str, ...] = ()
     """Known risks, shown before every launch."""
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    source: RecipeSource | None = None
+    """Where it is from; None for a shipped recipe, one of the operator's own, and a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,8 @@ def _references(recipe: Recipe) -> Iterator[tuple[str, str | None]]:
 def read_secrets(recipe: Recipe, named: Path | None = None) -> SecretValues:
     """The recipe's secrets from the operator's environment and .env files; `named`: the one .env file to read
     instead."""
-    return collect(names_used(recipe), os.environ, env_files(recipe.path, named))
+    beside = recipe.path if recipe.source is None else ""  # a source's files are somebody else's
+    return collect(names_used(recipe), os.environ, env_files(beside, named))
 
 
 def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:

@@ -44,7 +44,13 @@ def effect(inputs: LaunchInputs, ranks: Sequence[PlannedRank]) -> str:
 
 
 def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence[Step]) -> Iterator[str]:
-    """What the review warns of: engines that are stopped, risks, memory, gates, the guard, sudo."""
+    """What the review warns of: a new source, engines that are stopped, risks, memory, gates, the guard, sudo."""
+    source = inputs.order.recipe.source
+    if source is not None and not source.is_trusted:
+        yield (
+            f"First launch from {source.text}. Its recipes choose the image, command, mounts and rights of what runs "
+            f"here. Running this agrees to that, for every recipe of it{' at this commit' if source.commit else ''}."
+        )
     yield from make_room.warnings(inputs.engines_to_stop)
     yield from inputs.order.recipe.risks
     if inputs.rendered is not None:

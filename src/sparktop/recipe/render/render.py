@@ -81,7 +81,7 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
 
 def container_name(text: str) -> str:
     """The text as a valid Docker name: letters, digits, `_`, `.` and `-`, the first a letter or digit."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:100]
+    plain = re.sub(r"-*[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:100]
     return plain if len(plain) > 1 else f"engine-{plain or 'launch'}"
 
 
