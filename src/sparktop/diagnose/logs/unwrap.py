@@ -69,7 +69,9 @@ _WRAPS = re.compile(
     r"\S{1,40} \S{1,40} (?:-|\[[^\]]{0,400}\]) (?:\ufeff)?"  # syslog, RFC 5424
     r"|(?P<facility>kern|user|daemon|syslog) *: *(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg -x
     r"|\[pod/(?P<pod>[\w./-]{1,200}+)\] "
-    r"|(?:(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
+    r"|(?:\[\d{1,7}\] )++"  # torchrun's ranks, a router's instances
+    r"|(?:#\d{1,4} )?\d{1,5}\.\d{1,3} (?=[^\d\s]| +[^\d\s])"  # docker build
+    r"|(?:(?:<\d{1,3}>)?(?:[^\W\d_]{3,4}\.?|\d{1,2}月) [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
     r"|\[ *\d{1,10}\.\d{6}\](?= \S{1,64} (?:[\w./@:-]{1,80}\[\d{1,10}\]|kernel): )"  # the kernel's own name no host
     r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Z]{2,5}) [\w.-]{1,64}+ "
     r"(?P<unit>[\w./@:-]{1,80}?)(?:\[\d{1,10}\])?: "
