@@ -333,6 +333,7 @@ _OTHERS = (
 _BESIDE = (
     (("LiteLLM", "litellm_", "litellm."), "LiteLLM"),
     (("open_webui",), "Open WebUI"),
+    (("[LMSAuthenticator]", ".lmstudio", "lmstudio-"), "LM Studio"),
     (("text_embeddings_",), "Text Embeddings Inference"),
 )
 """By a fixed text of its lines: a program that stands beside an engine."""
