@@ -36,7 +36,7 @@ _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
     (re.compile(r".*\bNCCL INFO\b"), "info"),
     (
         re.compile(
-            r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w*(?: \w+)? )?[Ee]rror(?::(?! ?[\d.]+$)| while | in "
+            r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w*(?: \w+)? )?(?:[Ee]rror|ERROR)(?::(?! ?[\d.]+$)| while | in "
             r"| (?:load|open|read)ing )|CMake Error\b|nvcc fatal *: "
             r"|(?:make|ninja)(?:\[\d+\])?: (?:\*\*\*|build stopped)|FAILED: | *× "  # a build's steps, pip, uv
             r"|(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"
