@@ -101,6 +101,11 @@ def test_an_end_that_concerns_the_machine_is_told_whatever_follows(lines: list[s
     assert [(one.rule, one.severity) for one in explained(*lines)] == [("engine.last-words", severity)]
 
 
+def test_a_program_that_stops_for_its_own_error_has_last_words() -> None:
+    first = explained("ERROR vllm.serve: no seat for rank 0", "INFO:     Shutting down")[0]
+    assert (first.rule, first.severity) == ("engine.last-words", Severity.CRITICAL)
+
+
 def test_what_the_program_goes_on_without_is_nothing() -> None:
     assert loud("common_download: HEAD failed, status: 404", "common_params: no remote preset found, skipping") == []
 

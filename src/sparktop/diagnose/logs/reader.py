@@ -381,6 +381,9 @@ class LogReader:
             self.begin_run()
             self._port = str(change.port) if change.port else self._port
         elif change.stopping:
+            own = None if change.is_external or self._stopped else self._last_words()
+            if own is not None:  # it stops for an error of its own
+                self._claims[own.rule.id] = own
             if change.is_external and not self._stopped:  # errors logged just before are part of the stop
                 first = self._count - WITHDRAWN_LINES
                 self._withdraw(lambda claim: claim.rule.consequence and claim.index >= first)
