@@ -230,6 +230,7 @@ class _Adoption:
             "command": command,
             "env": environment,
             "executor_config": options,
+            "runtime_cache": False,  # what it was started with, and nothing besides
         }
         for name in spec.defaults:
             self.leave(None, f"{name} has its default: nothing beside the file sets it")
