@@ -133,7 +133,9 @@ def compare(taken: Mapping[str, Mapping[int, Rendered]], python: str) -> None:
             continue
         total += 1
         ours, left_out = taken[path][nodes], _RANK_FLAGS | (_ALONE_FLAGS if nodes == 1 else set())
-        flags = set(_flags(ours.head.argv)) | {("served-model-name", ours.served_name)}  # sparkrun always says it
+        flags = set(_flags(ours.head.argv))
+        if "--served-model-name" in theirs:  # sparkrun says it also where it is the model's own
+            flags.add(("served-model-name", ours.served_name))
         differences = sorted(flag for flag in flags ^ set(_flags(theirs)) if flag[0] not in left_out)
         same += not differences
         if differences:

@@ -33,6 +33,7 @@ runtime: vllm
 container: {image}
 min_nodes: 1
 max_nodes: {nodes}
+runtime_cache: false
 defaults:
   host: 127.0.0.1
   port: {port}

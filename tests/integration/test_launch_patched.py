@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +32,12 @@ RUN = 'cp "$(pwd)/made.txt" /usr/local/share/ && touch "$WORKSPACE_DIR/there" &&
 
 @pytest.fixture(autouse=True)
 def images(dockerd: Dockerd) -> Iterator[None]:
-    """No patched image outlives its test."""
+    """No patched image outlives its test, and nothing compiled."""
     yield
     for image in patched(dockerd):
         dockerd.api.remove_image(image, force=True)
+    for folder in (Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache/sparktop/compiled").glob("sparktop-engine-*"):
+        shutil.rmtree(folder)
 
 
 def patched(dockerd: Dockerd) -> list[str]:
@@ -48,6 +54,11 @@ def with_patches(run: str, **more: Any) -> Order:
     return replace(asked, recipe=replace(asked.recipe, patches=(hook, Patch(name="mods/fix-x", files=files))))
 
 
+def ran(dockerd: Dockerd, script: str) -> str:
+    """What a script in the engine's container writes."""
+    return str(dockerd.api.exec_start(dockerd.api.exec_create(NAME, ["sh", "-c", script])["Id"]), "utf-8")
+
+
 def said(run: Run, step: str) -> str:
     return next(one.detail for one in run.steps if one.step.id == step)
 
@@ -55,23 +66,27 @@ def said(run: Run, step: str) -> str:
 @pytest.mark.fast
 async def test_patches_are_applied_once_and_kept(at_desk: Any, dockerd: Dockerd) -> None:
     asked = with_patches(RUN, env={"MY_TOKEN": "$MY_TOKEN"}, secrets={"MY_TOKEN": "tok-123456789"})
+    asked = replace(asked, recipe=replace(asked.recipe, keeps_compiled=True))
     async with at_desk() as at:
         first = await launched(at, asked)
         assert first.state is RunState.DONE, told(first)
         assert "patch" in [one.step.id for one in first.steps]
         (image,) = patched(dockerd)
         assert dockerd.api.inspect_container(NAME)["Config"]["Image"] == image
-        ran = dockerd.api.exec_create(NAME, ["cat", "/usr/local/share/count", "/usr/local/share/hook", "/there"])
-        assert dockerd.api.exec_start(ran["Id"]) == f"patched\nport {asked.recipe.defaults['port']}\n".encode()
+        ran(dockerd, "mkdir -p $TRITON_CACHE_DIR; echo kernel > $TRITON_CACHE_DIR/k")
+        text = ran(dockerd, "cat /usr/local/share/count /usr/local/share/hook /there")
+        assert text == f"patched\nport {asked.recipe.defaults['port']}\n"
         assert "tok-123456789" not in str(dockerd.api.inspect_image(image))
         dockerd.api.remove_container(NAME, force=True)
-        await at.until(lambda: not at.monitor.state.nodes[0].engines, what="gone")
+        own = {NAME, f"vllm:{asked.recipe.defaults['port']}"}
+        await at.until(lambda: not own & {one.name for one in at.monitor.state.nodes[0].engines}, what="gone")
         again = await planned(at, asked)
         assert isinstance(again, Plan), again.reason
         assert "patch" not in [step.id for step in again.steps]
         second = await at.finished(at.begin(again))
         assert second.state is RunState.DONE, told(second)
     assert set(boxes(dockerd)) == {NAME}
+    assert ran(dockerd, "cat $TRITON_CACHE_DIR/k") == "kernel\n"
 
 
 async def test_a_patch_that_fails_tells_its_output_and_leaves_nothing(at_desk: Any, dockerd: Dockerd) -> None:

@@ -67,6 +67,11 @@ def test_nothing_is_kept_where_it_could_not_be_written_or_is_not_wanted(more: di
     assert not any(mount.source.startswith(SOURCE) for mount in container.mounts)
 
 
+def test_a_recipe_that_names_sparkruns_place_of_the_hubs_cache_has_it_there() -> None:
+    container = made(environment={"A": "/cache/huggingface/x"})
+    assert ("/home/me/.cache/huggingface", "/cache/huggingface") in [(m.source, m.target) for m in container.mounts]
+
+
 @over("line, keeps", [("runtime_cache: false", False), ("runtime_cache: {enabled: false}", False), ("x: 1", True)])
 def test_a_recipe_may_switch_it_off(line: str, keeps: bool) -> None:
     assert recipe_of(with_line(line)).keeps_compiled is keeps

@@ -279,6 +279,13 @@ def test_a_variable_with_a_default_is_an_expression(written: str, environment: d
     assert "HF_TOKEN" not in rendered.head.container.environment
 
 
+def test_a_share_in_gib_is_a_fraction() -> None:
+    text = PLAIN.replace("--port {port}", "--gpu-memory-utilization-gb {gpu_memory_utilization}")
+    recipe = recipe_of(text.replace("port: 8000", "gpu_memory_utilization: 108"))
+    assert recipe.defaults == {"gpu_memory_utilization": 0.88}
+    assert recipe.command.endswith("--gpu-memory-utilization {gpu_memory_utilization}")
+
+
 def test_a_recipe_without_a_command_has_flags() -> None:
     recipe = recipe_of(PLAIN.partition("command:")[0])
     assert recipe.command == ""
@@ -297,6 +304,7 @@ def with_line(line: str) -> str:
         (with_line("max_model_len: 5"), "r.yaml:7: max_model_len: unknown key: did you mean `defaults.max_model_len`?"),
         (with_line("need: {}"), "r.yaml:7: need: unknown key: did you mean `runtime_config.sparktop.need`?"),
         (with_line("patches: [x]"), "r.yaml:7: patches: no key of this format: neither sparktop nor sparkrun knows"),
+        (PLAIN.replace("command:", "command_mtp:"), "r.yaml:9: command_mtp: no key of this format"),
         (with_line("user: me"), "r.yaml:7: user: unknown key: did you mean `executor_config.user`?"),
         (with_line("volumes: [data]"), "r.yaml:7: volumes: 'data' is not SOURCE:TARGET"),
         (with_line("model: x/y"), "r.yaml:7: model: the key is here a second time"),

@@ -6,6 +6,7 @@ Facts: docs/facts/engines.md section 5.1.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -141,6 +142,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 
 
+_SHARE_IN_GIB = re.compile(r"--gpu-memory-utilization-gb(?=[\s=]+\{gpu_memory_utilization\})")
+"""The flag that eugr's mod gpu-mem-util-gb adds: with it the parameter is GiB. sparktop computes a fraction."""
+SPARK_GIB = 121.7
+"""docs/facts/gb10.md section 2."""
+
+
 _WHOLE_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))\Z")
 
 
@@ -173,13 +180,14 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
     """Read as much of the recipe as possible; problems go to the sheet."""
     dialect = _dialect(fields)
     refuse_unsupported(fields)
-    command = fields.text("command").strip("\n")
+    written = fields.text("command").strip("\n")
+    command = _SHARE_IN_GIB.sub("--gpu-memory-utilization", written)
     model = _model(fields, command)
     container = _required_name(fields, "container", _IMAGE, "an image name is registry/name:tag")
     config = fields.section("runtime_config")
     build_args = _build_args(fields, config)
     extension = recipe_extension.read_extension(config.section("sparktop"))
-    defaults = _defaults(fields)
+    defaults = _defaults(fields, has_share_in_gib=command != written)
     engine, runtime = _engine(fields, command)
     is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
     least, most = _nodes(fields, defaults)
@@ -339,7 +347,7 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
     return low, high
 
 
-def _defaults(fields: Fields) -> dict[str, Scalar]:
+def _defaults(fields: Fields, *, has_share_in_gib: bool) -> dict[str, Scalar]:
     section = fields.section("defaults")
     values: dict[str, Scalar] = {}
     for name in section:
@@ -354,6 +362,10 @@ def _defaults(fields: Fields) -> dict[str, Scalar]:
             values[name] = value
         if name in _TOP_LEVEL_KEYS:
             section.add(name, "belongs at the top of the recipe", remedy=f"move it there as `{name}`")
+        if has_share_in_gib and name == "gpu_memory_utilization" and isinstance(value, int | float):
+            values[name] = math.floor(100 * value / SPARK_GIB) / 100
+            note = f"sparktop makes {values[name]:g} of {value:g} GiB, the fraction of a Spark's {SPARK_GIB:g}"
+            section.add(name, note, kind=ProblemKind.NOTE)
         if name in values and (why := parameters.default_problem(name, text_of(values[name]))):
             section.add(name, why)
     return values

@@ -51,7 +51,8 @@ def refuse_unsupported(fields: Fields) -> None:
             fields.add(name, reason, kind=_UNSUPPORTED, remedy=remedy)
     for name in IGNORED:
         fields.node(name)
-    for name in CHANGES_THE_RUN:
+    other_commands = () if "command" in fields else [name for name in fields if name.startswith("command_")]
+    for name in (*CHANGES_THE_RUN, *other_commands):
         if filled(fields.node(name)):
             text = "no key of this format: neither sparktop nor sparkrun knows what it changes"
             fields.add(

@@ -18,7 +18,7 @@ from sparktop.masking import is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
-from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
 from sparktop.recipe.patches import PatchedImage, patched_image
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_variables
@@ -140,7 +140,7 @@ def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None)
     image = patched.name if patched is not None else inputs.values["container"]
     compiled = compiled_mount(node, container_options.user, image=image, model=inputs.values["model"])
     keeps = compiled if recipe.keeps_compiled and TARGET not in taken else None
-    mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps,)))
+    mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps, _sparkruns_cache(recipe, node))))
     rank_variables = variables(
         inputs.order,
         inputs.values,
@@ -175,6 +175,16 @@ def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None)
         node=node.node, index=node.index, container=container, argv=tuple(shown), serves=node.index == 0
     )
     return rank, [*notes, *rank_variables.notes, *container_options.notes]
+
+
+_SPARKRUN_CACHE = "/cache/huggingface"
+
+
+def _sparkruns_cache(recipe: Recipe, node: NodeContext) -> Mount | None:
+    """The hub's cache where sparkrun mounts it, for a recipe that names files there."""
+    texts = (recipe.command, *recipe.environment.values(), *(patch.command for patch in recipe.patches))
+    is_named = any(_SPARKRUN_CACHE in text for text in texts)
+    return Mount(source=node.cache, target=_SPARKRUN_CACHE) if is_named and node.cache else None
 
 
 def _under_ray(inputs: RenderInputs, node: NodeContext, argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
