@@ -14,7 +14,7 @@ from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, j
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
-from sparktop.launchspec.folder import from_folder
+from sparktop.launchspec.folder import from_folder, with_folders
 from sparktop.launchspec.read import layout
 from sparktop.launchspec.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import LAUNCHED, EngineKind
@@ -378,7 +378,9 @@ def _without_assignments(words: list[Word], scope: Scope) -> list[Word]:
             name, equals, _ = word.text.partition("=")
             name = name.removesuffix("+")
             if equals:
-                scope.variables[name] = [word.part(word.text.index("=") + 1)]
+                value = word.part(word.text.index("=") + 1)
+                folder = with_folders(value.text, scope.variables)
+                scope.variables[name] = [value if folder == value.text else Word(folder)]
             if is_export and name in scope.variables and scope.variables[name]:
                 value = scope.variables[name][0]
                 scope.exported[name] = item_of(name, value, word if equals else None)

@@ -50,9 +50,12 @@ def is_compose(root: yaml.Node | None) -> bool:
     return isinstance(get(root, "services"), yaml.MappingNode)
 
 
-def read_compose(document: Document, root: yaml.Node | None, beside: Beside = lambda path: None) -> list[LaunchSpec]:
-    """The engines in a Compose file."""
+def read_compose(
+    document: Document, root: yaml.Node | None, beside: Beside, environment: Mapping[str, str]
+) -> list[LaunchSpec]:
+    """The engines in a Compose file; the environment wins over the `.env` beside it."""
     known = {name: value for name, value in env_file(beside(".env") or "").items() if value is not None}
+    known |= environment
     variables = Variables({name: [Word(value)] for name, value in known.items()})
     services = {key.text: (key, node) for key, node in pairs(get(root, "services"))}
     reading = _Reading(

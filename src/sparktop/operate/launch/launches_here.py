@@ -107,7 +107,9 @@ async def _services(node: str, path: str, ask: AskNodes) -> tuple[Adopted, ...]:
         reading, wanted = _read(path, folder, texts)
         if not wanted:
             break
-    return tuple(adopted(spec, folder=folder) for spec in reading.specs if spec.engine) if reading else ()
+    # A file that only overrides another's has no image.
+    specs = [spec for spec in reading.specs if spec.engine and (spec.image or spec.option("build"))] if reading else []
+    return tuple(adopted(spec, folder=folder) for spec in specs)
 
 
 def _read(path: str, folder: str, texts: Mapping[str, str | None]) -> tuple[Reading | None, set[str]]:
