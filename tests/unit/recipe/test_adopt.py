@@ -90,6 +90,10 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         },
         {"model": "Org/M", "container": "a/vllm:2"},
     ),
+    "an image whose entrypoint is the engine": (
+        {"run.sh": f"{RUN} my-vllm serve Org/M --max-model-len 8192\n"},
+        {"model": "Org/M", "defaults": {"max_model_len": 8192}, "options.gpus": "all"},
+    ),
     "SGLang, with its names": (
         {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
         {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},

@@ -232,6 +232,8 @@ class _Adoption:
             "env": environment,
             "executor_config": options,
         }
+        if spec.guess:
+            self.leave(None, f"taken for {spec.engine} by its flags: {spec.guess} would show it")
         for name in spec.defaults:
             self.leave(None, f"{name} has its default: nothing beside the file sets it")
         if any((label.value or "").startswith("com.docker.compose.project=") for label in spec.options_of("label")):
