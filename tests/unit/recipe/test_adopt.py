@@ -153,6 +153,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "compose.yaml": (SERVICE + "    command: --model ${MODEL}\n", 5, "model"),
     "image.sh": (f"\n{RUN} \\\n  $IMAGE vllm serve m\n", 3, "image"),
     "flag.sh": (f"{RUN} \\\n  {VLLM} \\\n --max-model-len $LEN\n", 3, "--max-model-len"),
+    "empty.sh": (f'{RUN} {VLLM} \\\n --dtype "${{DTYPE:-}}"\n', 2, "--dtype"),
     "mount.sh": (f"{RUN} \\\n -v $DATA:/d {VLLM}\n", 2, "mount"),
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),

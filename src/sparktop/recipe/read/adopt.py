@@ -338,7 +338,8 @@ class _Adoption:
                 self.keep_secret("VLLM_API_KEY", item.value or "")
                 environment["VLLM_API_KEY"] = "$VLLM_API_KEY"
                 continue
-            values = [value for value in (item.value, *item.rest) if value is not None and not _is_own(value)]
+            given = () if item.value is None else (item.value,)
+            values = [*given, *(value for value in item.rest if not _is_own(value))]
             for value in values:
                 self.known(item, f"--{item.name}", value)
             flag = f"--{item.name}" if item in spec.misplaced else item.spelled
