@@ -134,6 +134,15 @@ def _filled(value: Any, folder: Path) -> Any:
     return value.replace("FOLDER/", f"{folder}/").replace("FOLDER", folder.name) if isinstance(value, str) else value
 
 
+def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:
+    files = {"compose.yaml": SERVICE + "    command: --model Org/M\n"}
+    alone = adopt(tmp_path, files).reading.recipe
+    more = adopt(tmp_path, {**files, "compose.override.yaml": "services: {}\n"}).reading.recipe
+    assert alone is not None
+    assert more is not None
+    assert len(more.risks) == len(alone.risks) + 1
+
+
 def test_a_variable_is_that_of_the_shell_that_would_start_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +159,7 @@ def test_a_variable_is_that_of_the_shell_that_would_start_the_file(
 
 
 REFUSED: dict[str, tuple[str, int, str]] = {
+    "extends.yaml": (SERVICE + "    extends: {file: base.yaml, service: llm}\n    command: --model Org/M\n", 5, ""),
     "compose.yaml": (SERVICE + "    command: --model ${MODEL}\n", 5, "model"),
     "image.sh": (f"\n{RUN} \\\n  $IMAGE vllm serve m\n", 3, "image"),
     "flag.sh": (f"{RUN} \\\n  {VLLM} \\\n --max-model-len $LEN\n", 3, "--max-model-len"),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import yaml
 
-from sparktop.cmdline.docker_run import DockerRun, variable
+from sparktop.cmdline.docker_run import MORE, DockerRun, variable
 from sparktop.cmdline.shell import Variables, filled, plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.variables import env_file, references
@@ -110,6 +110,8 @@ def _service(reading: _Reading, key: Word) -> list[LaunchSpec]:
             values = env_file(text or "").items()
             run.environment += [Item(name=name, value=f"${name}" if value is None else value) for name, value in values]
         run.environment += _environment(reading, get(layer, "environment"))
+        if (file := text_at(document, get(layer, "extends", "file"))) is not None:
+            run.options.append(item_of(MORE, file))
         run.options += _options(reading, layer)
     scope = Scope(document=document, kind=SourceKind.COMPOSE)
     base = replace(

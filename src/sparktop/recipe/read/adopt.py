@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -82,14 +82,17 @@ class Adopted:
     """Values of secrets that the launch holds, by the names that the recipe asks for; never written."""
 
 
-def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
+def adopted(spec: LaunchSpec, *, folder: str, name: str = "", overrides: Sequence[str] = ()) -> Adopted:
     """The recipe of this launch.
 
     Args:
         folder: absolute; what relative paths are relative to.
         name: the container's, where it isn't the launch's own.
+        overrides: further compose files of the project, which aren't read.
     """
     adoption = _Adoption(spec, folder)
+    for override in overrides:
+        adoption.leave(None, f"{shown(override)} changes what compose starts, and isn't read")
     container = name_set_aside(name) or name or adoption.name()
     data = adoption.recipe(container)
     problems = tuple(sorted(dict.fromkeys(adoption.problems), key=lambda problem: problem.line))
@@ -129,7 +132,15 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
         what = f"starts no engine {shown(engine)}" if engine and not chosen else f"starts {len(specs)} engines"
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
-    return adopted(chosen[0], folder=str(path.absolute().parent))
+    return adopted(chosen[0], folder=str(path.absolute().parent), overrides=_overrides(path))
+
+
+def _overrides(path: Path) -> tuple[str, ...]:
+    """The files that `docker compose up` would lay over this one by itself."""
+    if path.stem not in ("compose", "docker-compose"):
+        return ()
+    names = [f"{path.stem}.override{ending}" for ending in (".yaml", ".yml")]
+    return tuple(name for name in names if path.with_name(name).is_file())
 
 
 def unadopted(name: str, kind: str, why: str) -> Adopted:
