@@ -34,6 +34,9 @@ ANY: Mapping[str, Carrier] = {
     "coloured": lambda line: f"\x1b[0;31m{line}\x1b[0m",
     "CRLF": lambda line: line + "\r",
     "GitHub Actions": _of("2026-03-03T10:00:00.1234567Z "),
+    "docker build": _of("0.695 "),
+    "docker build --progress=plain": _of("#10 460.5 "),
+    "torchrun": _of("[0] [1] "),
 }
 """For each program."""
 
@@ -48,6 +51,7 @@ PROGRAM: Mapping[str, Carrier] = {
     "journalctl -o with-unit": _of("Tue 2026-03-03 10:00:00 CET spark1 vllm.service[4711]: "),
     "journalctl -o json": _journal("vllm", {"SYSLOG_IDENTIFIER": "vllm"}),
     "journalctl -o verbose": _of("    MESSAGE="),
+    "journalctl in another language": _of("3月 03 10:00:00 spark1 vllm[4711]: "),
     "syslog": _of("<14>Mar  3 10:00:00 spark1 vllm[4711]: "),
     "syslog, RFC 5424": _of("<14>1 2026-03-03T10:00:00.123456+01:00 spark1 vllm 4711 - - "),
 }

@@ -34,6 +34,7 @@ def recipe(**more: Any) -> Recipe:
         "container": "vllm/vllm-openai:v0.19.0",
         "command": COMMAND,
         "defaults": {"port": 8000, "gpu_memory_utilization": 0.7},
+        "keeps_compiled": False,
     }
     return Recipe(**{**said, **more})
 

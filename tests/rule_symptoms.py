@@ -98,8 +98,8 @@ SYMPTOMS = (
         title="Requests fail, or answers are wrong",
         says="The engine serves, and clients or the proxy before it get errors, empty answers or nonsense.",
         rules=(
-            "serving.*", "engine.answers-cut", "proxy.*", "sglang.input-too-long", "vllm.nvfp4-moe-cutlass-old",
-            "llama.request-over-context", "llama.key-refused", "llama.slot-context-*",
+            "serving.*", "engine.answers-cut", "engine.wrong-answers", "proxy.*", "sglang.input-too-long",
+            "vllm.nvfp4-moe-cutlass-old", "llama.request-over-context", "llama.key-refused", "llama.slot-context-*",
         ),
     ),
     Symptom(

@@ -117,6 +117,8 @@ class Config:
     """How long a host's recordings are kept."""
     record_gib: float = 2.0
     """What they may take, a host."""
+    canary_every_s: float = 0.0
+    """How often an engine at rest is asked a question with one right answer; 0: never."""
     protected: tuple[str, ...] = ()
     """Hosts, as they are typed, on which sparktop never changes anything: `[host.NAME]` with `protected = true`."""
     docker_sockets: Mapping[str, str] = field(default_factory=dict)
@@ -308,6 +310,10 @@ def _typed(key: str, value: Any, file: Path) -> Any:
         if _is_number(value):
             return check_interval(value)
         raise ConfigError(f"{file}: `interval_s` wants a number of seconds")
+    if key == "canary_every_s":
+        if _is_number(value) and (value == 0 or 60 <= value <= 86_400):
+            return float(value)
+        raise ConfigError(f"{file}: `{key}` wants 60 to 86400 seconds, or 0 for none")
     if key in ("record_days", "record_gib"):
         if _is_number(value) and 0 < value < 1e5:
             return float(value)

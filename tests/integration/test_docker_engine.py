@@ -19,6 +19,7 @@ from sparktop.model.engine import Containers, EndpointState, Engine, EngineMetri
 from sparktop.model.telemetry import GapReason, LogLine, ProcessTable
 from sparktop.observe.engines.discovery import discover
 from sparktop.observe.engines.engine_log import log_source
+from sparktop.probe.engine_marks import engine_marks
 from sparktop.probe.remote.scanner import Scanner
 from sparktop.transport.docker.engine import DockerEngine
 from sparktop.transport.endpoint import EndpointClient
@@ -65,7 +66,7 @@ async def transport() -> AsyncIterator[LocalTransport]:
 
 def scanned() -> ProcessTable:
     """The process table as the probe makes it and the wire carries it."""
-    message = decode(json.dumps(Scanner().scan(set())).encode())
+    message = decode(json.dumps(Scanner(dict(engine_marks())).scan(set())).encode())
     assert isinstance(message, ProcessTable), message
     return message
 

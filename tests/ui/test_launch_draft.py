@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from tests.pictures_support import idle_node
 from tests.table import over
 from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
@@ -12,6 +13,7 @@ from tests.ui.look import clock_of_pictures
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Lever
+from sparktop.ui.screens.launch_choices import LaunchState, rows
 from sparktop.ui.screens.launch_draft import Draft, applied, first_draft, node_choices, parameters, stoppables
 
 
@@ -33,6 +35,20 @@ def test_the_places_are_within_its_least_and_most_nodes() -> None:
     assert node_choices(MINIMAX, fleet()) == both
     assert node_choices(MISTRAL, fleet()) == (("spark1",), ("spark2",), *both)
     assert node_choices(MINIMAX, pictures.one(clock_of_pictures())) == ()
+
+
+def test_of_many_nodes_neighbours_are_the_places_each_once_as_head() -> None:
+    seen = FleetState(nodes=tuple(idle_node(f"spark{number}") for number in range(1, 9)))
+    many = replace(MINIMAX, min_nodes=2, max_nodes=8, defaults={**MINIMAX.defaults, "tensor_parallel": 4})
+    assert len(first_draft(many, seen).nodes) == 4
+    assert len(first_draft(replace(many, max_nodes=2), seen).nodes) == 2
+    found = node_choices(many, seen)
+    assert len(found) == 7 * 8
+    assert ("spark7", "spark8", "spark1", "spark2") in found
+    draft = first_draft(many, seen)
+    (row,) = (row for row in rows(LaunchState(draft=draft, fleet=seen, answer=None, is_planning=False, secrets={}), 100)
+              if row.value == draft.nodes)  # fmt: skip
+    assert "spark1 (head), spark2, spark3 and spark4   at least 116.0 GiB available" in row.lines[0].plain
 
 
 def test_a_parameter_has_one_value_by_whatever_name() -> None:

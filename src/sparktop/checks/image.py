@@ -43,7 +43,7 @@ def judge_ray_package(facts: PackageFacts) -> Judgement:
         return passed()
     if facts.month is None:
         return unknown("the image's release is not known")
-    return failed() if facts.month >= _NO_RAY_SINCE else passed()
+    return failed("absent") if facts.month >= _NO_RAY_SINCE else passed()
 
 
 @check("image.no-fastsafetensors", is_rule=False, gate="image-version", lint="config.fastsafetensors-ngc")
@@ -51,7 +51,9 @@ def judge_fastsafetensors(facts: PackageFacts) -> Judgement:
     """Whether the image has the loader that the engine is told to use."""
     if not facts.is_nvidias or facts.installs("fastsafetensors"):
         return passed()
-    return failed() if facts.month in _NO_FASTSAFETENSORS else unknown("whether this release has it is not known")
+    return (
+        failed("absent") if facts.month in _NO_FASTSAFETENSORS else unknown("whether this release has it is not known")
+    )
 
 
 @check("image.moving-tag", is_rule=False, gate="image-version", lint="config.image-not-pinned")
@@ -59,4 +61,4 @@ def judge_tag(tag: str | None) -> Judgement:
     """Whether the tag names one version; None: the image has a digest, or isn't known."""
     if tag is None:
         return unknown("there is no tag")
-    return warning() if _MOVING_TAG.search(tag) else passed()
+    return warning("moves") if _MOVING_TAG.search(tag) else passed()

@@ -22,11 +22,11 @@ COMPONENTS: Mapping[str, tuple[Check[Versions], Callable[[NodeView], str]]] = {
     "kernel": (judge_kernel_parity, lambda node: node.facts.kernel if node.facts else ""),
     "DGX OS": (judge_release_parity, lambda node: (node.facts.dgx_release if node.facts else None) or ""),
 }
-"""What two nodes should have in one version: its check, and where a node has it."""
+"""What nodes should have in one version: its check, and where a node has it."""
 
 
-def versions(component: str, first: NodeView, second: NodeView) -> tuple[Versions, Judgement]:
-    """The versions of a component on two nodes, judged."""
+def versions(component: str, *nodes: NodeView) -> tuple[Versions, Judgement]:
+    """The versions of a component on these nodes, judged."""
     check, version_of = COMPONENTS[component]
-    pair_versions = (version_of(first), version_of(second))
-    return pair_versions, check(pair_versions)
+    node_versions = tuple(map(version_of, nodes))
+    return node_versions, check(node_versions)

@@ -1,4 +1,4 @@
-"""Checks of what two nodes of one engine must have in common: versions, images, available memory."""
+"""Checks of what the nodes of one engine must have in common: versions, images, available memory."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from sparktop.checks.judgement import Judgement, check, failed, note, passed, un
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
-Versions = tuple[str, str]
-"""One component's version on both nodes; empty: not known."""
+Versions = tuple[str, ...]
+"""One component's version on each node; empty: not known."""
 
 
 def _compared(versions: Versions, judge: Callable[..., Judgement]) -> Judgement:
     if not all(versions):
-        return unknown("it was not read on both")
-    first, second = versions
-    return passed() if first == second else judge(older=0 if _numbers(first) <= _numbers(second) else 1)
+        return unknown("it was not read on all")
+    older = min(range(len(versions)), key=lambda index: _numbers(versions[index]))
+    return passed() if len(set(versions)) == 1 else judge(older=older)
 
 
 @check("cluster.driver-differs", gate="same-driver", bring_up="parity.driver")
 def judge_driver_parity(versions: Versions) -> Judgement:
-    """Whether both load one NVIDIA driver: each has its own faults to shared collectives and graphs."""
+    """Whether all load one NVIDIA driver: each has its own faults to shared collectives and graphs."""
     return _compared(versions, warning)
 
 
 @check("cluster.kernel-differs", gate="same-driver", bring_up="parity.kernel")
 def judge_kernel_parity(versions: Versions) -> Judgement:
-    """Whether both run one kernel, which owns memory, network driver and NVIDIA module."""
+    """Whether all run one kernel, which owns memory, network driver and NVIDIA module."""
     return _compared(versions, warning)
 
 
 @check("cluster.dgx-os-differs", gate="same-driver", bring_up="parity.dgx-os")
 def judge_release_parity(versions: Versions) -> Judgement:
-    """Whether both have one release of DGX OS, which by itself harms nothing."""
+    """Whether all have one release of DGX OS, which by itself harms nothing."""
     return _compared(versions, note)
 
 
@@ -74,9 +74,9 @@ TOLERATED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """What both nodes have available without the engine, in bytes; None: not known."""
+    """What the nodes have available without the engine, in bytes; None: not known."""
 
-    available: tuple[float | None, float | None]
+    available: tuple[float | None, ...]
     limit_gib: float = EQUAL_MEMORY_GIB
     """The largest difference that a launch takes."""
     is_loading: bool = False
@@ -87,12 +87,12 @@ class MemoryFacts:
 
 @check("cluster.memory-apart", gate="equal-memory")
 def judge_memory_parity(facts: MemoryFacts) -> Judgement:
-    """Whether one share of memory fits both nodes (docs/facts/engines.md MEM-09)."""
-    first, second = facts.available
-    if first is None or second is None:
+    """Whether one share of memory fits all nodes (docs/facts/engines.md MEM-09)."""
+    sizes = [size for size in facts.available if size is not None]
+    if len(sizes) < len(facts.available):
         return unknown("how much memory is available is not known")
-    apart_bytes, poorer = abs(first - second), 0 if first < second else 1
-    is_refused = apart_bytes > TOLERATED_SHARE * max(first, second)
+    apart_bytes, poorer = max(sizes) - min(sizes), sizes.index(min(sizes))
+    is_refused = apart_bytes > TOLERATED_SHARE * max(sizes)
     is_near = apart_bytes <= facts.limit_gib * (1 << 30)
     is_grave = facts.is_loading and (is_refused or facts.engine is not EngineKind.SGLANG)
     judge = passed if is_near else failed if is_grave else warning

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparktop.operate.actions import Action
 
 _USAGE = (
-    "sparktop act ACTION HOST [HOST] [--engine ENGINE | --pid N]\n"
+    "sparktop act ACTION HOST... [--engine ENGINE | --pid N]\n"
     "                    [--set NAME=VALUE] [--dry-run | --yes]\n"
     "       sparktop act resume|restore HOST\n"
     "       sparktop act --list"

@@ -235,11 +235,15 @@ COMMANDS = (
         module="offline",
         shape="recipes list|show ID",
         brief="list and show the recipes; `recipes validate FILE...` checks your own, `recipes adopt FILE|CONTAINER` "
-        "makes one of what you have",
+        "makes one of what you have, `recipes source` adds others'",
         examples=(
             ("sparktop recipes list", "list all, with what they need"),
             ("sparktop recipes show qwen3.6-35b-a3b-fp8", "show one, with its parameters"),
             ("sparktop recipes adopt vllm spark1 --save", "keep a running container as a recipe of yours"),
+            (
+                "sparktop recipes source add me https://github.com/me/recipes",
+                "list a repository's recipes too, as @me/NAME",
+            ),
         ),
     ),
     Command(

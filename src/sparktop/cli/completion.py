@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from argcomplete.completers import ChoicesCompleter, FilesCompleter
@@ -183,6 +183,15 @@ def _recipes(prefix: str, typed: Namespace) -> Candidates:
     return dict.fromkeys(names(), "") | dict.fromkeys(FilesCompleter(("yaml", "yml"))(prefix) if prefix else (), "")
 
 
+def _sources(words: Sequence[str]) -> Candidates:
+    from sparktop.headless.recipes.sources import VERBS
+    from sparktop.recipe.sources.sources import sources
+
+    if not words:
+        return dict.fromkeys(VERBS, "")
+    return {each.name: each.place for each in sources()} if len(words) == 1 and words[0] != VERBS[0] else {}
+
+
 def _recipes_or_engines(prefix: str, typed: Namespace) -> Candidates:
     return {**_engines(prefix, typed), **_recipes(prefix, typed)}
 
@@ -192,6 +201,8 @@ def _launchable(prefix: str, typed: Namespace) -> Candidates:
 
 
 def _recipes_or_adopted(prefix: str, typed: Namespace) -> Candidates:
+    if typed.what == "source":
+        return _sources(typed.names or ())
     if typed.what != "adopt":
         return _recipes(prefix, typed)
     return {**_files(prefix, typed), **_engines(prefix, typed), **_hosts(prefix, typed)}

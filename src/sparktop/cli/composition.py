@@ -215,6 +215,7 @@ def monitor(
         remarks=own.remarks if own else (),
         connections=connections,
         docker_sockets=config.docker_sockets,
+        canary_every_s=config.canary_every_s,
         interventions=Interventions(audit),
         tape=(lambda node: _tape(node, config, recordings)) if recordings is not None else lambda _: None,
         past=partial(_past, recordings, time.time()) if recordings is not None else lambda _: None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparktop.recipe.operator_secrets import SecretValues
 
 _USAGE = (
-    "sparktop launch RECIPE|FILE|CONTAINER HOST [HOST] [--set NAME=VALUE]\n"
+    "sparktop launch RECIPE|FILE|CONTAINER HOST... [--set NAME=VALUE]\n"
     "                       [--stop ENGINE] [--env-file FILE] [--no-fetch] [--json]\n"
     "                       [--dry-run | --yes | --export compose|run|systemd]"
 )

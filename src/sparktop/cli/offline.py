@@ -84,10 +84,12 @@ def rules_arguments() -> ArgumentParser:
 
 
 _USAGE = (
-    "sparktop recipes list [--json]\n"
+    "sparktop recipes list [@SOURCE] [--json]\n"
     "       sparktop recipes show RECIPE [--set NAME=VALUE]\n"
     "       sparktop recipes validate FILE|RECIPE ... [--all] [--json]\n"
-    "       sparktop recipes adopt FILE|CONTAINER [HOST] [--save]"
+    "       sparktop recipes adopt FILE|CONTAINER [HOST] [--save]\n"
+    "       sparktop recipes source [add NAME URL|FOLDER | update [NAME] |\n"
+    "                                trust NAME | remove NAME] [--json]"
 )
 
 
@@ -95,16 +97,20 @@ def recipes(words: list[str]) -> int:
     """`sparktop recipes`."""
     options = recipes_arguments().parse_args(words)
     settings(options)
-    from sparktop.headless.recipes import list_recipes, show_recipe, validate
+    from sparktop.headless.recipes.recipes import list_recipes, show_recipe, validate
 
     if options.set and options.what != "show":
         raise UsageError(
             "--set goes with recipes show", hint="sparktop launch RECIPE HOST --set NAME=VALUE launches it"
         )
+    if options.what == "source":
+        from sparktop.headless.recipes.sources import source_command
+
+        return source_command(options.names, as_json=options.as_json)
     if options.what == "list":
-        if options.names:
-            raise UsageError("recipes list takes no name", hint=f"sparktop recipes show {options.names[0]}")
-        return list_recipes(as_json=options.as_json)
+        if options.names[1:] or not all(name.startswith("@") for name in options.names):
+            raise UsageError("recipes list takes one @SOURCE alone", hint=f"sparktop recipes show {options.names[0]}")
+        return list_recipes(as_json=options.as_json, of="".join(options.names))
     if options.what == "show":
         if len(options.names) != 1:
             raise UsageError("which recipe?", hint="sparktop recipes show NAME · sparktop recipes list")
@@ -118,7 +124,7 @@ def recipes(words: list[str]) -> int:
 
 def _adopt(options: Namespace) -> int:
     """`sparktop recipes adopt`."""
-    from sparktop.headless.adopt import adopt_container, adopt_file
+    from sparktop.headless.recipes.adopt import adopt_container, adopt_file
     from sparktop.recipe.read.shelf import is_there
 
     if not options.names:
@@ -142,10 +148,11 @@ def recipes_arguments() -> ArgumentParser:
     argument_parser = parser("recipes", _USAGE)
     argument_parser.add_argument(
         "what",
-        choices=("list", "show", "validate", "adopt"),
-        help="list all, show one, check files, or make one of a compose file, a script or a running container",
+        choices=("list", "show", "validate", "adopt", "source"),
+        help="list all, show one, check files, make one of a compose file, a script or a running container; sources "
+        "of others'",
     )
-    argument_parser.add_argument("names", nargs="*", metavar="RECIPE|FILE", help="a recipe's name, or a file")
+    argument_parser.add_argument("names", nargs="*", metavar="RECIPE|FILE", help="a recipe's name, a file, or @SOURCE")
     argument_parser.add_argument(
         "--save", action="store_true", help="adopt: write it among your own recipes, not to standard output"
     )
@@ -154,5 +161,5 @@ def recipes_arguments() -> ArgumentParser:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="show: with this parameter set"
     )
     argument_parser.add_argument("--all", action="store_true", dest="is_all", help="validate: check every recipe")
-    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="list, validate: print JSON")
+    argument_parser.add_argument("--json", action="store_true", dest="as_json", help="all but show: print JSON")
     return argument_parser

@@ -10,18 +10,18 @@ from sparktop.cli.options import HOST_HELP, add_run_options, add_timeout, parser
 from sparktop.errors import ConfigError, UsageError
 
 _UNIT_USAGE = (
-    "sparktop unit RECIPE|CONTAINER HOST [HOST] [--user]\n"
+    "sparktop unit RECIPE|CONTAINER HOST... [--user]\n"
     "                     [--set NAME=VALUE] [--env-file FILE]\n"
-    "       sparktop unit RECIPE|CONTAINER HOST [HOST] --install [--user]\n"
+    "       sparktop unit RECIPE|CONTAINER HOST... --install [--user]\n"
     "                     [--dry-run | --yes] [--json]\n"
-    "       sparktop unit CONTAINER HOST [HOST] --remove [--dry-run | --yes] [--json]"
+    "       sparktop unit CONTAINER HOST... --remove [--dry-run | --yes] [--json]"
 )
 
 
 _EXPOSE_USAGE = (
-    "sparktop expose NAME HOST [HOST] [--engine ENGINE] [--with nginx|caddy]\n"
+    "sparktop expose NAME HOST... [--engine ENGINE] [--with nginx|caddy]\n"
     "       sparktop expose NAME --upstream IP:PORT [--upstream IP:PORT]\n"
-    "       sparktop expose NAME HOST [HOST] --on PROXYHOST [--env-file FILE]\n"
+    "       sparktop expose NAME HOST... --on PROXYHOST [--env-file FILE]\n"
     "                     [--dry-run | --yes] [--json]\n"
     "       sparktop expose NAME --on PROXYHOST --remove"
 )

@@ -18,7 +18,7 @@ from sparktop.cmdline.engine_flags import polar
 from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Word
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import Engine, EngineKind
+from sparktop.model.engine import Container, Engine, EngineKind
 
 _PYTHON = re.compile(r"(?:pypy|python)[\d.]*t?$")
 _HUB_PATH = re.compile(r"models--([^/]+?)--([^/]+)(?:/|$)")
@@ -57,16 +57,16 @@ class EngineCommand:
         return int(text) if text.isdecimal() and 0 < int(text[:4]) < 1000 else 1
 
 
-def of_process(argv: Sequence[str], environment: Sequence[str] = ()) -> EngineCommand | None:
-    """The engine that this process is; None for wrappers and other processes."""
-    server = server_at(argv, 0) if argv else None
+def of_process(argv: Sequence[str], environment: Sequence[str] = (), image: str = "") -> EngineCommand | None:
+    """The engine that this process is, in a container of this image; None for wrappers and other processes."""
+    server = server_at(argv, 0, image) if argv else None
     return _engine_command(server[0], tuple(argv[server[1] :]), tuple(environment)) if server else None
 
 
-def of_container(argv: Sequence[str], environment: Sequence[str] = ()) -> EngineCommand | None:
+def of_container(argv: Sequence[str], environment: Sequence[str] = (), image: str = "") -> EngineCommand | None:
     """The engine that a container's entrypoint and command start, also through a wrapper or `sh -c`."""
     for words in _simple_commands(argv):
-        if server := server_in(words):
+        if server := server_in(words, image):
             return _engine_command(server[0], tuple(words[server[1] :]), tuple(environment))
     return None
 
@@ -82,12 +82,14 @@ def _simple_commands(argv: Sequence[str]) -> Iterator[Sequence[str]]:
 def command_of(engine: Engine) -> EngineCommand:
     """An engine's command, read once for each command line; without a known server, its words are taken for flags."""
     environment = engine.environment if engine.kind.traits.variables else ()
-    return _command(engine.argv or (engine.container.argv if engine.container else ()), engine.kind, environment)
+    argv, image = (engine.container.argv, engine.container.image) if engine.container else ((), "")
+    return _command(engine.argv or argv, engine.kind, environment, image)
 
 
 @lru_cache(maxsize=512)
-def _command(argv: tuple[str, ...], kind: EngineKind, environment: tuple[str, ...]) -> EngineCommand:
-    return of_process(argv, environment) or of_container(argv, environment) or _engine_command(kind, argv, environment)
+def _command(argv: tuple[str, ...], kind: EngineKind, environment: tuple[str, ...], image: str) -> EngineCommand:
+    found = of_process(argv, environment, image) or of_container(argv, environment, image)
+    return found or _engine_command(kind, argv, environment)
 
 
 def joins_ray(argv: Sequence[str]) -> bool:
@@ -111,20 +113,25 @@ def version_of_image(image: str) -> str | None:
     )
 
 
-def server_at(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
+def started_by(container: Container) -> EngineCommand | None:
+    """The engine that a container starts."""
+    return of_container(container.argv, container.environment, container.image)
+
+
+def server_at(words: Sequence[str], at: int, image: str = "") -> tuple[EngineKind, int] | None:
     """(kind, index of its first argument) where a server's command begins at this word."""
     program = words[at].rpartition("/")[2]
     if _PYTHON.match(program):
-        return _python_server(words, at + 1)
+        return _python_server(words, at + 1, image)
     begins = _programs().get(program, ())
     if at and words[at - 1].startswith("-"):  # a bare name may be an option's value: `--name llama-server`
         begins = [(kind, rest) for kind, rest in begins if rest]
     return _following(words, at, begins)
 
 
-def server_in(words: Sequence[str]) -> tuple[EngineKind, int] | None:
+def server_in(words: Sequence[str], image: str = "") -> tuple[EngineKind, int] | None:
     """(kind, index of its first argument) of the first server among these words."""
-    return next(filter(None, (server_at(words, at) for at in range(len(words)))), None)
+    return next(filter(None, (server_at(words, at, image) for at in range(len(words)))), None)
 
 
 _Begins = Sequence[tuple[EngineKind, list[str]]]
@@ -157,19 +164,25 @@ def _following(words: Sequence[str], at: int, begins: _Begins) -> tuple[EngineKi
     return next(ends, None)
 
 
-def _python_server(words: Sequence[str], at: int) -> tuple[EngineKind, int] | None:
+def _python_server(words: Sequence[str], at: int, image: str) -> tuple[EngineKind, int] | None:
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
         if words[at] == "-c":
             return None
         at += 2 if words[at] in _VALUED_PYTHON_FLAGS else 1
-    if at + 1 >= len(words):
+    is_module = at < len(words) and words[at] == "-m"
+    if at + is_module >= len(words):
         return None
-    if words[at] == "-m":
+    if is_module:
         first = next(((kind, rest) for name, kind, rest in _modules() if fnmatchcase(words[at + 1], name)), None)
         return _following(words, at + 1, [first]) if first else None
     if (name := words[at].rpartition("/")[2]) in _programs():
         return _following(words, at, _programs()[name])
-    return next(((kind, at + 1) for name, kind in _scripts() if fnmatchcase(words[at], name)), None)
+    own = kind_of_image(image) if image else None
+    return next(((kind, at + 1) for script, kind in _scripts() if _is_script(words[at], script, kind is own)), None)
+
+
+def _is_script(path: str, script: str, is_at_home: bool) -> bool:
+    return fnmatchcase(path, script) or (is_at_home and path.rpartition("/")[2] == script.rpartition("/")[2])
 
 
 @lru_cache(maxsize=512)

@@ -195,6 +195,7 @@ _LIVE_RULES = (
     progress.kv_cache_full,
     progress.load_stalled,
     progress.not_answering,
+    answers.wrong_answers,
     answers.answers_cut,
     down.engine_down,
     ended.ended,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.engines.pair import Pair
+from sparktop.engines.pair import Team, team_with
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -15,17 +15,16 @@ RULES = ("gpu.spin-deadlock", "gpu.capture-stuck", "engine.no-tokens", "engine.l
 """Rules whose findings mean that an engine makes no progress."""
 
 
-def stall_of(engine: Engine, node: str, findings: Sequence[Finding], pair: Pair | None) -> Severity | None:
+def stall_of(engine: Engine, node: str, findings: Sequence[Finding], spread: Sequence[Team]) -> Severity | None:
     """The worst severity of the findings that this engine makes no progress; None where it may make some.
 
-    A finding over several nodes is of all ranks, and a worker rank is stalled while the head of its pair is.
+    A finding over several nodes is of all ranks, and a worker rank is stalled while its head is.
     """
     if engine.state is EngineState.EXITED:
         return None
     own = _worst(engine, node, findings)
-    if own is None and pair is not None and engine is pair.worker.engine:
-        return _worst(pair.head.engine, pair.head.node.name, findings)
-    return own
+    team = team_with(engine, spread)
+    return _worst(team.head.engine, team.head.node.name, findings) if own is None and team is not None else own
 
 
 def _worst(engine: Engine, node: str, findings: Sequence[Finding]) -> Severity | None:

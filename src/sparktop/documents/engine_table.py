@@ -11,11 +11,12 @@ from sparktop.diagnose.ended_by import failed, stop_cause, stopped_by
 from sparktop.diagnose.stall import STALLED, stall_of
 from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
-from sparktop.engines.pair import pair_of, state_of
+from sparktop.engines.pair import over_nodes, state_of
 from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
 from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.proof import Canary
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined, wrapped
 from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
@@ -114,21 +115,21 @@ def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
 
 
 def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
-    """The engines of all nodes; a worker rank is ready when its pair serves, as it answers no request itself.
+    """The engines of all nodes; a worker rank is ready when its head serves, as it answers no request itself.
 
     An ending that sparktop knows better than Docker is told as the findings tell it.
     """
-    pair = pair_of(fleet)
+    spread = over_nodes(fleet)
     return tuple(
         EngineRow(
             node=view.name,
             engine=replace(
                 engine,
-                state=state_of(engine, pair),
+                state=state_of(engine, spread),
                 exit_detail=stop_cause(view, engine, fleet) or engine.exit_detail,
             ),
             is_old=view.link.state in (LinkState.LOST, LinkState.REFUSED, LinkState.UNRECORDED),
-            stalled=stall_of(engine, view.name, fleet.findings, pair),
+            stalled=stall_of(engine, view.name, fleet.findings, spread),
             is_stopped=not is_alive(engine) and stopped_by(view, engine, fleet) is not None,
         )
         for view in fleet.nodes
@@ -374,6 +375,8 @@ def details(row: EngineRow, width: int) -> list[Line]:
         pairs.append(("command", " ".join(argv)))
     if engine.rates is not None:
         pairs.append(("figures", _figures_text(engine)))
+    if engine.canaries:
+        pairs.append(("canary", _canary_text(engine.canaries)))
     if engine.exit_detail:
         pairs.append(("ended", engine.exit_detail))
     lines = wrapped(f"▲ as last seen: {row.node} doesn't answer", width, "warning") if row.is_old else []
@@ -403,6 +406,19 @@ def _container_text(engine: Engine) -> str:
     if container.auto_remove:
         texts.append("removed when it ends (--rm)")
     return " · ".join(text for text in texts if text)
+
+
+def _canary_text(canaries: Sequence[Canary]) -> str:
+    """The last answer to each of its questions."""
+    last = {one.proof: one for one in canaries}
+    words = {True: "right", False: "wrong", None: "unclear"}
+    said = (
+        f"{str(proof).replace('_', ' ')} "
+        + ("never right in this run" if one.is_right is False and not one.was_right else words[one.is_right])
+        + f" ({one.why})" * bool(one.why)
+        for proof, one in last.items()
+    )
+    return f"{', '.join(said)}; last asked {day_time(canaries[-1].wall_s)}"
 
 
 def _figures_text(engine: Engine) -> str:

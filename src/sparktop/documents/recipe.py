@@ -32,7 +32,7 @@ from sparktop.text.units import bare_gib, duration
 
 _QUANTISATIONS = re.compile(r"(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq|bf16|fp16|int4|int8|q4|q8)(?![a-z])", re.IGNORECASE)
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-Origin = Literal["shipped", "yours", "a file"]
+Origin = Literal["shipped", "yours", "source", "a file"]
 LABEL_CELLS = 12
 
 
@@ -51,6 +51,8 @@ class RecipeRow:
     id: str
     path: str = ""
     origin: Origin = "shipped"
+    source: str = ""
+    """The source that it is from: its name, place and commit."""
     recipe: Recipe | None = None
     """None where the file can't be read as a recipe."""
     problems: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ _JOINED = {Executor.RAY: ", joined by Ray", Executor.NATIVE: ", joined by the en
 _ORIGINS: Mapping[shelf.Origin, Origin] = {
     shelf.Origin.SHIPPED: "shipped",
     shelf.Origin.OWN: "yours",
+    shelf.Origin.SOURCE: "source",
     shelf.Origin.FILE: "a file",
 }
 
@@ -93,6 +96,7 @@ def recipe_row(entry: shelf.Entry) -> RecipeRow:
         id=entry.id,
         path=entry.path,
         origin=_ORIGINS[entry.origin],
+        source=entry.source.text if entry.source is not None else "",
         recipe=entry.recipe,
         problems=tuple(text(problem) for problem in entry.problems if problem.is_error),
         notes=(
@@ -250,7 +254,7 @@ def detail_lines(
         ]
         for problem in row.problems:
             lines += hanging(Line.of(("› ", "faint")), one_line(problem), width)
-        return [*lines, *_entry("file", row.path, width)]
+        return [*lines, *_entry("source", row.source, width), *_entry("file", row.path, width)]
     environment = {**recipe.environment, **recipe.node_environment}
     head = [*wrapped(one_line(recipe.title or recipe.id), width, "title")]
     if recipe.description and recipe.description != recipe.title:
@@ -271,7 +275,11 @@ def detail_lines(
             titled("Against our own linter", [
                 line for muted in recipe.muted for line in _entry(muted.rule, muted.reason, width)
             ]),
-            [*_entry("file", row.path or recipe.path, width), *_entry("written as", str(recipe.dialect), width)],
+            [
+                *_entry("source", row.source, width),
+                *_entry("file", row.path or recipe.path, width),
+                *_entry("written as", str(recipe.dialect), width),
+            ],
         ]
     )  # fmt: skip
 

@@ -57,13 +57,12 @@ def sources_of(kind: EngineKind) -> Mapping[str, _Alternatives]:
 
 @cache
 def paths_of(kind: EngineKind) -> tuple[str, ...]:
-    """The paths that figures come from: /metrics, and those of JSON."""
+    """The paths that figures come from: that of its metrics, and those of JSON."""
     names = [source.name for texts in sources_of(kind).values() for sources in texts for source in sources]
     json_paths = (name.partition(" ")[0] for name in names if " " in name)
-    return tuple(dict.fromkeys(([METRICS] if kind.traits.metrics_prefix else []) + [*json_paths]))
+    return tuple(dict.fromkeys(([kind.traits.metrics_path] if kind.traits.metrics_prefix else []) + [*json_paths]))
 
 
-METRICS = "/metrics"
 RANK_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "cp_rank")
 _NOT_SUPPORTED = dict.fromkeys(
     ("waiting", "prompt_tokens", "generation_tokens", "kv_cache_ratio"), GapReason.NOT_SUPPORTED
@@ -80,7 +79,7 @@ def parse(
     """The figures of one scrape; `gaps` names the missing ones.
 
     Args:
-        text: the body of /metrics, any bytes; empty where there is none.
+        text: the body of its metrics, any bytes; empty where there is none.
         wall_s: the operator's wall clock at the scrape.
         answers: JSON of other paths.
     """
@@ -93,6 +92,9 @@ def parse(
     except TooManyRows:
         reason = f"its answer has more than {MAX_ROWS} samples of a name: left unread"
         return NotMetrics(state=EndpointState.NOT_METRICS, reason=reason)
+    for source in (source for texts in sources_of(kind).values() for sources in texts for source in sources):
+        if source.way == "count" and source.name.partition(" ")[0] in answers:  # an empty list has no rows
+            samples.setdefault(source.name, [])
     if not samples and any(_json(body) is not None for body in answers.values()):
         return without_figures(wall_s, GapReason.NOT_FOUND)
     if not samples:

@@ -1,14 +1,15 @@
-"""Two Sparks that belong together: by an engine with ranks on both, or by a cable between them."""
+"""Sparks that belong together: by an engine with ranks on each, or by a cable between two."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Network
 
 from sparktop.dataclass import dataclass
-from sparktop.engines.ranks import EngineRank, is_alive, teams
+from sparktop.engines.ranks import EngineRank, is_alive, names_in_order, teams
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.finding import Evidence, LogPlace
 from sparktop.model.fleet import FleetState, NodeView, is_current
@@ -20,18 +21,34 @@ _COMING = (EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pair:
-    """One engine over two nodes, at least one of its ranks running; the figures of both nodes are current."""
+class Team:
+    """One engine over several nodes, at least one of its ranks running; the figures of all nodes are current."""
 
-    head: EngineRank
-    """The rank that serves requests."""
-    worker: EngineRank
-    nodes: tuple[str, str]
+    ranks: tuple[EngineRank, ...]
+    """Head first: it serves the requests."""
+    nodes: tuple[str, ...]
     """In the fleet's order."""
 
     @property
-    def ranks(self) -> tuple[EngineRank, EngineRank]:
-        return (self.head, self.worker)
+    def head(self) -> EngineRank:
+        return self.ranks[0]
+
+    @property
+    def worker(self) -> EngineRank:
+        """The other rank of a pair."""
+        return self.ranks[1]
+
+    @property
+    def pairs(self) -> tuple[Team, ...]:
+        """The head and each other rank, as a team of two: what two ranks must have in common is judged of each."""
+        return tuple(
+            replace(
+                self,
+                ranks=(self.head, other),
+                nodes=tuple(name for name in self.nodes if name in (self.head.node.name, other.node.name)),
+            )
+            for other in self.ranks[1:]
+        )
 
     @property
     def name(self) -> str:
@@ -40,7 +57,7 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Whether both ranks run."""
+        """Whether all ranks run."""
         return all(is_alive(rank.engine) for rank in self.ranks)
 
     @property
@@ -53,14 +70,19 @@ class Pair:
         """Whether it is starting."""
         return self.is_whole and not self.is_up and any(rank.engine.state in _COMING for rank in self.ranks)
 
-    def other(self, rank: EngineRank) -> EngineRank:
-        return self.worker if rank is self.head else self.head
+    def others(self, rank: EngineRank) -> tuple[EngineRank, ...]:
+        return tuple(other for other in self.ranks if other is not rank)
 
 
-def state_of(engine: Engine, pair: Pair | None) -> EngineState:
-    """The engine's state; a worker rank is ready when its pair serves, as it answers no request itself."""
-    is_worker = pair is not None and pair.is_up and engine is pair.worker.engine and engine.progress is None
-    return EngineState.READY if is_worker else engine.state
+def team_with(engine: Engine, spread: Sequence[Team]) -> Team | None:
+    """The one of these teams that the engine is a further rank of."""
+    return next((team for team in spread if any(engine is rank.engine for rank in team.ranks[1:])), None)
+
+
+def state_of(engine: Engine, spread: Sequence[Team]) -> EngineState:
+    """The engine's state; a worker rank is ready when its head serves, as it answers no request itself."""
+    team = team_with(engine, spread)
+    return EngineState.READY if team is not None and team.is_up and engine.progress is None else engine.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +100,7 @@ class NodePair:
 
     nodes: tuple[NodeView, NodeView]
     cables: tuple[Cable, ...]
-    pair: Pair | None
+    team: Team | None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -86,15 +108,18 @@ class NodePair:
 
 
 @lru_cache(maxsize=2)
-def pair_of(fleet: FleetState) -> Pair | None:
-    """The engine that runs on both nodes; None where there is none, or a node's figures are old."""
-    for team in teams(fleet):
-        if len(team) != 2 or not all(is_current(rank.node) for rank in team):
-            continue
-        head, worker = team
-        names = [node.name for node in fleet.nodes if node in (head.node, worker.node)]
-        return Pair(head=head, worker=worker, nodes=(names[0], names[1]))
-    return None
+def over_nodes(fleet: FleetState) -> tuple[Team, ...]:
+    """The engines that run over several nodes; without those where a node's figures are old."""
+    return tuple(
+        Team(ranks=team, nodes=names_in_order(team, fleet))
+        for team in teams(fleet)
+        if len(team) > 1 and all(is_current(rank.node) for rank in team)
+    )
+
+
+def whole(fleet: FleetState) -> tuple[Team, ...]:
+    """Those of which every rank runs."""
+    return tuple(team for team in over_nodes(fleet) if team.is_whole)
 
 
 @lru_cache(maxsize=2)
@@ -106,8 +131,8 @@ def node_pair(fleet: FleetState) -> NodePair | None:
     if is_one_machine(first, second):
         return None
     shared_cables = tuple(cables(first, second))
-    pair = pair_of(fleet)
-    return NodePair(nodes=(first, second), cables=shared_cables, pair=pair) if shared_cables or pair else None
+    team = next(iter(over_nodes(fleet)), None)
+    return NodePair(nodes=(first, second), cables=shared_cables, team=team) if shared_cables or team else None
 
 
 def is_one_machine(first: NodeView, second: NodeView) -> bool:

@@ -61,8 +61,17 @@ def teams(fleet: FleetState) -> tuple[tuple[EngineRank, ...], ...]:
 
 
 def head_first(ranks: Iterable[EngineRank]) -> tuple[EngineRank, ...]:
+    """Those that serve first; the others by their number, where they have one."""
     return tuple(
-        sorted(ranks, key=lambda rank: (not rank.is_head, rank.engine.metrics is None, rank.engine.endpoint is None))
+        sorted(
+            ranks,
+            key=lambda rank: (
+                not rank.is_head,
+                rank.engine.metrics is None,
+                rank.engine.endpoint is None,
+                int(number) if (number := _number(rank.engine) or "").isdecimal() else 0,
+            ),
+        )
     )
 
 
@@ -84,18 +93,18 @@ def other_ranks(rank: EngineRank, fleet: FleetState, *, where_they_meet: bool = 
     """
     if not is_rank_of_several(rank.engine, rank.node):
         return ()
+    width = 0 if is_bare_worker(rank.engine) else node_count(rank.engine, rank.node)
+    candidates = [(engine, node) for node in fleet.nodes for engine in node.engines if is_rank_of_several(engine, node)]
+    # Of two servers each takes those that meet where it does; an exited rank counts only where none runs.
+    candidates.sort(key=lambda one: (_meet_elsewhere(one[0], rank.engine), not is_alive(one[0])))
     team = [rank]
-    for node in (node for node in fleet.nodes if node.name != rank.node.name):
-        candidates = [
-            engine
-            for engine in node.engines
-            if is_rank_of_several(engine, node)
-            and all(_may_be_same_server(engine, one.engine) for one in team)
-            and not (where_they_meet and any(_meet_elsewhere(engine, one.engine) for one in team))
-        ]
-        other = min(candidates, key=lambda engine: not is_alive(engine), default=None)
-        if other is not None:  # an exited rank counts only where none runs
-            team.append(rank_of(other, node))
+    for engine, node in candidates:
+        if (
+            len(team) != width
+            and all(node.name != member.node.name and _may_be_same_server(engine, member.engine) for member in team)
+            and not (where_they_meet and any(_meet_elsewhere(engine, member.engine) for member in team))
+        ):
+            team.append(rank_of(engine, node))
     return tuple(team[1:])
 
 
@@ -126,13 +135,22 @@ def is_bare_worker(engine: Engine) -> bool:
 def is_worker(engine: Engine) -> bool:
     """Whether it is a worker rank, which serves no HTTP; a container of ours has its rank in a label, also when it has
     exited."""
-    if label := (engine.container.labels or {}).get(labels.RANK) if engine.container else None:
+    if label := _label(engine):
         return label != "0"
     number = command_of(engine).value("node-rank")
     headless = command_of(engine).has("headless")
     if number is None and engine.endpoint is None:
         return headless or of_container(engine.argv) is None  # an exited server listens nowhere, too
     return headless or number not in (None, "", "0")
+
+
+def _label(engine: Engine) -> str | None:
+    """The number of the rank that our launch has given its container."""
+    return (engine.container.labels or {}).get(labels.RANK) if engine.container else None
+
+
+def _number(engine: Engine) -> str | None:
+    return _label(engine) or command_of(engine).value("node-rank")
 
 
 def _fits_on(engine: Engine, node: NodeView) -> bool:
@@ -152,7 +170,7 @@ def _may_be_same_server(one: Engine, other: Engine) -> bool:
     launches = {(engine.container.labels or {}).get(labels.LAUNCH) for engine in (one, other) if engine.container}
     if len(launches - {None}) > 1:
         return False
-    number, other_number = (command_of(engine).value("node-rank") for engine in (one, other))
+    number, other_number = map(_number, (one, other))
     return number is None or other_number is None or number != other_number
 
 

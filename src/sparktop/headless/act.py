@@ -321,6 +321,13 @@ async def carry_out(operating: Operating, plan: Plan, output: OutputOptions, sec
         put(output, plan_page(plan), data)
         say("sparktop: nothing was run: there is no terminal to ask on\n  --yes runs it, --dry-run only prints it")
         return 1
+    if output.is_agreed and (source := plan.new_source) is not None:
+        put(output, plan_page(plan), data)
+        say(
+            f"sparktop: nothing was run: nobody has agreed to launch from @{source.name} as it is now\n"
+            f"  sparktop recipes source trust {source.name}, or launch without --yes and type {plan.typed}"
+        )
+        return 1
     _show(output, plan_page(plan))
     if not output.is_agreed and not await _is_agreed(plan):
         if output.as_json:

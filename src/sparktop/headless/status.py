@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TextIO
 
-from sparktop.cmdline.engine_command import of_container
+from sparktop.cmdline.engine_command import started_by
 from sparktop.diagnose.findings import as_data as finding_data
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.findings import exit_code as finding_code
@@ -218,9 +218,7 @@ def has_asked_who_works(node: NodeView) -> bool:
 def _has_engine_logs(node: NodeView) -> bool:
     """Whether all engines in running containers are known and have logged a line."""
     engine_containers = [
-        container
-        for container in node.containers.containers
-        if container.status == "running" and of_container(container.argv)
+        container for container in node.containers.containers if container.status == "running" and started_by(container)
     ]
     engines = {engine.container.container_id: engine for engine in node.engines if engine.container}
     return all(

@@ -11,6 +11,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.kinds.engine_kind import LAUNCHED as LAUNCHED
 from sparktop.model.kinds.engine_kind import EngineKind as EngineKind
+from sparktop.model.proof import Canary
 from sparktop.model.telemetry import GapReason, no_gaps
 
 STOPPED_EXITS = (130, 143)
@@ -235,6 +236,8 @@ class Engine:
     endpoint: Endpoint | None = None
     metrics: EngineMetrics | None = None
     rates: EngineRates | None = None
+    canaries: tuple[Canary, ...] = ()
+    """Of this run, the newest last; empty where none is asked."""
     started_boot_s: float | None = None
     uptime_s: float | None = None
     gpu_bytes: int | None = None

@@ -58,6 +58,8 @@ class Expect:
     """What a mismatch means, for the operator: "vllm was restarted meanwhile"."""
     within_s: float = 0.0
     """Checked again until it holds, for this long; 0: it must hold at once."""
+    has_log: bool = False
+    """The path is a container's: where it doesn't hold, the end of its log is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class DockerCall:
     {NAME} was never saved has nothing to undo and is skipped."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
+    archive: str = field(default="", repr=False)
+    """Sent instead of a body: a tar.gz, base64."""
     accepts: tuple[int, ...] = (200, 201, 204, 304)
     saves: str = ""
     """Saves the answer's Id under this name: "{NEW}" in later calls of the step, of later steps on that node, and of

@@ -7,7 +7,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineKind
+from sparktop.model.kinds.engine_kind import EngineKind
 
 
 class Proof(StrEnum):
@@ -35,6 +35,26 @@ ANSWER_TOKENS: Mapping[Proof, int] = {
 nothing."""
 LONG_TOKENS = 8000
 """Of the long prompt, where the engine's context allows it."""
+
+
+CANARIES = (Proof.ANSWER, Proof.LONG_PROMPT, Proof.TOOL_CALL)
+"""What a canary asks, in turn: each has one right answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """What an engine at rest answered to a question with one right answer."""
+
+    proof: Proof
+    wall_s: float
+    """The operator's wall clock."""
+    is_right: bool | None
+    """None: it can't be told, and `why` says why."""
+    was_right: bool = False
+    """An earlier answer of this run to the same question was right: a model that never knew it proves nothing."""
+    text: str = ""
+    """The beginning of the answer, sanitised."""
+    why: str = ""
 
 
 class Verdict(StrEnum):

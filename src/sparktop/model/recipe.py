@@ -15,6 +15,8 @@ from sparktop.dataclass import dataclass
 from sparktop.model.engine import EQUAL_MEMORY_GIB, EngineKind
 
 Scalar = str | int | float | bool
+MOST_NODES = 8
+"""Sparks of one engine; more of them in one place are not known of (docs/facts/bringup.md section 9)."""
 
 
 class Dialect(StrEnum):
@@ -116,6 +118,66 @@ class Proof:
     is_reasoning: bool = False
 
 
+class SourceKind(StrEnum):
+    """How a source of recipes is kept."""
+
+    FOLDER = "folder"
+    """Read where it lies."""
+    GIT = "git"
+    """A copy of a repository, as it was at one commit."""
+    SPARKRUN = "sparkrun"
+    """A registry of sparkrun's, read in its cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeSource:
+    """A named collection of recipes, which somebody else may have written."""
+
+    name: str
+    """Without the `@` that it has before a recipe's name."""
+    kind: SourceKind
+    place: str
+    """The repository's URL, or the folder."""
+    tree: str
+    """The folder that holds all its files."""
+    folders: tuple[str, ...]
+    """The folders in it that hold recipes; `tree` alone where nothing says which."""
+    commit: str = ""
+    """Empty: a folder that is no git checkout."""
+    day: str = ""
+    """When the commit was made: "2026-06-13"."""
+    is_trusted: bool = False
+    """The operator has agreed to launch from it, as it is at this commit."""
+
+    @property
+    def text(self) -> str:
+        """ "@arena: https://github.com/a/b at 3075780 of 2026-06-13"."""
+        at = f" at {self.commit[:7]}" if self.commit else ""
+        return f"@{self.name}: {self.place}{at}{f' of {self.day}' if self.day else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchFile:
+    """A file of a mod."""
+
+    path: str
+    """Below the mod's folder: "run.sh"."""
+    content: bytes = field(repr=False)
+    is_program: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """One change to the image before the engine starts: a mod's files, or a shell command."""
+
+    name: str
+    """ "mods/fix-x", "pre_exec 1"."""
+    files: tuple[PatchFile, ...] = ()
+    """Of a mod; its `run.sh` makes the change."""
+    command: str = ""
+    """Of a `pre_exec`; may hold {parameters}."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One recipe: the contents of its file, and the file's path."""
@@ -128,6 +190,10 @@ class Recipe:
     model: str
     """A repository of Hugging Face's ("Qwen/Qwen3.6-35B-A3B-FP8"), or a path on the nodes."""
     container: str
+    pulls: str = ""
+    """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
+    patches: tuple[Patch, ...] = ()
+    """Applied to the image once, in order."""
     title: str = ""
     description: str = ""
     model_revision: str = ""
@@ -150,6 +216,8 @@ class Recipe:
     """sparkrun's executor_config: privileged, gpus, ipc, shm_size, network, user, security_opt, cap_add, ulimit,
     devices, memory_limit, restart_policy, labels, volumes ..."""
     served_name: str = ""
+    keeps_compiled: bool = True
+    """Whether compiled kernels are kept on the node between starts: `runtime_cache`."""
     need: Need = field(default_factory=Need)
     requires: Requirement = field(default_factory=Requirement)
     proof: Proof = field(default_factory=Proof)
@@ -159,6 +227,8 @@ class Recipe:
     risks: tuple[str, ...] = ()
     """Known risks, shown before every launch."""
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    source: RecipeSource | None = None
+    """Where it is from; None for a shipped recipe, one of the operator's own, and a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

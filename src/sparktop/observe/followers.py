@@ -13,14 +13,14 @@ from functools import partial
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.logs.routine import tells_nothing
-from sparktop.engines.metrics import METRICS, NotMetrics, parse, paths_of, text_in, without_figures
+from sparktop.engines.metrics import NotMetrics, parse, paths_of, text_in, without_figures
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
 from sparktop.model.telemetry import Collector, CollectorState, GapReason, LogLine
 from sparktop.observe.engines.engine_book import late
 from sparktop.observe.engines.engine_log import Feed, LogSource, log_source, note
 from sparktop.observe.frames import FRAME_S
 from sparktop.observe.intake import Intake
-from sparktop.observe.received import Followed, Listed, Logged, Looked, Scraped
+from sparktop.observe.received import Canaried, Followed, Listed, Logged, Looked, Scraped
 from sparktop.transport.base import Transport
 from sparktop.transport.docker.engine import TAIL_LINES, DockerEngine
 from sparktop.transport.docker.log_follower import FollowEnd, OnBatch
@@ -46,8 +46,10 @@ _Target = tuple[str, LogSource | tuple[str, int]]
 class Followers:
     """The followers of one node; started with each connection, stopped at its end."""
 
-    def __init__(self, intake: Intake, *, docker_socket: str = "") -> None:
+    def __init__(self, intake: Intake, *, docker_socket: str = "", canary_every_s: float = 0.0) -> None:
+        """`canary_every_s`: how often an engine at rest is asked a question; 0: never."""
         self._intake = intake
+        self._canary_every_s = canary_every_s
         self._book = intake.state
         self._engines = intake.engines
         self._docker_socket = docker_socket
@@ -95,6 +97,8 @@ class Followers:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._contained("containers", lambda: self._follow_containers(docker)))
                 group.create_task(self._follow_engines(transport, docker, group))
+                if self._canary_every_s:
+                    group.create_task(self._contained("canary", lambda: self._ask_canaries(transport)))
         finally:
             await docker.close()
 
@@ -148,6 +152,18 @@ class Followers:
         finally:
             await client.aclose()
 
+    async def _ask_canaries(self, transport: Transport) -> None:
+        """Ask each engine that rests a question with one right answer, in turn, until cancelled."""
+        from sparktop.observe.engines.canary import canary, due  # for those who want one
+
+        while True:
+            await asyncio.sleep(ENGINES_EVERY_S)
+            for engine in self._engines.engines:
+                proof = due(engine, self._canary_every_s, self._book.clock.wall())
+                if proof is not None and self._engines.rests(engine.key):
+                    answer = await canary(transport, engine, proof, self._book.clock)
+                    self._intake.take(Canaried(key=engine.key, canary=answer))
+
     async def _scrape(self, client: EndpointClient, engine: Engine) -> Scraped:
         """Scrape once: what each path that its figures come from answers."""
         kind, wall_s = engine.kind, self._book.clock.wall()
@@ -162,15 +178,18 @@ class Followers:
             if reply.needs_key or reply.state not in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS):
                 break
         detail = detail or (failed.detail if failed else "")
-        if failed and not bodies:
-            can_ask = kind.traits.health and failed.state in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
-            if not can_ask or (await client.get(kind.traits.health)).state is not EndpointState.OK:
-                return Scraped(key=engine.key, state=failed.state, detail=failed.detail)
-            why = GapReason.NO_PERMISSION if failed.needs_key else GapReason.NOT_SUPPORTED
+        if not bodies:
+            is_other = failed is None or failed.state in (EndpointState.NOT_METRICS, EndpointState.NO_METRICS)
+            health = await client.get(kind.traits.health) if is_other and kind.traits.health else None
+            if health is None or health.state is not EndpointState.OK:
+                answer = failed or health
+                assert answer is not None, f"{kind} has neither figures nor health"
+                return Scraped(key=engine.key, state=answer.state, detail=answer.detail)
+            why = GapReason.NO_PERMISSION if failed and failed.needs_key else GapReason.NOT_SUPPORTED
             parsed: EngineMetrics | NotMetrics = without_figures(wall_s, why)
         else:
-            others = {path: body for path, body in bodies.items() if path != METRICS}
-            parsed = parse(bodies.get(METRICS, b""), kind, wall_s, others)
+            others = {path: body for path, body in bodies.items() if path != kind.traits.metrics_path}
+            parsed = parse(bodies.get(kind.traits.metrics_path, b""), kind, wall_s, others)
         if isinstance(parsed, NotMetrics):
             return Scraped(key=engine.key, state=parsed.state, detail=parsed.reason)
         texts = await self._texts(client, engine, bodies)

@@ -53,6 +53,7 @@ class _WatchedNode:
         connections: Connections | None,
         forwards: Forwards,
         docker_socket: str,
+        canary_every_s: float,
     ) -> None:
         self.intake = intake
         self._forwards = forwards
@@ -61,7 +62,7 @@ class _WatchedNode:
         self._transport: Transport | None = None
         self._later: asyncio.TimerHandle | None = None
         """Set from a connection's opening until it is followed."""
-        self.followers = Followers(intake, docker_socket=docker_socket)
+        self.followers = Followers(intake, docker_socket=docker_socket, canary_every_s=canary_every_s)
         self.supervisor = Supervisor(
             connector,
             intake,
@@ -113,6 +114,7 @@ class Monitor:
         remarks: tuple[Notice, ...] = (),
         connections: Connections | None = None,
         docker_sockets: Mapping[str, str] = MappingProxyType({}),
+        canary_every_s: float = 0.0,
         interventions: Callable[[], tuple[Intervention, ...]] = tuple,
         tape: Callable[[str], Tape | None] = lambda _: None,
         past: Callable[[str], Past | None] = lambda _: None,
@@ -153,6 +155,7 @@ class Monitor:
                 connections=connections,
                 forwards=self._forwards,
                 docker_socket=docker_sockets.get(connector.name, ""),
+                canary_every_s=canary_every_s,
             )
         self._pictures = Pictures(
             [line.intake.state for line in self._nodes.values()],

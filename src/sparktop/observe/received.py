@@ -11,6 +11,7 @@ from sparktop.dataclass import dataclass
 from sparktop.model.engine import Containers, EndpointState, EngineMetrics
 from sparktop.model.event import Event
 from sparktop.model.fleet import Contact, Intervention, LinkState, Reach
+from sparktop.model.proof import Canary
 from sparktop.model.telemetry import Garbled, LogLine, Message
 from sparktop.text.units import day_time
 from sparktop.wire.decode import decode
@@ -144,6 +145,19 @@ class Scraped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Canaried:
+    """An engine's answer to a canary's question."""
+
+    key: str
+    canary: Canary
+
+    def into(self, books: Books) -> bool:
+        """Take it."""
+        books.engines.canary(self.key, self.canary)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
     """Lines of an engine's log, masked."""
 
@@ -209,5 +223,5 @@ class Unrecorded:
         return True
 
 
-KINDS = (Connected, Contacted, Followed, Intervened, Linked, Listed, Logged, Looked, Probed, Scraped, Told,
-         Unrecorded)  # fmt: skip
+KINDS = (Canaried, Connected, Contacted, Followed, Intervened, Linked, Listed, Logged, Looked, Probed, Scraped,
+         Told, Unrecorded)  # fmt: skip

@@ -18,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparktop import faults
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.bringup import Changed
 from sparktop.model.fleet import FleetState, LinkState
+from sparktop.model.recipe import RecipeSource
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
@@ -91,8 +93,8 @@ class Operations:
     ) -> None:
         """`connectors`: how the nodes are logged in to, for what is asked of the operator's own keys.
 
-        `recalls`: report runs that an earlier console left interrupted; False where the nodes are new each time (a
-        demo)."""
+        `recalls`: report runs that an earlier console left interrupted, and keep what the operator agrees to; False
+        where the nodes are new each time (a demo)."""
         clock = clock or SystemClock()
         self._standing_orders = StandingOrders(tell, monotonic=clock.monotonic) if tell is not None else None
         self._context = RunContext(
@@ -244,8 +246,19 @@ class Operations:
         if refusal is not None:
             execution.refuse(refusal)
         else:
+            if plan.new_source is not None and self._recalls:
+                self._trust(plan.new_source)
             execution.start()
         return execution
+
+    def _trust(self, source: RecipeSource) -> None:
+        """Note that the operator agreed to a source of recipes; where it can't be noted, the next launch asks again."""
+        from sparktop.recipe.sources.sources import trust
+
+        try:
+            trust(source)
+        except OSError as error:
+            faults.named(f"agreeing to @{source.name}", error)
 
     def _busy(self) -> Mapping[str, str]:
         """What this session is changing at the moment: node to plan title."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import re
 import secrets
 import shlex
@@ -25,6 +26,7 @@ from typing import Literal, Protocol
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.errors import ProbeError
+from sparktop.probe.engine_marks import engine_marks
 from sparktop.wire import LEASE_S
 
 NAME = "sparktop-probe"
@@ -171,6 +173,7 @@ def script(program: Program) -> str:
 def _payload(program: Program, nvml_source: str | None = None) -> bytes:
     start, later = sources(program)
     if program == "probe":
+        later["engine_marks"] = json.dumps(engine_marks()).encode()
         later["pynvml"] = _nvml_module() if nvml_source is None else nvml_source.encode()
     return pack(start, later)
 

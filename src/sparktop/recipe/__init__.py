@@ -1,1 +1,1 @@
-"""Recipes: read, checked, rendered for nodes, weighed against memory. Pure, but for `shelf`, which finds files."""
+"""Recipes: found, read, checked, rendered for nodes, weighed against memory. Pure, but for `sources` and `shelf`."""

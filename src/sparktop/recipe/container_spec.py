@@ -7,6 +7,7 @@ from dataclasses import field
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
+from sparktop.recipe.patches import PatchedImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +26,14 @@ class NodeContext:
     lacking: tuple[str, ...] = ()
     """Further models of the launch that aren't complete on the node."""
     fabric_ip: str = ""
-    """The node's address on the link to the other node; empty on a single node."""
+    """The node's address in a network of all the launch's nodes; empty on a single node."""
     fabric_interface: str = ""
     hcas: tuple[str, ...] = ()
     """RDMA devices that are up, in the order of their names."""
     gid_index: int | None = None
     """GID index of RoCE v2 with that address; None: unknown, or it differs between HCAs: NCCL picks one."""
+    is_ring: bool = False
+    """`hcas` lead over cables in networks of their own: to its neighbours alone."""
 
     @property
     def has_all(self) -> bool:
@@ -99,6 +102,8 @@ class Rendered:
     """The final value of every parameter."""
     notes: tuple[str, ...] = ()
     """Which of the recipe's settings were not used, and why."""
+    patched: PatchedImage | None = None
+    """What the ranks run where the recipe changes `image`."""
 
     @property
     def head(self) -> RenderedRank:

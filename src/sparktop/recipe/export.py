@@ -315,7 +315,7 @@ def _comments(
     if len(rendered.ranks) > 1:
         other_nodes = ", ".join(other.node for other in rendered.ranks if other is not rank)
         lines.append(f"For {rank.node} only: rank {rank.index} of {len(rendered.ranks)}, with {other_nodes}.")
-        lines.append("The interfaces and addresses are this node's. Start and stop both ranks together.")
+        lines.append("The interfaces and addresses are this node's. Start and stop all ranks together.")
     if container.secret_names:
         names = ", ".join(container.secret_names)
         where = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
@@ -24,7 +24,8 @@ HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
 ENGINE_KEY = "VLLM_API_KEY"
 """Useful to every vLLM recipe: with it, vLLM rejects requests without the key."""
 MAX_FILE_BYTES = 1 << 16
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+REFERENCE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<default>[^{}$]*))?\}|(?P<plain>[A-Za-z_]\w*))")
+"""A variable of the operator's in a recipe's environment: $NAME, ${NAME} or ${NAME:-default}."""
 _NAME = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*)\b")
 _QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
@@ -44,26 +45,28 @@ class SecretValues:
 
 def names_used(recipe: Recipe) -> tuple[str, ...]:
     """Every secret a recipe can use: each "$NAME" of its environment, the engine's key, the hub's token last."""
-    named = _referenced_names(recipe)
+    named = [name for name, _ in _references(recipe)]
     key = (ENGINE_KEY,) if recipe.engine is EngineKind.VLLM else ()
     return tuple(dict.fromkeys((*named, *key, HUB_TOKEN)))
 
 
 def names_required(recipe: Recipe) -> tuple[str, ...]:
     """The secrets without which the recipe can't be launched."""
-    return tuple(name for name in dict.fromkeys(_referenced_names(recipe)) if name != HUB_TOKEN)
+    names = (name for name, default in _references(recipe) if default is None and name != HUB_TOKEN)
+    return tuple(dict.fromkeys(names))
 
 
-def _referenced_names(recipe: Recipe) -> list[str]:
-    """Names of the variables that the recipe's environment refers to, in order."""
-    texts = (*recipe.environment.values(), *recipe.node_environment.values())
-    return [braced or plain for text in texts for braced, plain in _REFERENCE.findall(text)]
+def _references(recipe: Recipe) -> Iterator[tuple[str, str | None]]:
+    """(name, default) of the variables that the recipe's environment refers to, in order."""
+    for text in (*recipe.environment.values(), *recipe.node_environment.values()):
+        yield from ((match["braced"] or match["plain"], match["default"]) for match in REFERENCE.finditer(text))
 
 
 def read_secrets(recipe: Recipe, named: Path | None = None) -> SecretValues:
     """The recipe's secrets from the operator's environment and .env files; `named`: the one .env file to read
     instead."""
-    return collect(names_used(recipe), os.environ, env_files(recipe.path, named))
+    beside = recipe.path if recipe.source is None else ""  # a source's files are somebody else's
+    return collect(names_used(recipe), os.environ, env_files(beside, named))
 
 
 def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:

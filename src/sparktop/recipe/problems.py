@@ -59,12 +59,12 @@ class Problem:
         return f"{self.file}:{self.line}:{key} {self.sentence}"
 
 
-def nearest(name: str, known_names: Iterable[str]) -> str:
-    """The known name that is most similar; empty where none is."""
+def nearest(name: str, known_names: Iterable[str], *, least: float = 0.6) -> str:
+    """The known name that is most similar, at `least` so much (0 to 1); empty where none is."""
     names = sorted(set(known_names))
     letters = sorted(name[:128].lower())
     swapped = [each for each in names if sorted(each.lower()) == letters]
-    matches = swapped or get_close_matches(name[:128], names, n=1, cutoff=0.6)
+    matches = swapped or get_close_matches(name[:128], names, n=1, cutoff=least)
     return matches[0] if matches else ""
 
 

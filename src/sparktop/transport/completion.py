@@ -22,6 +22,8 @@ from sparktop.transport.threads import in_thread
 if TYPE_CHECKING:
     import httpx
 
+KEY_VARIABLE = "SPARKTOP_API_KEY"
+"""In the operator's own environment: the engine's API key, where its container doesn't show it."""
 LINE_LIMIT_BYTES = 1 << 20
 
 

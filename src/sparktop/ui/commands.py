@@ -111,7 +111,7 @@ COMMANDS: tuple[Command, ...] = (
              "A shell in the selected engine's container, or on the node of what else is selected; exit comes back.",
              footer="shell", footer_in="nodes engines processes", changes=True),
         _row("launch", "L", "Launch", "console",
-             "Choose a recipe, see whether it fits and what blocks it, then launch it on one or two nodes.",
+             "Choose a recipe, see whether it fits and what blocks it, then launch it on one node or several.",
              footer="launch", footer_in="overview nodes engines"),
         _row("bring-up", "B", "Bring-up", "console",
              "Check new Sparks chapter by chapter: what is wrong, why, and what to do.",

@@ -37,6 +37,8 @@ def home(tmp_path: Path) -> Path:
                         "steps": [{"stops": "old"}, 5]}) + "\n"
             for target in ("vllm", "4711", "vllm\x1b[31m-next", "")
         ),
+        ".local/state/sparktop/recipe-sources/team.json": json.dumps({"place": str(tmp_path / "team")}),
+        "team/theirs.yaml": "model: org/name\n",
         "compose file.yml": "",
         "start.sh": "",
     }.items():  # fmt: skip
@@ -102,6 +104,10 @@ CANDIDATES: dict[str, list[str]] = {
     "sparktop launch qwen3-0.6b spark1 --set max_model": ["max_model_len="],
     "sparktop launch qwen3-0.6b spark1 --export ": ["compose", "run", "systemd"],
     "sparktop recipes show min": ["mine", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"],
+    "sparktop recipes source ": ["add", "update", "trust", "remove"],
+    "sparktop recipes source add ": [],
+    "sparktop recipes source trust ": ["team"],
+    "sparktop recipes show @te": ["@team/theirs"],
     "sparktop launch ./co": ["./compose\\ file.yml"],
     "sparktop launch st": ["start.sh"],
     "sparktop recipes adopt vllm-": ["vllm-next"],
@@ -127,7 +133,7 @@ def test_what_may_stand_at_the_cursor(home: Path) -> None:
     first, actions, recipes = on_tab(home, "sparktop ", "sparktop act ", "sparktop launch ")
     assert first == [*(name for name in BY_NAME if name != "console"), "help", *HOSTS]
     assert {action.name for action in ACTIONS} - {"launch", "expose"} <= set(actions)
-    assert {*names(), "mine", "old", "vllm", "vllm-next"} == set(recipes)
+    assert {*names(), "mine", "@team/theirs", "old", "vllm", "vllm-next"} == set(recipes)
 
 
 def test_zsh_and_fish_are_told_what_a_candidate_is(home: Path) -> None:

@@ -85,6 +85,31 @@ def test_a_program_that_was_stopped_has_none(lines: list[str]) -> None:
     assert loud(*lines) == []
 
 
+@over(
+    "lines, severity",
+    [
+        (["/src/fold.cu:7: GGML_ASSERT(ok) failed", *["[New LWP 7]"] * 9], Severity.CRITICAL),
+        (
+            ["Failed to start the GPU's guard: no map", "For more, read on", "See the guide", *["You can"] * 4],
+            Severity.CRITICAL,
+        ),
+        (["error: no compiler for this GPU", *["it went on"] * 6], Severity.WARNING),
+        (["Failed to open the shop: no key"], Severity.INFO),
+    ],
+)
+def test_an_end_that_concerns_the_machine_is_told_whatever_follows(lines: list[str], severity: Severity) -> None:
+    assert [(one.rule, one.severity) for one in explained(*lines)] == [("engine.last-words", severity)]
+
+
+def test_a_program_that_stops_for_its_own_error_has_last_words() -> None:
+    first = explained("ERROR vllm.serve: no seat for rank 0", "INFO:     Shutting down")[0]
+    assert (first.rule, first.severity) == ("engine.last-words", Severity.CRITICAL)
+
+
+def test_what_the_program_goes_on_without_is_nothing() -> None:
+    assert loud("common_download: HEAD failed, status: 404", "common_params: no remote preset found, skipping") == []
+
+
 VLLM = '  File "/opt/venv/lib/python3.12/site-packages/vllm/{}", line 7, in f'
 
 

@@ -15,20 +15,20 @@ from tests.table import over
 
 from sparktop.cmdline.engine_command import command_of, kind_of_image, of_container, of_process, server_in
 from sparktop.cmdline.launch_command import changed
-from sparktop.diagnose.logs.engine_state import Phase, wordings
+from sparktop.diagnose.logs.engine_state import Phase, phase_of, wordings
 from sparktop.engines import metrics
 from sparktop.engines.memory_needs import share
-from sparktop.engines.metrics import METRICS, parse, paths_of, sources_of, text_in
+from sparktop.engines.metrics import parse, paths_of, sources_of, text_in
 from sparktop.model.engine import Engine, EngineKind, EngineMetrics
 from sparktop.model.kinds.engine_kind import FOLDER, EngineTraits
 from sparktop.model.telemetry import GapReason
-from sparktop.probe.remote import scanner
-from sparktop.probe.remote.installed import _STARTS_ENGINE
+from sparktop.probe.engine_marks import engine_marks
 
 KINDS = list(EngineKind)
+MARKS = engine_marks()
 LLAMA = EngineKind("llama.cpp")
 CAPTURES = Path(__file__).parents[2] / "real/captures/llama.cpp-0.7.0"
-SHAPES = {"str": str, "int": int, "bool": bool, "tuple": tuple, "Mapping": Mapping}
+SHAPES = {"str": str, "int": int, "float": float, "bool": bool, "tuple": tuple, "Mapping": Mapping}
 
 
 def test_every_file_is_an_engine() -> None:
@@ -46,8 +46,10 @@ def test_a_file_says_what_can_be_used(kind: EngineKind) -> None:
     assert {row["word"] for row in traits.line} == {one.word for one in wordings() if one.kind is kind}
     assert all(set(row) - {"word", "pattern"} <= set(typing.get_type_hints(Phase)) for row in traits.line)
     asked = {*paths_of(kind), *(text.partition(" ")[0] for text in traits.texts.values())}
-    assert asked <= {METRICS, "/version", *traits.asks}
+    assert asked <= {"/metrics", "/version", *traits.asks}
     assert all(seconds >= 1.0 for seconds in traits.asks.values())
+    assert {traits.health} <= {"", "/health", *traits.asks}
+    assert paths_of(kind) or traits.health
 
 
 @over("kind", KINDS)
@@ -56,10 +58,9 @@ def test_its_programs_are_its_own_and_seen_by_the_probe(kind: EngineKind) -> Non
         found = of_process([f"/opt/{program.split()[0]}", *program.split()[1:], "--port", "9"])
         assert found is not None
         assert (found.kind, found.port) == (kind, 9)
-        if not program.endswith("--server"):  # a shell script: its server is a process of its own
-            assert re.search(scanner.ENGINE_COMMAND, f"/opt/{program} --port 9")
-            assert scanner._CANDIDATE_COMM.match(program.split()[0])
-            assert _STARTS_ENGINE.search(f"ExecStart=/opt/{program}".encode())
+        assert re.search(MARKS["command"], f"/opt/{program} --port 9")
+        assert re.match(MARKS["comm"], program[:15])
+        assert re.search(MARKS["unit"], f"/opt/{program}")
     assert all(kind_of_image(f"example.org/{image}:1") is kind for image in kind.traits.images)
 
 
@@ -80,6 +81,84 @@ def test_llama_cpps_command(line: str, environment: tuple[str, ...], model: str,
     assert found is not None
     assert (found.kind, found.model, found.port) == (LLAMA, model, port)
     assert bool(found.metrics_off) is ("--metrics" not in line)
+
+
+@over(
+    "line, image, kind, model, port",
+    [
+        ("python3 /opt/bin/trtllm-serve nv/x --max_batch_size 4 --port 8355", "", "trtllm", "nv/x", 8355),
+        ("trtllm-serve serve --trust_remote_code nv/x", "", "trtllm", "nv/x", 8000),
+        ("/home/me/.lmstudio/llmster/0.4.4/llmster", "", "lmstudio", None, 1234),
+        ("./ds4-server --quality -m f.gguf --ctx 100000", "", "ds4", "f.gguf", 8000),
+        ("spark serve --speculative Qwen/Q --max-seq-len 65536", "", "atlas", "Qwen/Q", 8888),
+        ("spark serve --model-from-path /model --bind 0.0.0.0", "", "atlas", "/model", 8888),
+        ("python3 main.py --host 0.0.0.0", "ghcr.io/theroyallab/tabbyapi:latest", "tabbyapi", None, 5000),
+        ("python3 /srv/tabbyAPI/start.py --model-name x-exl3 --port 5001", "", "tabbyapi", "x-exl3", 5001),
+        ("python -u main.py --lowvram --port 8189", "yanwk/comfyui-boot:cu130", "comfyui", None, 8189),
+        ("python /home/me/ComfyUI/main.py", "", "comfyui", None, 8188),
+        ("python main.py", "", None, None, 0),
+        ("python main.py", "vllm/vllm-openai:v0.33.0", None, None, 0),
+        ("spark-submit job.py", "", None, None, 0),
+        ("python /home/me/ComfyUI/custom_nodes/x/train.py", "", None, None, 0),
+    ],
+)  # fmt: skip
+def test_other_engines_commands(line: str, image: str, kind: str | None, model: str | None, port: int) -> None:
+    """As their documentation and their owners write them (docs/facts/engines.md sections 3.5 to 3.10)."""
+    for found in (of_process(line.split(), image=image), of_container(line.split(), (), image)):
+        assert (found.kind, found.model, found.port) == (kind, model, port) if found else kind is None
+        assert found is not None or kind is None
+
+
+PREFILLED = b'ds4_tokens_prefilled_total{kind="computed"} 100\nds4_tokens_prefilled_total{kind="cached"} 50\n'
+QUEUE = b"""{"queue_running": [[3, "id", {"1": {"inputs": {"seed": 7}}}, {"create_time": 5}, ["1"]]],
+    "queue_pending": [[4, "a", {}, {}, []], [5.0, "b", {}, {}, []]]}"""
+STATS = b'{"devices": [{"index": 0, "torch_vram_total": 9e9}]}'
+LOADED = b"""{"models": [{"key": "b", "max_context_length": 262144, "loaded_instances": []},
+    {"key": "a", "loaded_instances": [{"id": "a", "config": {"context_length": 4096}}]}]}"""
+
+
+@over(
+    "kind, body, answers, figures",
+    [
+        ("trtllm", b"trtllm_num_requests_running 2.0\n", {}, {"running": 2, "waiting": None}),
+        ("ds4", PREFILLED, {}, {"prompt_tokens": 100, "prefix_queries": 150, "prefix_hits": 50, "running": None}),
+        ("atlas", b"atlas_requests_active 1\natlas_prompt_tokens_total 3\n", {}, {"running": 1, "waiting": None}),
+        ("comfyui", b"", {"/queue": b'{"queue_running": []}'}, {"running": 0, "waiting": 0, "model_bytes": None}),
+        ("comfyui", b"", {"/queue": QUEUE, "/system_stats": STATS}, {"running": 1, "waiting": 2, "model_bytes": 9e9}),
+        ("lmstudio", b"", {"/api/v1/models": LOADED}, {"context_tokens": 4096, "running": None}),
+    ],
+)  # fmt: skip
+def test_other_engines_figures(
+    kind: str, body: bytes, answers: Mapping[str, bytes], figures: Mapping[str, float | None]
+) -> None:
+    found = parse(body, EngineKind(kind), 1.0, answers)
+    assert isinstance(found, EngineMetrics)
+    assert {name: getattr(found, name) for name in figures} == figures
+    assert all(name in found.gaps for name, value in figures.items() if value is None and name != "running")
+
+
+@over(
+    "kind, line, state, port",
+    [
+        ("trtllm", "INFO:     Uvicorn running on http://localhost:8355 (Press CTRL+C to quit)", "ready", 8355),
+        ("ds4", "0521 13:32:43 ds4-server: listening on http://127.0.0.1:8000", "ready", 8000),
+        ("ds4", "ds4: CUDA loading model tensors into device cache: 12.00 GiB", "loading", None),
+        ("ds4", "0521 13:32:43 ds4-server: failed to listen on 127.0.0.1:8000: in use", "failure", None),
+        ("ds4", "0521 13:32:43 ds4-server: shutdown requested, draining requests", "stopping", None),
+        ("atlas", "2026-08-08T10:00:00Z  INFO Atlas Spark starting...", "starting", None),
+        ("atlas", "2026-08-08T10:01:00Z  INFO Listening on 0.0.0.0:8888", "ready", 8888),
+        ("tabbyapi", "12:55:45.123 INFO:     Developer documentation: http://127.0.0.1:5001/redoc", "ready", 5001),
+        ("tabbyapi", "2026-08-13 20:55:45.123 INFO:     Loading model: /app/models/x-exl3", "loading", None),
+        ("comfyui", "Total VRAM 122570 MB, total RAM 122570 MB", "starting", None),
+        ("comfyui", "To see the GUI go to: http://0.0.0.0:8188", "ready", 8188),
+    ],
+)  # fmt: skip
+def test_other_engines_log_lines(kind: str, line: str, state: str, port: int | None) -> None:
+    """Formatted as their source has them."""
+    phase = phase_of(line, EngineKind(kind))
+    assert phase is not None
+    assert state == (phase.state or ("failure" if phase.failure else "stopping"))
+    assert phase.port == port
 
 
 @over("line", ["docker run --name llama-server image", "grep llama-server /x", "pkill -f llama-server", "llama bench"])

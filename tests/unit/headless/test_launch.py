@@ -29,6 +29,7 @@ from sparktop.model.state import State
 from sparktop.model.survey import Answer, Ask
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
+from sparktop.recipe.sources import sources
 
 QWEN = "qwen3.6-35b-a3b-fp8"
 
@@ -78,6 +79,18 @@ async def test_a_refusal_prints_the_picture_of_why(capsys: pytest.CaptureFixture
     told = json.loads(capsys.readouterr().out)["refusal"]["prospect"]
     assert told["budget"]["nodes"][0]["after"]
     assert told["recipe"] == QWEN
+
+
+async def test_yes_alone_does_not_agree_to_a_new_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources.add("team", str(tmp_path))
+    order = Order(recipe=replace(recipe(QWEN), id="@team/a", source=sources.source("team")))
+    side = Side()
+    side.answer = lambda request: Sparks().planned(order)
+    assert await run(side, Launch(order=order), is_agreed=True) == 1
+    said = capsys.readouterr()
+    assert f"▲ First launch from @team: {tmp_path}" in said.out
+    assert "sparktop recipes source trust team" in said.err
+    assert side.executions == ()
 
 
 async def test_export_prints_the_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from tests.runner_support import until
 
 from sparktop.model.fleet import LinkState
 from sparktop.model.operation import Command, DockerCall
+from sparktop.model.recipe import Order
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, RunNotes, Survey
 from sparktop.operate.acts.remote import Remote
@@ -24,6 +25,8 @@ from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.step.plan import OnFailure, Plan, Refusal
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
+from sparktop.recipe.read.shelf import recipe
+from sparktop.recipe.sources import sources
 
 REQUEST = Request(action="safe-restart", nodes=("spark1",))
 
@@ -256,6 +259,19 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
     assert again.state is RunState.DONE
     assert stage.node.begun == ["stop", "start", "old", "stop"]  # another run: "stop" is begun anew
     assert acting.way_back(again) is None
+
+
+async def test_a_run_from_a_new_source_of_recipes_agrees_to_it_once_it_may_begin(tmp_path: Path) -> None:
+    sources.add("team", str(tmp_path))
+    made = replace(recipe("qwen3-0.6b"), source=sources.source("team"))
+    launch = replace(
+        plan(step("start"), typed="@team"),
+        request=Request(action="launch", nodes=("spark1",), order=Order(recipe=made)),
+    )
+    stage = Stage(tmp_path)
+    for more, is_trusted in (({"read_only": True}, False), ({"recalls": False}, False), ({}, True)):
+        await run_of(operations(stage, **more), launch)
+        assert sources.source("team").is_trusted is is_trusted, more
 
 
 async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.model.telemetry import GapReason, HostFacts
+from sparktop.probe.engine_marks import engine_marks
 from sparktop.probe.remote.installed import (
     Installed,
     newest_kernel,
@@ -73,6 +74,9 @@ ActiveState=active
 """
 
 
+UNITS = engine_marks()["unit"]
+
+
 class Ran:
     """Stands in for running programs: what was asked, with answers by the first word."""
 
@@ -110,7 +114,7 @@ def facts_of(body: Mapping[str, Any]) -> HostFacts:
 
 def test_everything_is_there(root: Callable[..., str]) -> None:
     ran = Ran()
-    facts = facts_of(Installed(root(), ran).read(1.0, RELEASE, "spark", 1000, []))
+    facts = facts_of(Installed(UNITS, root(), ran).read(1.0, RELEASE, "spark", 1000, []))
     assert facts.driver_installed == "580.142"
     assert facts.kernel_next == "6.17.0-1026-nvidia"
     assert facts.kernel_next_has_driver is True
@@ -129,18 +133,20 @@ def test_everything_is_there(root: Callable[..., str]) -> None:
 
 def test_without_a_display_manager_no_desktop_runs(root: Callable[..., str]) -> None:
     ran = Ran(systemctl=(0, SHOWN.replace(b"gdm.service", b"graphical.target")))  # which Debian has active
-    assert facts_of(Installed(root("desktop"), ran).read(1.0, RELEASE, "spark", 1000, [])).is_graphical is False
+    assert facts_of(Installed(UNITS, root("desktop"), ran).read(1.0, RELEASE, "spark", 1000, [])).is_graphical is False
 
 
 def test_a_machine_without_a_unit_of_interest_has_none(root: Callable[..., str]) -> None:
     """systemctl 252 prints nothing then, and ends with 0."""
-    facts = facts_of(Installed(root("desktop", "etc/"), Ran(systemctl=(0, b""))).read(1.0, RELEASE, "spark", 1000, []))
+    facts = facts_of(
+        Installed(UNITS, root("desktop", "etc/"), Ran(systemctl=(0, b""))).read(1.0, RELEASE, "spark", 1000, [])
+    )
     assert (facts.units, "units" in facts.gaps) == ((), False)
 
 
 def test_the_driver_is_asked_for_again_only_when_the_modules_change(root: Callable[..., str]) -> None:
     ran = Ran()
-    installed = Installed(root(), ran)
+    installed = Installed(UNITS, root(), ran)
 
     def drivers() -> list[object]:
         return [installed.read(now, RELEASE, "spark", 1000, [])["installed"] for now in (1.0, 61.0)]
@@ -155,7 +161,7 @@ def test_the_driver_is_asked_for_again_only_when_the_modules_change(root: Callab
 def test_a_next_kernel_without_its_driver(root: Callable[..., str]) -> None:
     make = root()
     Path(make, "boot/vmlinuz-6.17.0-1031-nvidia").touch()
-    facts = facts_of(Installed(make, Ran()).read(1.0, RELEASE, "spark", 1000, []))
+    facts = facts_of(Installed(UNITS, make, Ran()).read(1.0, RELEASE, "spark", 1000, []))
     assert (facts.kernel_next, facts.kernel_next_has_driver) == ("6.17.0-1031-nvidia", False)
 
 
@@ -178,14 +184,14 @@ def test_remove_ipc_is_read_as_logind_reads_it(root: Callable[..., str], files: 
 
 def test_a_user_may_linger(root: Callable[..., str]) -> None:
     make = root(**{"var/lib/systemd/linger/spark": ""})
-    installed = Installed(make, Ran())
+    installed = Installed(UNITS, make, Ran())
     assert installed.read(1.0, RELEASE, "spark", 1000, [])["lingers"] is True
     assert installed.read(1.0, RELEASE, "other", 1001, [])["lingers"] is False
 
 
 def test_without_systemd_nothing_is_asked_and_the_gaps_say_so(root: Callable[..., str]) -> None:
     ran = Ran()
-    facts = facts_of(Installed(root("run/", "boot/", "lib/"), ran).read(1.0, RELEASE, "spark", 1000, []))
+    facts = facts_of(Installed(UNITS, root("run/", "boot/", "lib/"), ran).read(1.0, RELEASE, "spark", 1000, []))
     assert ran.asked == []
     assert (facts.is_lingering, facts.removes_ipc, facts.is_graphical, facts.units) == (None, None, None, ())
     assert facts.gaps == dict.fromkeys(
@@ -204,7 +210,7 @@ def test_without_systemd_nothing_is_asked_and_the_gaps_say_so(root: Callable[...
 
 def test_a_systemctl_that_hangs_is_left_alone_for_a_while(root: Callable[..., str]) -> None:
     ran = Ran(systemctl=(None, b""))
-    installed = Installed(root(), ran)
+    installed = Installed(UNITS, root(), ran)
     for now in (0.0, 60.0, 120.0, 590.0):
         facts = facts_of(installed.read(now, RELEASE, "spark", 1000, []))
         assert facts.gaps["units"] is GapReason.FAILED
@@ -217,7 +223,7 @@ def test_an_engine_in_a_users_own_service_is_asked_of_its_own_manager(root: Call
     ran = Ran(env=(0, b"Id=sparkrun.service\nActiveState=active\nNRestarts=2\n"))
     make = root(**{"run/user/1000/systemd/private": ""})
     cgroup = "/user.slice/user-1000.slice/user@1000.service/app.slice/sparkrun.service"
-    facts = facts_of(Installed(make, ran).read(1.0, RELEASE, "spark", 1000, [cgroup]))
+    facts = facts_of(Installed(UNITS, make, ran).read(1.0, RELEASE, "spark", 1000, [cgroup]))
     (asked,) = [argv for argv in ran.asked if argv[0] == "env"]
     assert asked[1:4] == ["XDG_RUNTIME_DIR=/run/user/1000", "systemctl", "--user"]
     assert asked[-1] == "sparkrun.service"

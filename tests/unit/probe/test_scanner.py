@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from sparktop import masking
+from sparktop.probe.engine_marks import engine_marks
 from sparktop.probe.remote.outbox import encode
 from sparktop.probe.remote.scanner import LARGEST, Scanner
 
 CONTAINER = "c" * 64
+MARKS = dict(engine_marks())
 
 
 class FakeProc:
@@ -69,17 +71,20 @@ def test_engines_the_desktop_gpu_users_and_the_largest_are_shown(proc: FakeProc)
     proc.add(101, "VLLM::Worker_TP", argv=("VLLM::Worker_TP0",), state="R")
     proc.add(102, "python3", argv=("python3", "-m", "sglang.launch_server", "--port", "30000"))
     proc.add(103, "python3", argv=("python3", "manage.py", "runserver"))
+    proc.add(107, "python3", argv=("python3", "-u", "launch_server.py"))
+    (proc.root / "107/cwd").symlink_to("/srv/sglang")
     proc.add(104, "gnome-shell", state="D", wchan="drm_atomic_helper_wait_for_fences")
     proc.add(105, "bash", argv=("bash", "-c", "vllm serve m"))
     proc.add(106, "ollama", argv=("ollama", "runner"), pages=0)
     for pid in range(200, 260):
         proc.add(pid, "filler", pages=1000 + pid)
     proc.add(300, "defunct", state="Z", pages=0)
-    table = Scanner(str(proc.root)).scan({106, 4242})
+    table = Scanner(MARKS, str(proc.root)).scan({106, 4242})
     found = rows(table)
-    assert table["total"] == 71
+    assert table["total"] == 72
     assert table["zombies"] == 1
     assert {100, 101, 102, 104, 106} <= set(found)
+    assert found[107]["argv"] == ["python3", "-u", "/srv/sglang/launch_server.py"]
     assert not {1, 2, 40, 103, 105, 300} & set(found)
     assert len([pid for pid in found if pid >= 200]) == LARGEST
     assert min(pid for pid in found if pid >= 200) == 260 - LARGEST
@@ -106,7 +111,7 @@ def test_a_command_line_is_read_once_a_process_and_again_after_exec(
     proc: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proc.add(100, "python3", argv=("python3", "-m", "vllm.entrypoints.openai.api_server"))
-    scanner = Scanner(str(proc.root))
+    scanner = Scanner(MARKS, str(proc.root))
     reads: list[int] = []
     real = scanner._argv
     monkeypatch.setattr(scanner, "_argv", lambda pid: (reads.append(pid), real(pid))[1])
@@ -124,14 +129,14 @@ def test_a_process_that_ends_during_the_scan_is_left_out(proc: FakeProc) -> None
     proc.add(100, "vllm", argv=("vllm", "serve", "m"))
     (proc.root / "100" / "status").unlink()
     (proc.root / "101").mkdir()
-    table = Scanner(str(proc.root)).scan(set())
+    table = Scanner(MARKS, str(proc.root)).scan(set())
     assert 100 not in rows(table)
 
 
 def test_the_table_stays_within_a_line_of_the_wire(proc: FakeProc) -> None:
     for pid in range(1000, 1200):
         proc.add(pid, "python3", argv=("python3", "-m", "sglang.launch_server", "x" * 4000, "y" * 4000))
-    table = Scanner(str(proc.root)).scan(set())
+    table = Scanner(MARKS, str(proc.root)).scan(set())
     assert len(encode(table)) < 256 * 1024
 
 
@@ -140,7 +145,7 @@ def test_compositors_are_told_to_who_watches_the_desktop(proc: FakeProc) -> None
     proc.add(105, "gnome-shell-cal")
     proc.add(106, "Xorg")
     proc.add(107, "gnome-shell", state="Z", pages=0)
-    scanner = Scanner(str(proc.root))
+    scanner = Scanner(MARKS, str(proc.root))
     assert scanner.compositors == []
     scanner.scan(set())
     assert scanner.compositors == [104, 106]

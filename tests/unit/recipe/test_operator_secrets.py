@@ -39,8 +39,8 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_a_recipe_wants_what_its_environment_names_and_the_hubs_token() -> None:
-    one = recipe(A="$MY_KEY", B="x ${OTHER} y", C="plain", D="{port}", E="$MY_KEY")
-    assert names_used(one) == ("MY_KEY", "OTHER", "VLLM_API_KEY", "HF_TOKEN")
+    one = recipe(A="$MY_KEY", B="x ${OTHER} y", C="plain", D="{port}", E="$MY_KEY", F="${MAYBE_KEY:-}")
+    assert names_used(one) == ("MY_KEY", "OTHER", "MAYBE_KEY", "VLLM_API_KEY", "HF_TOKEN")
     assert names_required(one) == ("MY_KEY", "OTHER")
     assert names_required(recipe()) == ()
 

@@ -11,10 +11,12 @@ from tests.table import over
 from sparktop.config import resource_dir
 from sparktop.diagnose.lint.catalogue import cards
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Dialect, Executor, Muted, Recipe
+from sparktop.model.recipe import Dialect, Executor, Muted, Order, Recipe
+from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.problems import ProblemKind
 from sparktop.recipe.read.fields import MAX_PROBLEMS
 from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read
+from sparktop.recipe.render.render import render
 from sparktop.recipe.template import text_of
 
 PLAIN = """\
@@ -192,10 +194,34 @@ def test_version_1() -> None:
     recipe = reading.recipe
     assert recipe is not None
     assert (recipe.dialect, recipe.title) == (Dialect.EUGR, "A Name")
-    assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (2, 2, Executor.RAY)
+    assert (recipe.min_nodes, recipe.max_nodes, recipe.executor) == (2, 8, Executor.NATIVE)
     assert [each.kind for each in reading.problems] == [ProblemKind.NOTE]
-    assert "vllm-node" in recipe.risks[0]
-    assert "--tf5" in recipe.risks[0]
+
+
+@over(
+    "container, args, pulls, builds",
+    [
+        ("vllm-node", [], "eugr/spark-vllm:latest", ""),
+        ("vllm-node-tf5:latest", ["--tf5"], "eugr/spark-vllm:latest", ""),
+        ("vllm-node", ["--exp-b12x"], "eugr/spark-vllm-b12x:latest", ""),
+        ("sparkrun-eugr-vllm", [], "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest", ""),
+        ("vllm-node", ["--vllm-ref", "v1"], "", "-t vllm-node --vllm-ref v1"),
+        ("vllm-node-mxfp4", [], "", "-t vllm-node-mxfp4 --exp-mxfp4"),
+        ("vllm-node:v2", [], "", "-t vllm-node:v2"),
+        ("mine", [], "", "-t mine"),
+        ("org/mine", [], "", ""),
+        ("org/mine", ["--tf5"], "", ""),
+        ("org/mine", ["--rebuild-vllm"], "", "-t org/mine --rebuild-vllm"),
+        ("mine\npull_image: org/mine:1", [], "org/mine:1", ""),
+    ],
+)
+def test_a_local_image_is_pulled_or_built_as_its_tools_do(
+    container: str, args: list[str], pulls: str, builds: str
+) -> None:
+    text = EUGR.replace("container: vllm-node", f"container: {container}").replace("[--tf5]", str(args))
+    recipe = recipe_of(text)
+    assert recipe.pulls == pulls
+    assert [f"./build-and-copy.sh {builds}" in risk for risk in recipe.risks] == [True] * bool(builds)
 
 
 def test_version_1_may_leave_its_model_to_the_command() -> None:
@@ -206,7 +232,7 @@ def test_version_1_may_leave_its_model_to_the_command() -> None:
     "old, new, nodes",
     [
         ("cluster_only: true", "solo_only: true", (1, 1)),
-        ("cluster_only: true", "cluster_only: false\nsolo_only: false", (1, 2)),
+        ("cluster_only: true", "cluster_only: false\nsolo_only: false", (1, 8)),
         ("cluster_only: true", "max_nodes: 1", (1, 1)),
     ],
 )
@@ -222,6 +248,12 @@ def test_nodes_of_version_1(old: str, new: str, nodes: tuple[int, int]) -> None:
         ("runtime: vllm-distributed", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
         ("runtime: vllm-ray", "vllm serve {model}", EngineKind.VLLM, Executor.RAY),
         ("runtime: vllm", "vllm serve {model} --distributed-executor-backend ray", EngineKind.VLLM, Executor.RAY),
+        (
+            "runtime: eugr-vllm",
+            "vllm serve {model} --distributed-executor-backend ray",
+            EngineKind.VLLM,
+            Executor.NATIVE,
+        ),
         ("runtime: sglang", "sglang serve --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "python3 -m sglang.launch_server --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
@@ -230,6 +262,21 @@ def test_nodes_of_version_1(old: str, new: str, nodes: tuple[int, int]) -> None:
 def test_engine_and_how_its_ranks_meet(runtime: str, command: str, engine: EngineKind, executor: Executor) -> None:
     recipe = recipe_of(f"model: org/name\ncontainer: a/b:1\nmin_nodes: 2\n{runtime}\ncommand: {command}\n")
     assert (recipe.engine, recipe.executor) == (engine, executor)
+
+
+@over(
+    "written, environment",
+    [
+        ("${HF_TOKEN:-}", {}),
+        ("${MY_API_KEY:-none}", {"A": "none"}),
+        ("${LEVEL:-info}/${PLACE-here}", {"A": "info/here"}),
+    ],
+)
+def test_a_variable_with_a_default_is_an_expression(written: str, environment: dict[str, str]) -> None:
+    recipe = recipe_of(with_line(f"env: {{{'HF_TOKEN' if not environment else 'A'}: '{written}'}}"))
+    rendered = render(Order(recipe=recipe), [NodeContext(node="a", model_path="/m")])
+    assert {key: rendered.head.container.environment.get(key) for key in environment} == environment
+    assert "HF_TOKEN" not in rendered.head.container.environment
 
 
 def test_a_recipe_without_a_command_has_flags() -> None:
@@ -249,10 +296,9 @@ def with_line(line: str) -> str:
         (with_line("modle: x"), "r.yaml:7: modle: unknown key: did you mean `model`?"),
         (with_line("max_model_len: 5"), "r.yaml:7: max_model_len: unknown key: did you mean `defaults.max_model_len`?"),
         (with_line("need: {}"), "r.yaml:7: need: unknown key: did you mean `runtime_config.sparktop.need`?"),
-        (
-            with_line("zzz: 1"),
-            "r.yaml:7: zzz: unknown key; engine parameters go under `defaults`",
-        ),
+        (with_line("patches: [x]"), "r.yaml:7: patches: no key of this format: neither sparktop nor sparkrun knows"),
+        (with_line("user: me"), "r.yaml:7: user: unknown key: did you mean `executor_config.user`?"),
+        (with_line("volumes: [data]"), "r.yaml:7: volumes: 'data' is not SOURCE:TARGET"),
         (with_line("model: x/y"), "r.yaml:7: model: the key is here a second time"),
         (with_line("env: {A: [1]}"), "r.yaml:7: env.A: must be a text; write a list or a mapping in quotes"),
         (with_line("env: {A: }"), 'r.yaml:7: env.A: has no value; for an empty value write ""'),
@@ -319,15 +365,20 @@ def with_line(line: str) -> str:
         ),
         (PLAIN.replace("org/image", "Org/Image"), "r.yaml:4: container: is 'docker.io/Org/Image:1': an image name is"),
         (with_line("executor_config: {pid_dir: /x}"), "executor_config.pid_dir: is for engines without a container"),
-        (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: patches an image while it starts; sparktop starts images"),
-        (with_line("mods: fix-x"), "r.yaml:7: mods: patches an image while it starts"),
+        (with_line("mods: [mods/fix-x]"), "r.yaml:7: mods: `mods/fix-x`: the recipe is in no folder"),
+        (with_line("mods: [../x]"), "r.yaml:7: mods: `../x` is no name of a mod"),
+        (with_line("mods: [{a: b}]"), "is no name of a mod"),
         (
-            with_line("builder: eugr"),
-            "r.yaml:7: builder: `eugr` builds an image before the launch; sparktop builds none",
+            with_line("builder: uv-venv"),
+            "r.yaml:7: builder: `uv-venv` builds an image before the launch; sparktop builds none",
         ),
         (
-            with_line("pre_exec: [pip install x]"),
-            "r.yaml:7: pre_exec: runs commands in the container before the engine",
+            with_line("pre_exec: [{copy: /a, dest: /b}]"),
+            "r.yaml:7: pre_exec: copies a file of another machine into the container",
+        ),
+        (
+            with_line("pre_exec: [serve-metrics &]"),
+            "r.yaml:7: pre_exec: `serve-metrics &` leaves a process running, which an image can't keep",
         ),
         (with_line("post_exec: [x]"), "r.yaml:7: post_exec: runs commands in the container after the start"),
         (with_line("post_commands: [x]"), "r.yaml:7: post_commands: runs commands on your machine"),
@@ -343,8 +394,12 @@ def with_line(line: str) -> str:
             "r.yaml:7: distribution_config.models.allow_patterns: downloads only some files",
         ),
         (with_line("distribution_config: {containers: {entries: [x]}}"), "distribution_config.containers: distributes"),
+        (
+            with_line("distribution_config: {models: {entries: [{name: a/b, target: [1]}]}}"),
+            "r.yaml:7: distribution_config.models.target: downloads it to some nodes only",
+        ),
         (with_line("runtime_config: {sparktopp: {}}"), "did you mean `runtime_config.sparktop`?"),
-        (with_line("runtime_config: {mods: [x]}"), "runtime_config.mods: patches an image while it starts"),
+        (with_line("runtime_config: {mods: [x]}"), "runtime_config.mods: `x`: the recipe is in no folder"),
         (PLAIN.replace("runtime: vllm", "runtime: llama-cpp"), "r.yaml:3: runtime: sparktop doesn't launch llama.cpp"),
         (
             PLAIN.replace("runtime: vllm", "runtime: vlm"),
@@ -359,14 +414,14 @@ def with_line(line: str) -> str:
         (PLAIN.replace("min_nodes: 1", "min_nodes: 1.5"), "r.yaml:5: min_nodes: 1.5 is not a whole number"),
         (PLAIN.replace("min_nodes: 1", "min_nodes: 2"), "r.yaml:6: max_nodes: 1 is less than its minimum of 2"),
         (
-            PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 4\nmax_nodes: 8"),
-            "r.yaml:5: min_nodes: it needs 4 Sparks, but sparktop launches on one or two",
+            PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 9\nmax_nodes: 9"),
+            "r.yaml:5: min_nodes: it needs 9 Sparks, but sparktop launches on 8 at most",
         ),
         (
-            PLAIN.replace("max_nodes: 1", "max_nodes: 4").replace("port: 8000", "port: 8000\n  tensor_parallel: 4"),
-            "r.yaml:9: defaults.tensor_parallel: it needs 4 Sparks",
+            PLAIN.replace("max_nodes: 1", "max_nodes: 16").replace("port: 8000", "port: 8000\n  tensor_parallel: 16"),
+            "r.yaml:9: defaults.tensor_parallel: it needs 16 Sparks",
         ),
-        (PLAIN.replace("--port {port}", "--port {port} -tp 8"), "r.yaml:9: command: it needs 8 Sparks"),
+        (PLAIN.replace("--port {port}", "--port {port} -tp 16"), "r.yaml:9: command: it needs 16 Sparks"),
         (PLAIN.replace("--port {port}", "--prt {prt}"), "r.yaml:11: command: the parameter `{prt}` has no value"),
         (PLAIN.replace("{model} \\", "{model}"), "r.yaml:11: command: a second command, or the line before lacks"),
         (
@@ -427,7 +482,6 @@ def with_line(line: str) -> str:
         (PLAIN.replace("org/name", ""), "r.yaml:2: model: missing"),
         (PLAIN.replace("docker.io/org/image:1", "$(id)"), "r.yaml:4: container: `$(id)` is not a valid name"),
         (PLAIN.replace("container: docker.io/org/image:1\n", ""), "r.yaml:1: container: missing; an image name is"),
-        (PLAIN.replace('"2"', '"3"'), "r.yaml:1: recipe_version: sparktop doesn't know version `3`"),
         (PLAIN.replace("command: |", "command: [x]\nname: |"), "r.yaml:9: command: must be a text, but is a list"),
         ("model: a/b\ncontainer: c/d:1\n", "r.yaml:1: command: missing, and there are no `defaults` to build one from"),
         ("", "r.yaml:1: the file is empty"),
@@ -510,6 +564,7 @@ def test_problems_of_our_own_section(section: str, said: str) -> None:
         "mods: []",
         "builder: none",
         "builder: docker-pull",
+        "builder: eugr",
         "pre_exec: []",
         "overrides:",
         "containers: []",
@@ -519,9 +574,11 @@ def test_problems_of_our_own_section(section: str, said: str) -> None:
         "capabilities: [x]",
         "scheduler: greedy",
         "executor: docker",
-        "runtime_cache: false",
+        "runtime_cache: true",
+        "runtime_cache: {enabled: false}",
         "distribution_config: {additional_models: [org/other]}",
-        "distribution_config: {models: {entries: [{name: '{model}'}]}}",
+        "distribution_config: {models: {entries: [{name: '{model}', target: [-1]}]}}",
+        "distribution_config: {containers: {enabled: true, entries: [{name: '{container}', target: [-1]}]}}",
         "runtime_config: {dashboard: true}",
         "name: an old name",
     ],
@@ -539,8 +596,11 @@ def test_what_the_launch_itself_takes_needs_no_place_in_the_command() -> None:
     "line, said",
     [
         ("env: {A: true}", "is passed as `True`"),
+        ("maintainer: me", "unknown key: sparktop ignores it"),
+        ("command_mtp: x", "unknown key: sparktop ignores it"),
+        ("container: docker.io/org/image:1", "stands here a second time"),
+        ("volumes: [/a:/b]", "read as `executor_config.volumes`"),
         ("mods: [mods/drop-caches]", "not needed for `drop-caches`"),
-        ("runtime_cache: true", "sparktop doesn't keep compiled kernels"),
         ("builder_config: {rebuild: true}", "has no effect: it is for a builder, and sparktop builds no image"),
         ("readiness: {inference: false}", "has no effect: sparktop proves every launch by a first request"),
         ("readiness: {inference_style: completion}", "has no effect: sparktop's first request is a chat"),

@@ -232,6 +232,16 @@ def test_native_ranks_are_told_of_one_another_and_have_their_own_nodes_names() -
         assert host["Devices"][0]["PathOnHost"] == "/dev/infiniband"  # type: ignore[index]
 
 
+@over("count, more", [(2, {}), (3, {}), (4, {"NCCL_ALGO": "Ring"})])
+def test_a_ring_is_told_to_nccl(count: int, more: dict[str, str]) -> None:
+    ring = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", **more}
+    for is_ring in (False, True):
+        nodes = [seat(index, is_ring=is_ring) for index in range(count)]
+        made = render(order({"tensor_parallel": str(count)}, **{**TWO, "max_nodes": 8}), nodes)
+        for rank in made.ranks:
+            assert (ring.items() <= rank.container.environment.items()) == is_ring
+
+
 def test_a_gid_that_is_not_known_on_both_is_left_to_nccl() -> None:
     for seats in ((seat(0), seat(1, gid_index=5)), (seat(0, gid_index=None), seat(1, gid_index=None))):
         made = render(order(**TWO), seats)
@@ -265,8 +275,9 @@ def test_sglangs_ranks_have_its_own_words() -> None:
         ({"tensor_parallel": "1"}, pair(), "tensor_parallel=1 needs 1 GPU, but 2 nodes have 2"),
         ({"tensor_parallel": "2"}, (seat(),), "needs 2 GPUs, but one node has 1"),
         ({"tensor_parallel": "2", "pp": "2"}, pair(), "needs 4 GPUs"),
-        ({}, (seat(0), seat(1, fabric_ip="")), "spark2 has no address on the link"),
+        ({}, (seat(0), seat(1, fabric_ip="")), "spark2 has no address in a network of all"),
         ({}, (*pair(), seat(2)), "is for 1 to 2 nodes, and 3 are named"),
+        ({"dp": "2"}, pair(), "tensor_parallel=2, data_parallel=2 needs 4 GPUs, but 2 nodes have 2"),
     ],
 )
 def test_what_does_not_spread_over_the_nodes_is_refused(
@@ -274,6 +285,33 @@ def test_what_does_not_spread_over_the_nodes_is_refused(
 ) -> None:
     with pytest.raises(CannotRender, match=said):
         render(order(values_, **TWO), seats)
+
+
+@over(
+    "tensor, pipeline, data, count",
+    [("4", "1", "1", 4), ("2", "2", "1", 4), ("2", "1", "2", 4), ("1", "3", "1", 3), ("2", "2", "2", 8)],
+)
+def test_ranks_of_three_nodes_and_more_are_numbered_and_meet_at_the_head(
+    tensor: str, pipeline: str, data: str, count: int
+) -> None:
+    sizes = {"tensor_parallel": tensor, "pipeline_parallel": pipeline, "data_parallel": data}
+    made = render(order(sizes, **{**TWO, "max_nodes": 8}), [seat(index) for index in range(count)])
+    assert [flags.value_of(rank.argv, "node-rank") for rank in made.ranks] == [str(index) for index in range(count)]
+    assert {flags.value_of(rank.argv, "nnodes") for rank in made.ranks} == {str(count)}
+    assert {flags.value_of(rank.argv, "master-addr") for rank in made.ranks} == {"192.168.100.10"}
+    assert ["--headless" in rank.argv for rank in made.ranks] == [False] + [True] * (count - 1)
+    with pytest.raises(CannotRender, match=f"needs {count} GPUs, but 5 nodes have 5") as refused:
+        render(order(sizes, **{**TWO, "max_nodes": 8}), [seat(index) for index in range(5)])
+    assert f"name {count} nodes" in refused.value.remedies
+
+
+def test_sglang_spreads_data_parallel_ranks_only_of_its_attention() -> None:
+    sizes = {"tensor_parallel": "2", "data_parallel": "2"}
+    plain = {**SGLANG, "command": f"{SGLANG['command']} --dp {{data_parallel}}", "max_nodes": 2}
+    with pytest.raises(CannotRender, match="SGLang doesn't run data_parallel=2 over several nodes"):
+        render(order(sizes, **plain), pair())
+    attention = {**plain, "command": f"{plain['command']} --enable-dp-attention"}
+    assert len(render(order(sizes, **attention), pair()).ranks) == 2
 
 
 def test_a_recipe_for_one_node_or_two_takes_one_gpu_on_one() -> None:

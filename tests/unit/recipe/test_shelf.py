@@ -154,7 +154,7 @@ def test_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = {name: rows["RECIPE"].index(name) for name in rows["RECIPE"].split()}
     assert list(at) == ["RECIPE", "ENGINE", "NODES", "MODEL", "QUANT", "TOK/S", "FROM", "TITLE"]
     mine, mistral = rows["mine"], rows["mistral-small-4-119b-nvfp4"]
-    assert mine[at["ENGINE"] :].startswith("vllm      1-2  org/name ")
+    assert mine[at["ENGINE"] :].startswith("vllm      1-8  org/name ")
     assert mine[at["FROM"] :] == "yours"
     assert mistral[at["ENGINE"] :].startswith("sglang      1  mistralai/")
     assert mistral[at["FROM"] :].startswith("shipped  Mistral Small 4")
@@ -251,8 +251,8 @@ def test_validate_says_every_problem_with_its_place(
 
 
 VALIDATED = """\
-✖ bad.yaml:3: mods: patches an image while it starts; sparktop starts images unchanged: `mods/x`; \
-build these changes into your own image, name that as `container`, and remove the key
+✖ bad.yaml:3: mods: `mods/x`: no folder of that name with run.sh in . and its repository, nor in sparkrun's cache; \
+git clone https://github.com/eugr/spark-vllm-docker ~/spark-vllm-docker has eugr's mods
 ✖ bad.yaml:4: defalts: unknown key: did you mean `defaults`?
 ✖ bad.yaml:5: command: the parameter `{port}` has no value; \
 set it: `defaults: port: ...`, or --set port=...

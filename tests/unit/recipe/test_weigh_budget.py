@@ -331,6 +331,12 @@ def test_two_nodes_are_offered_where_the_recipe_can() -> None:
     found = budget(order(big), DESKTOP, dense, values={})
     assert texts(found) == ("two nodes: sparktop launch /recipes/big.yaml spark1 OTHER-HOST --set tensor_parallel=2",)
     assert budget(order(replace(big, max_nodes=1)), DESKTOP, dense, values={}).levers == ()
+    for weights_gib, data, count, tensor in ((300, "1", 4, 4), (110, "2", 4, 2), (150, "4", 8, 2)):
+        larger = replace(dense, weights_bytes=weights_gib * GIB)
+        found = budget(order(replace(big, max_nodes=8), data_parallel=data), DESKTOP, larger, values={})
+        assert (found.levers[0].nodes, found.levers[0].values) == (count, {"tensor_parallel": str(tensor)}), data
+        hosts = " ".join(["spark1", *["OTHER-HOST"] * (count - 1)])
+        assert f"{count} nodes: sparktop launch /recipes/big.yaml {hosts} --set" in found.levers[0].text
 
 
 def test_a_cache_of_its_own_size_replaces_the_share() -> None:

@@ -333,7 +333,9 @@ _OTHERS = (
 _BESIDE = (
     (("LiteLLM", "litellm_", "litellm."), "LiteLLM"),
     (("open_webui",), "Open WebUI"),
+    (("[LMSAuthenticator]", ".lmstudio", "lmstudio-"), "LM Studio"),
     (("text_embeddings_",), "Text Embeddings Inference"),
+    (("text_generation_",), "Text Generation Inference"),
 )
 """By a fixed text of its lines: a program that stands beside an engine."""
 

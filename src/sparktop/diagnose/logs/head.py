@@ -48,6 +48,8 @@ _LOGGERS = tuple(
         rf"{_TIME} - [\w .]{{1,40}}:{_LEVEL}: (?P<source>[\w.]{{1,60}}:\d+) - ",  # LiteLLM
         rf"(?:(?:time|ts|t|caller)=(?:\"[^\"]*\"|\S+) ){{0,2}}level=(?i:{_LEVEL})\b *",  # Go
         rf"\S+ - \S+ - {_LEVEL} - ",
+        r"(?P<level>DEBU|INFO|WARN|ERRO|FATA|PANI)\[\d{4}\S{0,40}\] ",  # logrus on a terminal: docker, dockerd, runc
+        rf"\d{{4}}/\d\d/\d\d {_TIME}(?:\.\d+)? (?:(?P<source>[\w./-]{{1,80}}:\d+): )?(?:{_LEVEL}:? )?",  # Go
     )
 )
 

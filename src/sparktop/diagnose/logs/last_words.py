@@ -20,6 +20,8 @@ AFTER_LINES = 12
 """At most so many lines follow the last error of a program that logs no traceback."""
 TERSE_CHARS = 30
 """Shorter words say little without the code that failed."""
+WORD_CHARS = 24
+"""A longer word of a message that is too long is cut: a symbol, a path."""
 MESSAGE_LINES = 2
 """So many indented lines after an exception go on with its message."""
 GAP_LINES = 4
@@ -28,19 +30,35 @@ GAP_LINES = 4
 TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line \d+')
 _LIBRARY = re.compile(r"/lib/python3[.\d]*/(?!.*(?:site|dist)-packages)|<frozen ")
+_SHOWN = re.compile(r"\s+× ")
+"""pip's and uv's own error is indented."""
 _CHAINED = ("During handling of the above", "The above exception was")
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
 _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,60}: (?:\w+\(\): |error: )?")
 """How llama.cpp begins a message: tag and function."""
 _FIELD = re.compile(r"""\b(?:msg|error|err)=(?:"((?:[^"\\]|\\.){0,1000})"?|(\S+))""")
 """What a line of logfmt says."""
-_GOES_ON = re.compile(r"\s+(?!at |\d+: |#|\^)\S|Caused by:")
+_GOES_ON = re.compile(r"\s+(?!at |\d+: |#|\^|\[)\S|Caused by:")
 """How a line after an error begins that belongs to its message: no frame of its stack."""
 _OF_A_PROCESS = re.compile(r"\b(?:terminated|died|crashed|panicked|error loading|failed to (?:load|start))\b")
 """Words of a server about a process of its own, or a model: no client's fault."""
-_STATUS = re.compile(r"\bexit (?:status|code):? \d+$|: EOF$|connection refused$")
+_STATUS = re.compile(
+    r"\b(?:exit|returned non-?zero) (?:status|code):? \d+\.?$|: EOF$|connection refused$|subprocess-exited-with-error"
+    r"|^Failed building wheel|^Could not build wheels|^(?:make|ninja)\b|^Command '\["
+)
 """What tells only that another process ended."""
 _THROWN = re.compile(r"^terminate called after throwing an instance of '(?:\w+::)*(?P<error>\w+)'\s*(?:what\(\):)?")
+_FAILURE = re.compile(
+    r"(?!-- )[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
+    r"|\bexited before\b|\bis dead\b|\b(?:crashed|aborted|killed)$)"
+)
+"""How a line without a level says that something failed."""
+_MENDED = re.compile(
+    r"(?i:\bfall(?:ing|s)? ?back\b|\bignor|\bskip|\bretry|\binstead\b|\bcontinu|\blocally$|\bgenerating new\b)"
+)
+"""The program goes on without it."""
+_HINT = re.compile(r"(?:If |You |See |Please |Run |Try |Use |For |Consult |(?i:note|hint|tip): )|\s|-+$")
+"""A line that only helps with the error above it, or goes on with it."""
 _DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
 _MIDDLE = re.compile(r"EngineCore|Scheduler")
 
@@ -57,6 +75,8 @@ class LastWords:
     """Hardly anything was logged after it."""
     words: str
     """All of it, up to ALL_CHARS."""
+    is_crash: bool = False
+    """A runtime ended the process with it."""
     file: str = ""
     """The source that raised it: of the innermost frame outside Python's own library."""
 
@@ -79,6 +99,8 @@ class _Process:
 
     is_open: bool = False
     """In a traceback."""
+    indent: str = ""
+    """Before each of its lines, where another program shows it: pip."""
     is_chained: bool = False
     """The next exception was raised from the last one."""
     is_library: bool = False
@@ -108,6 +130,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
     processes: dict[str, _Process] = {}
     ended: list[_Ended] = []
     errors: list[_Ended] = []
+    failures: list[_Ended] = []
     is_up = False
     for index, text in enumerate(lines):
         work = engine_state.work_of(text)
@@ -117,16 +140,21 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
             processes = {} if is_whole else processes
             # A progress bar may come late: another process's error stands.
             ended = [] if is_whole else [end for end in ended if end.process != head.process]
-            errors = []
+            errors, failures = [], []
             is_up = work.serves or (is_up and not work.begins)
             continue
         body = text[head.stop :]
-        level = None if body[:1].isspace() and not head.level else level_of(text)
+        is_shown = body[:1].isspace() and not head.level and _SHOWN.match(body) is None
+        level = None if is_shown else level_of(text)
         if level in ("warning", "info", "debug"):
             continue
         process = processes.setdefault(head.process, _Process())
+        if process.is_open:
+            body = body.removeprefix(process.indent)
         frame = _FRAME.match(body)
         if TRACEBACK in body or frame is not None:
+            if frame is None:
+                process.indent = body[: len(body) - len(body.lstrip())]
             process.is_open = True
             process.is_library = _LIBRARY.search(body) is not None
             if frame is not None and not process.is_library:
@@ -156,6 +184,9 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         elif level in ("error", "critical") and elsewhere.search(body) is None:
             process.newest = _Ended(process="", said=_message(body), index=index, is_crash=is_crash(body))
             errors.append(process.newest)
+        elif level is None and _FAILURE.match(body) and _MENDED.search(body) is None and elsewhere.search(body) is None:
+            process.newest = _Ended(process="", said=_message(body), index=index)
+            failures.append(process.newest)
     for process in processes.values() if is_over and not ended else ():
         if process.is_open and process.code and _written_between(lines, process.index, len(lines)) <= END_LINES:
             said = f"an error whose words are cut off, in {process.code}"
@@ -165,15 +196,17 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
     else:  # a server that runs logs its clients' errors too
         if is_up and not any(error.is_crash for error in errors):
             errors = [error for error in errors if _OF_A_PROCESS.search(error.said)]
-        words = _first_of_last([error for error in errors if _STATUS.search(error.said) is None] or errors, lines)
+        told = [error for error in errors if _STATUS.search(error.said) is None]
+        words = _first_of_last(told or errors, lines) or _first_of_last(failures, lines, END_LINES)
     if words is None:
         return None
     all_words = " ".join(_THROWN.sub(r"\g<error>: ", words.said).split()).rstrip(": ")[:ALL_CHARS]
     return LastWords(
-        said=_shortened(all_words),
+        said=shortened(all_words),
         index=words.index,
-        is_last=_written_between(lines, words.index, len(lines)) <= END_LINES,
+        is_last=_written_after(lines, words.index) <= END_LINES,
         words=all_words,
+        is_crash=words.is_crash,
         file=words.file,
     )
 
@@ -183,7 +216,7 @@ def last_line(lines: Sequence[str]) -> LastWords | None:
     for index in range(len(lines) - 1, -1, -1):
         said = " ".join(lines[index][head_of(lines[index]).stop :].split())
         if any(map(str.isalnum, said)):
-            return LastWords(said=_shortened(said), index=index, is_last=True, words=said[:ALL_CHARS])
+            return LastWords(said=shortened(said), index=index, is_last=True, words=said[:ALL_CHARS])
     return None
 
 
@@ -204,17 +237,18 @@ def _depth(process: str) -> int:
     return 2 if _DEEP.match(process) else 1 if _MIDDLE.match(process) else 0
 
 
-def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str]) -> _Ended | None:
+def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str], after: int = AFTER_LINES) -> _Ended | None:
     """The first error of the failure at the end; a crash is one, however long the stack that follows."""
     crashes = [at for at, error in enumerate(errors) if error.is_crash]
     last = crashes[0] if crashes else len(errors) - 1
-    if last < 0 or (not crashes and _written_between(lines, errors[last].index, len(lines)) > AFTER_LINES):
+    if last < 0 or (not crashes and _written_after(lines, errors[last].index) > after):
         return None
     first = errors[last]
     for error in reversed(errors[:last]):
         if _written_between(lines, error.index, first.index) > GAP_LINES:
             break
         first = error
+    first.is_crash = bool(crashes)
     return first
 
 
@@ -222,9 +256,23 @@ def _written_between(lines: Sequence[str], first: int, last: int) -> int:
     return sum(bool(text.strip()) for text in lines[first + 1 : last])
 
 
-def _shortened(said: str) -> str:
-    """Its beginning and its end: what was refused often stands last."""
+def _written_after(lines: Sequence[str], index: int) -> int:
+    """Lines after this one, without what belongs to it."""
+    bodies = [text[head_of(text).stop :] for text in lines[index + 1 :] if text.strip()]
+    return sum(_HINT.match(body) is None for body in bodies)
+
+
+def shortened(said: str) -> str:
+    """Its beginning and its end: what was refused often stands last. Of a path the name, of a symbol the beginning."""
     if len(said) <= WORDS_CHARS:
         return said
-    end = said[-WORDS_CHARS // 3 :].partition(" ")[2]
+    said = " ".join([_short_word(word) for word in said.split(" ")])
+    if len(said) <= WORDS_CHARS:
+        return said
+    end = said[-WORDS_CHARS // 2 :].partition(" ")[2]
     return f"{said[: WORDS_CHARS - len(end) - 3].rsplit(' ', 1)[0]} … {end}"
+
+
+def _short_word(word: str) -> str:
+    name = word.rpartition("/")[2] if "://" not in word and "/" in word[:-1] else word
+    return name if len(name) <= WORD_CHARS else f"{name[: WORD_CHARS - 1]}…"

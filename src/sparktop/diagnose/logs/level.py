@@ -10,22 +10,13 @@ from sparktop.diagnose.logs.head import head_of
 Level = Literal["debug", "info", "warning", "error", "critical"]
 
 _WORDS: dict[str, Level] = {
-    "trace": "debug",
-    "debug": "debug",
-    "info": "info",
-    "notice": "info",
-    "warn": "warning",
-    "warning": "warning",
-    "error": "error",
-    "err": "error",
-    "fatal": "critical",
-    "critical": "critical",
-    "i": "info",
+    **dict.fromkeys("td", "debug"),
+    **dict.fromkeys("in", "info"),
     "w": "warning",
     "e": "error",
-    "f": "critical",
-    "d": "debug",
+    **dict.fromkeys("fcp", "critical"),
 }
+"""By a level's first letter: WARN, warning and W are one, as are FATAL, FATA and F."""
 _JSON = re.compile(r'^\{.{0,2000}?"(?:level|levelname|severity|lvl)": ?"(\w+)"', re.IGNORECASE)
 _DIES = re.compile(
     r"(?:Segmentation fault|Killed|Aborted|Bus error|Fatal Python error)\b"
@@ -45,7 +36,9 @@ _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
     (re.compile(r".*\bNCCL INFO\b"), "info"),
     (
         re.compile(
-            r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w* )?[Ee]rror(?::| while | in | (?:load|open|read)ing )|CMake Error\b"
+            r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w*(?: \w+)? )?(?:[Ee]rror|ERROR)(?::(?! ?[\d.]+$)| while | in "
+            r"| (?:load|open|read)ing )|CMake Error\b|nvcc fatal *: "
+            r"|(?:make|ninja)(?:\[\d+\])?: (?:\*\*\*|build stopped)|FAILED: | *× "  # a build's steps, pip, uv
             r"|(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"
             r"|(?:[a-z]{3,4} +)?[\w:~]{3,60}: failed to (?:load|open|read|create|allocate) "
             r"|/\S{1,200}\.(?:c|cc|cpp|cu|cuh|h):\d+: (?!\d|warning|note)"  # llama.cpp's abort
@@ -66,9 +59,9 @@ def level_of(text: str) -> Level | None:
     """The level that a line names or clearly has; None if it has none."""
     if text.startswith("{"):
         match = _JSON.match(text)
-        return _WORDS.get(match[1].lower()) if match else None
+        return _WORDS.get(match[1][0].lower()) if match else None
     head = head_of(text)
     if head.level:
-        return _WORDS[head.level.lower()]
+        return _WORDS[head.level[0].lower()]
     message = text[head.stop :]
     return next((level for pattern, level in _SAYS if pattern.match(message)), None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
+from sparktop.diagnose.logs.last_words import shortened
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine, steps_of, typed
 from sparktop.model.change import Change
@@ -19,7 +20,6 @@ from sparktop.text.expression import Match
 SUBJECTS = 3
 """At most this many findings of one rule, if the matched lines name different things."""
 EVIDENCE_CHARS = 400
-VALUE_CHARS = 120
 TRACEBACK_LINES = 12
 """A warning this many lines away belongs to the same traceback."""
 INCIDENT_LINES = 300
@@ -91,7 +91,7 @@ class Claim:
     def add(self, match: Match, line: MatchedLine, *, run: int) -> None:
         """Count one more matched line."""
         groups = match.groups.items()
-        values = {name: sanitise_line(" ".join((value or "").split()), limit=VALUE_CHARS) for name, value in groups}
+        values = {name: sanitise_line(shortened(" ".join((value or "").split()))) for name, value in groups}
         title = fill(self.rule.title, values)
         if not self.count:
             self.index, self.place = line.index, line.place

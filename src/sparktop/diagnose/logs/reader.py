@@ -46,10 +46,10 @@ _CODE = re.compile(r"(?:^|[\])] ) {4,}(?:raise|return|await|yield|assert|async w
 """A line of source that a traceback shows: it holds an error's words, and says nothing of what happened."""
 _RETRIES = re.compile(
     r"\b[Rr]etrying\b|\b[Ww]ill (?:be )?retr(?:y|ied)\b|\b[Rr]etry \d+ ?(?:/|of) ?\d"
-    r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed"
+    r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed|, skipping\b"
 )
-"""A program tries again what failed: nothing is known to be wrong yet."""
-_RETRY_WORDS = frozenset(("etrying", "ill retry", "be retried", "etry ", "ttempt "))
+"""A program tries again what failed, or goes on without it: nothing is known to be wrong yet."""
+_RETRY_WORDS = frozenset((", skipping", "etrying", "ill retry", "be retried", "etry ", "ttempt "))
 _FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80}\| (\S+)/\1 ")
 """A progress bar at its end: whatever failed on the way, the files are there."""
 _FETCHED_WORD = ": 100%|"
@@ -344,13 +344,13 @@ class LogReader:
         concerns = rule.near and any(
             map(_expression(rule, rule.near).search, (words.words, words.file, self._ended_as))
         )
-        is_loud = bool(who) or self._is_container or (words.is_last and bool(concerns))
+        is_loud = bool(who) or self._is_container or (bool(concerns) and (words.is_last or words.is_crash))
         file = words.file.rpartition("/")[2]
         rule = replace(
             rule,
             explanation=rule.explanation
             + (f" It was raised in {advice.part} ({file})." if advice.part and file else ""),
-            severity=rule.severity if is_loud else Severity.INFO,
+            severity=rule.severity if is_loud else Severity.WARNING if concerns else Severity.INFO,
             remedies=(*advice.remedies, *rule.remedies),
         )
         who = who or self._ended_as
@@ -381,6 +381,9 @@ class LogReader:
             self.begin_run()
             self._port = str(change.port) if change.port else self._port
         elif change.stopping:
+            own = None if change.is_external or self._stopped else self._last_words()
+            if own is not None:  # it stops for an error of its own
+                self._claims[own.rule.id] = own
             if change.is_external and not self._stopped:  # errors logged just before are part of the stop
                 first = self._count - WITHDRAWN_LINES
                 self._withdraw(lambda claim: claim.rule.consequence and claim.index >= first)

@@ -69,7 +69,9 @@ _WRAPS = re.compile(
     r"\S{1,40} \S{1,40} (?:-|\[[^\]]{0,400}\]) (?:\ufeff)?"  # syslog, RFC 5424
     r"|(?P<facility>kern|user|daemon|syslog) *: *(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg -x
     r"|\[pod/(?P<pod>[\w./-]{1,200}+)\] "
-    r"|(?:(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
+    r"|(?:\[\d{1,7}\] )++"  # torchrun's ranks, a router's instances
+    r"|(?:#\d{1,4} )?\d{1,5}\.\d{1,3} (?=[^\d\s]| +[^\d\s])"  # docker build
+    r"|(?:(?:<\d{1,3}>)?(?:[^\W\d_]{3,4}\.?|\d{1,2}月) [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
     r"|\[ *\d{1,10}\.\d{6}\](?= \S{1,64} (?:[\w./@:-]{1,80}\[\d{1,10}\]|kernel): )"  # the kernel's own name no host
     r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Z]{2,5}) [\w.-]{1,64}+ "
     r"(?P<unit>[\w./@:-]{1,80}?)(?:\[\d{1,10}\])?: "
@@ -85,6 +87,10 @@ _ESCAPED_LINES = 2
 
 
 _ESCAPES = (("\\n", "\n"), ("\\r", "\r"), ("\\t", "    "), ('\\"', '"'), ("\\'", "'"))
+
+
+_BAR_END = re.compile(r"(?<=it/s\]|s/it\])(?=[^\s,])")
+"""A progress bar has no line end: what is said next stands behind it."""
 
 
 _ESCAPED_COLOUR = re.compile(r"\\(?:x1b|u001b|033)\[[0-9;]{0,20}m")
@@ -103,6 +109,9 @@ def unwrap(text: str) -> Record | None:
         for escape, char in _ESCAPES:
             text = text.replace(escape, char)
         text = _ESCAPED_COLOUR.sub("", text)
+        record = Record(text=text) if record is None else replace(record, text=text)
+    if "it" in text and _BAR_END.search(text) is not None:
+        text = _BAR_END.sub("\n", text)
         record = Record(text=text) if record is None else replace(record, text=text)
     return record
 
@@ -147,9 +156,10 @@ def _merged(outer: Record, inner: Record) -> Record:
 _MESSAGES = ("message", "msg", "@message", "event", "textPayload", "text", "body", "log")
 
 
-_LOGGERS = frozenset(
-    ("level", "levelname", "severity", "lvl", "timestamp", "time", "ts", "asctime", "@timestamp", "logger", "name")
-)
+_LEVELS = ("level", "levelname", "severity", "lvl")
+
+
+_LOGGERS = frozenset((*_LEVELS, "timestamp", "time", "ts", "asctime", "@timestamp", "logger", "name"))
 
 
 _TRACES = ("exc_info", "exc_text", "exception", "traceback", "stack_trace", "stacktrace", "stack", "error")
@@ -171,8 +181,17 @@ def _from_json(text: str) -> Record | None:
     message = next((data[key] for key in _MESSAGES if isinstance(data.get(key), str)), None)
     if message is None:
         return None
+    if message[:1].isalpha() and _is_error(next((data[key] for key in _LEVELS if key in data), None)):
+        message = f"ERROR: {message}"
     message = "\n".join([message, *(data[key] for key in _TRACES if isinstance(data.get(key), str))])
     return Record(text=message.rstrip("\r\n"))
+
+
+def _is_error(level: object) -> bool:
+    """By its word, or its number at pino's and Python's loggers, where 50 is what both call one."""
+    return (
+        level >= 50 if isinstance(level, int) else isinstance(level, str) and level[:1].lower() in ("e", "f", "c", "p")
+    )
 
 
 def _from_journal(data: dict[str, Any]) -> Record | None:

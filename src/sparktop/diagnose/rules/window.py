@@ -6,6 +6,7 @@ Times are on the operator's monotonic clock, like `FleetState.monotonic_s`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
@@ -15,6 +16,8 @@ from sparktop.model.telemetry import Series
 
 FRESH_S = 6.0
 """An older GPU reading says nothing about now: its collector hangs, or the link lags."""
+FRESH_INTERVALS = 1.5
+"""The same where the probe samples more rarely."""
 
 
 def newest(series: Series, seconds: float) -> Iterator[tuple[float, float]]:
@@ -52,7 +55,9 @@ GpuTest = Callable[[float, float, float | None], bool]
 def gpu_stretch(node: NodeView, fleet: FleetState, test: GpuTest, *, longest_s: float) -> GpuStretch | None:
     """The newest stretch in which all readings (but a lone one in ten) pass; None if the newest fails or is old."""
     util, power = node.utilisation_history, node.power_history
-    if not util.times or fleet.monotonic_s - util.times[-1] > FRESH_S or len(power.times) != len(util.times):
+    interval_s = min((late - early for early, late in pairwise(util.times[-3:])), default=0.0)
+    fresh_s = max(FRESH_S, FRESH_INTERVALS * interval_s)
+    if not util.times or fleet.monotonic_s - util.times[-1] > fresh_s or len(power.times) != len(util.times):
         return None
     clocks = node.clock_history.values if len(node.clock_history.times) == len(util.times) else ()
     horizon_s = util.times[-1] - longest_s

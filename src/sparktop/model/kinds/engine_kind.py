@@ -32,7 +32,7 @@ class EngineTraits:
     modules: tuple[str, ...] = ()
     """Of `python -m`, alike; "*" stands for any characters, and the first that matches decides."""
     scripts: tuple[str, ...] = ()
-    """Paths that Python runs; "*" stands for any characters."""
+    """Paths that Python runs, as fnmatch has them; in one of its images the file's name alone counts."""
     titles: tuple[str, ...] = ()
     """How the command names of its worker processes begin."""
     images: tuple[str, ...] = ()
@@ -61,12 +61,15 @@ class EngineTraits:
     """With which it parses tool calls."""
     key_variable: str = ""
     """Holds the API key that it requires."""
+    stop_s: float = 60.0
+    """How long after SIGTERM it may take to end by itself."""
 
     metrics_on: str = ""
     """Without this flag it has no metrics."""
     metrics_off: str = ""
     """With this flag it has none."""
     metrics_prefix: str = ""
+    metrics_path: str = "/metrics"
     asks: Mapping[str, float] = field(default_factory=dict)
     """What it may be asked besides /metrics, and the least seconds between two: nothing that costs it work."""
     health: str = ""

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
+from types import MappingProxyType
 
 from sparktop.cmdline.engine_command import (
     EngineCommand,
     joins_ray,
     kind_of_image,
-    of_container,
     of_process,
+    started_by,
     version_of_image,
 )
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.engines import labels
-from sparktop.engines.metrics import METRICS, paths_of
+from sparktop.engines.metrics import paths_of
 from sparktop.model.engine import (
     Container,
     Containers,
@@ -47,10 +48,17 @@ _MAX_PARENTS = 32
 """How far up a process's server is looked for."""
 
 
-def groups_of(table: Sequence[Process], gpu: GpuReading | None) -> list[EngineProcesses]:
+def groups_of(
+    table: Sequence[Process], gpu: GpuReading | None, by_id: Mapping[str, Container] = MappingProxyType({})
+) -> list[EngineProcesses]:
     """Servers by their command lines, each with its worker processes: by the chain of parents, else by container."""
     by_pid = {process.pid: process for process in table if process.state != "Z"}
-    commands = {pid: command for pid, process in by_pid.items() if (command := of_process(process.argv)) is not None}
+    images = {container_id: container.image for container_id, container in by_id.items()}
+    commands = {
+        pid: command
+        for pid, process in by_pid.items()
+        if (command := of_process(process.argv, image=images.get(process.container_id or "", ""))) is not None
+    }
     groups: list[EngineProcesses] = []
     by_root: dict[int, EngineProcesses] = {}
     for pid in sorted(commands, key=lambda pid: (by_pid[pid].started_boot_s, pid)):
@@ -176,7 +184,7 @@ def discover(
     previous_by_key = {engine.key: engine for engine in previous}
     live: dict[str, Engine] = {}
     if processes is not None:
-        for key, group in keys_of(groups_of(processes.processes, gpu)):
+        for key, group in keys_of(groups_of(processes.processes, gpu, by_id)):
             box = by_id.get(group.root.container_id or "")
             last_seen = previous_by_key.get(key)
             if box is None and last_seen is not None and not containers.available:
@@ -218,9 +226,9 @@ def _running_engine(
     containers: Containers,
     previous: Engine | None,
 ) -> Engine:
-    command = group.command or (of_container(container.argv, container.environment) if container else None)
+    command = group.command or (started_by(container) if container else None)
     if container and group.command and group.kind.traits.variables:
-        command = of_process(group.root.argv, container.environment)
+        command = of_process(group.root.argv, container.environment, container.image)
     if command is not None and command.kind is not group.kind:
         command = None
     in_container = group.root.container_id is not None
@@ -236,7 +244,7 @@ def _running_engine(
         gaps["endpoint"] = GapReason.NOT_FOUND  # a worker's node: the server answers on the other one
     gpu_bytes = _gpu_bytes(group.pids, gpu)
     environment: tuple[str, ...] = ()
-    if container is not None and of_container(container.argv) is not None:
+    if container is not None and started_by(container) is not None:
         environment = container.environment
     else:  # `docker exec` may have added to the container's; the process's own is root's to read
         gaps["environment"] = GapReason.NO_PERMISSION
@@ -288,7 +296,7 @@ def _starting_engine(
     Also a rank that waits for its head to start it by Ray. A rank that ran and ended in this run of the container
     doesn't count as starting.
     """
-    command = of_container(container.argv, container.environment)
+    command = started_by(container)
     if command is None and not _waits_for_head(container, previous):
         return None
     restarts = "" if container.status != "restarting" else "its container restarts again and again: see its log"
@@ -336,7 +344,7 @@ def _ended_engines(
         if key in set_aside:
             continue
         previous = previous_by_key.get(key)
-        command = of_container(container.argv, container.environment)
+        command = started_by(container)
         kind = previous.kind if previous else command.kind if command else None
         if kind is None and not any(word.rpartition("/")[2] == "sleep" for word in container.argv[:2]):
             kind = kind_of_image(container.image)
@@ -462,7 +470,7 @@ def _endpoint(command: EngineCommand, container: Container | None) -> Endpoint:
         port = container.published_ports[port]
     elif container.addresses:
         host = container.addresses[0]
-    if command.metrics_off and paths_of(command.kind) == (METRICS,):
+    if command.metrics_off and paths_of(command.kind) == (command.kind.traits.metrics_path,):
         return Endpoint(host=host, port=port, state=EndpointState.NO_METRICS, detail=command.metrics_off)
     return Endpoint(host=host, port=port)
 

@@ -20,6 +20,7 @@ from sparktop.model.engine import (
     EngineRates,
     EngineState,
 )
+from sparktop.model.proof import Canary
 from sparktop.model.telemetry import Collector, CollectorState, LogLine
 from sparktop.observe.engines.discovery import MAX_ENGINES, discover
 from sparktop.observe.engines.engine_log import Feed
@@ -34,6 +35,7 @@ LAST_FEEDS_KEPT = 16
 """Logs of containers that are gone: a node may start one under a new name every second."""
 STATISTICS_AGE_S = 30.0
 WORKER_QUIET_S = 120.0
+CANARIES_KEPT = 12
 _LEXICON_LOCK = threading.Lock()
 
 
@@ -46,6 +48,7 @@ class Figures:
         self.rates: EngineRates | None = None
         self.version: str | None = None
         self.scrapes = Scrapes()
+        self.canaries: tuple[Canary, ...] = ()
 
 
 class EngineBook:
@@ -141,6 +144,13 @@ class EngineBook:
         waited_for = (EndpointState.OK, EndpointState.LOADING, EndpointState.REFUSED, EndpointState.TIMED_OUT)
         return state in waited_for and (metrics is None or metrics.running is not None)
 
+    def canary(self, key: str, canary: Canary) -> None:
+        """Take an engine's answer to a canary's question."""
+        if (scraped := self.figures.get(key)) is not None:
+            before = [one for one in scraped.canaries if one.proof is canary.proof]
+            canary = replace(canary, was_right=any(one.is_right or one.was_right for one in before))
+            scraped.canaries = (*scraped.canaries, canary)[-CANARIES_KEPT:]
+
     def knows_version(self, key: str) -> bool:
         """Whether its endpoint has told which version the engine is."""
         return key in self.figures and self.figures[key].version is not None
@@ -192,6 +202,7 @@ class EngineBook:
                 endpoint=scraped.endpoint,
                 metrics=scraped.metrics,
                 rates=scraped.rates,
+                canaries=scraped.canaries,
                 model=command_of(engine).model or (scraped.metrics and scraped.metrics.model) or engine.model,
                 version=scraped.version or engine.version,
             )

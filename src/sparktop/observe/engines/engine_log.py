@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import of_container
+from sparktop.cmdline.engine_command import started_by
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
 from sparktop.diagnose.logs.reader import Lexicon, LogReader
@@ -232,7 +232,7 @@ def log_source(engine: Engine) -> LogSource:
         return LogSource(words="its container's log can't be read: see why the Docker Engine can't be asked")
     if container is None:
         return LogSource(words="the output of its process", pid=int(engine.key.removeprefix("pid:")))
-    if container.name.startswith("sparkrun_") and of_container(container.argv) is None:
+    if container.name.startswith("sparkrun_") and started_by(container) is None:
         return LogSource(
             words=SPARKRUN_LOG,
             container_id=container.container_id,
@@ -240,6 +240,6 @@ def log_source(engine: Engine) -> LogSource:
             command=f"docker exec {{container}} cat {SPARKRUN_LOG}",
         )
     words = "docker logs"
-    if of_container(container.argv) is None:
+    if started_by(container) is None:
         words += " (an engine started by `docker exec` may write to the terminal it was started in instead)"
     return LogSource(words=words, container_id=container.container_id, command=DOCKER_LOGS)

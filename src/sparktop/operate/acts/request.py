@@ -28,7 +28,7 @@ from sparktop.operate.step.run_context import Picture, Progress
 from sparktop.operate.step.step_result import Cause, RequestResult, StepResult, StepState
 from sparktop.operate.step.wait import Aborted, Since, WaitStatus, WaitVerdict
 from sparktop.text.units import GIB, gib
-from sparktop.transport.completion import Completion, CompletionState, complete
+from sparktop.transport.completion import KEY_VARIABLE, Completion, CompletionState, complete
 from sparktop.transport.endpoint import EndpointClient, Reply
 
 LOOK_S = 0.1
@@ -40,8 +40,6 @@ LOST_WITHIN_S = 1.0
 """A connection's end is known at most so long after the request over it broke off."""
 FIND_S = 20.0
 """How long to wait for the engine's endpoint to appear in the picture."""
-KEY_VARIABLE = "SPARKTOP_API_KEY"
-"""In the operator's own environment: the engine's API key, where its container doesn't show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

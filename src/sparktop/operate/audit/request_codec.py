@@ -37,6 +37,8 @@ def encoded_request(request: Request, masker: Masker) -> Words | None:
             "stops": [list(stop) for stop in order.stops],
             "may_fetch": order.may_fetch,
         }
+        if order.recipe.source is not None:
+            words["order"]["source"] = order.recipe.source.text
     elif request.action == "relaunch":
         parts = {"": replace(request.change, by_engine={}), **request.change.by_engine}
         secrets = {name: value for part in parts.values() for name, value in _secrets(part).items()}

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from sparktop.cmdline.container_body import docker_run, one_line, secret_names, shown_line
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
-from sparktop.model.operation import DockerCall, Expect, Operation
+from sparktop.model.operation import Command, DockerCall, Expect, Operation
 from sparktop.operate.acts.arrivals import AwaitGone
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.inspected import Inspected, image_path
@@ -255,6 +255,8 @@ class NewContainer:
     """Its name until it starts: its own, or a temporary one while another container has that."""
     body: Mapping[str, Any] = field(repr=False)
     """Of POST /containers/create: without a restart policy until it has served (docs/facts/engines.md C13)."""
+    folder: str = ""
+    """Made before it: the user's own, that it mounts."""
     connects: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """(network, body of its connect call), after the creation."""
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -300,6 +302,8 @@ def make(new: NewContainer, *, title: str, verifies: str, on_failure: OnFailure 
     operations: list[Operation] = [same_run(new.old)] if new.old is not None else []
     if new.image_id:
         operations.append(_same_image(new))
+    if new.folder:  # by the user: Docker would make it as root
+        operations.append(Command(argv=("mkdir", "-p", "--", new.folder)))
     operations.append(
         _post(
             "/containers/create",

@@ -1,4 +1,4 @@
-"""Launch planner: the plan for a recipe on one or two nodes, or why it can't be launched."""
+"""Launch planner: the plan for a recipe on its nodes, or why it can't be launched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.container.lifecycle import NO_POLICY, NewContainer, grace_option
-from sparktop.operate.launch import launch_text, make_room
+from sparktop.operate.launch import compiled, launch_text, make_room, patching
 from sparktop.operate.launch import prospect as launch_prospect
 from sparktop.operate.launch.gates.catalogue import blocking
 from sparktop.operate.launch.name_holder import NEXT, leftovers, name_holder, policy_remedies
@@ -48,6 +48,7 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
     steps = tuple(_steps(inputs, ranks, up, grace_s))
     where = " and ".join(rank.node for rank in ranks)
     kind = inputs.order.recipe.engine.traits.name
+    source = inputs.order.recipe.source
     return Plan(
         request=request,
         title=f"Launch {inputs.prospect.title} on {where} ({kind})",
@@ -59,7 +60,8 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
         outcome=launch_text.outcome(rendered, ranks[0].view.link.contact, has_key=has_key),
         outcome_command=launch_text.first_request(rendered, ranks[0].view.link.contact, has_key=has_key),
         warnings=tuple(dict.fromkeys(launch_text.warnings(inputs, ranks, steps))),
-        equivalent=tuple(launch_text.equivalent(inputs, up, grace_s)),
+        typed=f"@{source.name}" if source is not None and not source.is_trusted else "",
+        equivalent=tuple(launch_text.equivalent(inputs, up, steps, grace_s)),
         secrets=tuple(dict.fromkeys(value for value in _secrets(inputs, ranks) if value)),
         prospect=inputs.prospect,
     )
@@ -76,12 +78,17 @@ def _risk(inputs: LaunchInputs) -> Risk:
 def _steps(
     inputs: LaunchInputs, ranks: Sequence[PlannedRank], up: Sequence[PlannedRank], grace_s: float
 ) -> Iterator[Step]:
-    survey = inputs.gate_inputs.survey
+    survey, rendered = inputs.gate_inputs.survey, inputs.rendered
+    assert rendered is not None  # checked by the planner
     stop = make_room.stop_steps(inputs.engines_to_stop, grace_s, survey)
     yield from sequence(
         ranks,
         up=up,
-        before=(*inputs.fetch.steps, *(step for rank in ranks for step in rank.clear())),
+        before=(
+            *inputs.fetch.steps,
+            *patching.steps(rendered, ranks, survey),
+            *(step for rank in ranks for step in rank.clear()),
+        ),
         stop=(step if step.on_failure is OnFailure.GO_ON else with_rollback(step) for step in stop),
         survey=survey,
     )
@@ -125,7 +132,8 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
     stamp = stamp_of(gate_inputs.picture)
     container_body = dict(body(rank.container))
     host = {**(container_body.get("HostConfig") or {}), "RestartPolicy": dict(NO_POLICY)}
-    image = inspected.image(rank.node, rank.container.image, survey)
+    is_there = patching.is_patched(rendered, rank.node, survey)
+    image = inspected.image(rank.node, rank.container.image, survey) if is_there else None
     budgets = inputs.budget.nodes if inputs.budget is not None else ()
     budget = next((node_budget for node_budget in budgets if node_budget.node == rank.node), None)
     target_bytes, share_bytes = room_for(budget)
@@ -149,6 +157,7 @@ def _planned_rank(rank: RenderedRank, rendered: Rendered, inputs: LaunchInputs, 
                 "HostConfig": host,
                 "Labels": {**(container_body.get("Labels") or {}), LAUNCH: stamp},
             },
+            folder=compiled.folder_of(rank),
             policy=policy_of(inputs.order.recipe),
             image_ref=rank.container.image,
             image_id=str(image.get("Id") or "") if image is not None else "",
@@ -232,7 +241,7 @@ def _check_order(request: Request) -> None:
     if not recipe.min_nodes <= count <= recipe.max_nodes:
         least, most = recipe.min_nodes, recipe.max_nodes
         nodes_text = f"{least} to {most} nodes" if least != most else f"{least} node{'s' if least > 1 else ''}"
-        hosts = " ".join(["HOST"] * least + ["[HOST]"] * (most - least))
+        hosts = " ".join(["HOST"] * least + ["[HOST]"] * (most > least)) + ("..." if most > least + 1 else "")
         raise Refused(
             f"{recipe.id} is for {nodes_text}, and {count} {'is' if count == 1 else 'are'} named",
             (f"sparktop launch {shlex.quote(word(recipe))} {hosts}",),

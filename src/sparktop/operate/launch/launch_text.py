@@ -14,9 +14,10 @@ from sparktop.model.fleet import Contact
 from sparktop.model.operation import ImagePull, Transfer
 from sparktop.model.prospect import Fit
 from sparktop.model.state import State
+from sparktop.operate.acts.patch_image import PatchImage
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
-from sparktop.operate.launch import make_room
+from sparktop.operate.launch import compiled, make_room
 from sparktop.operate.launch.planned_rank import PlannedRank
 from sparktop.operate.launch.prospect import LaunchInputs
 from sparktop.operate.plan.start_steps import typed_memory
@@ -43,11 +44,24 @@ def effect(inputs: LaunchInputs, ranks: Sequence[PlannedRank]) -> str:
 
 
 def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence[Step]) -> Iterator[str]:
-    """What the review warns of: engines that are stopped, risks, memory, gates, the guard, sudo."""
+    """What the review warns of: a new source, engines that are stopped, risks, memory, gates, the guard, sudo."""
+    source = inputs.order.recipe.source
+    if source is not None and not source.is_trusted:
+        yield (
+            f"First launch from {source.text}. Its recipes choose the image, command, mounts and rights of what runs "
+            f"here. Running this agrees to that, for every recipe of it{' at this commit' if source.commit else ''}."
+        )
     yield from make_room.warnings(inputs.engines_to_stop)
     yield from inputs.order.recipe.risks
     if inputs.rendered is not None:
         yield from inputs.rendered.notes
+        if (patched := inputs.rendered.patched) is not None:
+            names = ", ".join(patch.name for patch in patched.patches)
+            yield (
+                f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "
+                f"remove it with: docker rmi {patched.name}"
+            )
+        yield from compiled.notes(inputs.rendered, inputs.gate_inputs.survey)
     budget = inputs.budget
     if budget is not None and budget.fit is Fit.TIGHT:  # its sentence has the first lever
         yield budget.sentence
@@ -70,7 +84,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
         yield "It gets its restart policy only once it has served."
 
 
-def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) -> Iterator[str]:
+def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], steps: Sequence[Step], grace_s: float) -> Iterator[str]:
     """The same launch as shell commands, in order."""
     for step in inputs.fetch.steps:
         for operation in step.act.operations if isinstance(step.act, Remote) else ():
@@ -78,6 +92,9 @@ def equivalent(inputs: LaunchInputs, up: Sequence[PlannedRank], grace_s: float) 
                 yield f"on {step.node}: docker pull {shlex.quote(operation.image)}"
             elif isinstance(operation, Transfer):
                 yield f"on {step.node}: {shlex.join(mask_argv(operation.command.argv))}"
+    for step in steps:
+        if isinstance(step.act, PatchImage):
+            yield from (f"on {step.node}: {line}" for line in step.act.commands())
     yield from make_room.by_hand(inputs.engines_to_stop, grace_s)
     for rank in up:
         if rank.target_bytes is not None:

@@ -13,9 +13,10 @@ from sparktop.model.prospect import Budget, Gate, Prospect
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
 from sparktop.model.survey import Ask, AskPrivileges, Survey
-from sparktop.operate.launch import make_room, name_holder
+from sparktop.operate.launch import compiled, make_room, name_holder, patching
 from sparktop.operate.launch.gates import catalogue
 from sparktop.operate.launch.inputs import download_steps, gate_inputs, link
+from sparktop.operate.launch.inputs.docker import with_pulled_image
 from sparktop.operate.launch.inputs.download_steps import Fetch
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs
 from sparktop.operate.launch.make_room import EngineToStop
@@ -115,7 +116,9 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> Iterator[Ask]
     yield from catalogue.asks(inputs.gate_inputs)
     if inputs.rendered is not None:
         yield from name_holder.asks(inputs.rendered, survey)
-    yield from download_steps.asks(order, inputs.gate_inputs.contexts, survey)
+        yield from patching.asks(inputs.rendered)
+        yield from compiled.asks(inputs.rendered)
+    yield from download_steps.asks(inputs.order, inputs.gate_inputs.contexts, survey)
 
 
 def launch_inputs(request: Request, picture: FleetState, survey: Survey) -> LaunchInputs:
@@ -123,7 +126,7 @@ def launch_inputs(request: Request, picture: FleetState, survey: Survey) -> Laun
     order, nodes = request.order, request.nodes
     assert order is not None  # checked by the planner
     engines = make_room.engines_to_stop(request, picture, survey)
-    order = replace(order, stops=make_room.every_name(engines))
+    order = with_pulled_image(replace(order, stops=make_room.every_name(engines)), nodes, survey)
     contexts = gate_inputs.node_contexts(order, nodes, picture, survey)
     values = resolve(order)
     disks = gate_inputs.disks(nodes, survey)

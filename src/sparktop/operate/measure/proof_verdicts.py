@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparktop.engines.questions import TOOL
 from sparktop.model.engine import EngineKind
 from sparktop.model.proof import ProofRequest, Verdict
 from sparktop.operate.acts.request import rate, why_not
 from sparktop.operate.step.step_result import Figures, RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 
-TOOL = "get_weather"
-"""The tool that is offered."""
 ENDS = (Verdict.SILENT, Verdict.UNREACHABLE, Verdict.DENIED, Verdict.LOW_MEMORY)
 """After these no further proof can pass."""
 _DENIALS = (401, 403)

@@ -10,6 +10,15 @@ from typing import Any, ClassVar
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.metrics import NotMetrics, parse
+from sparktop.engines.questions import (
+    BRIEFLY,
+    LEAST_LINES,
+    MOST_TOKENS_PER_LINE,
+    TOKENS_PER_LINE,
+    TOOL_PROMPT,
+    TOOLS,
+    long_prompt,
+)
 from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
 from sparktop.model.fleet import FleetState
 from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, ProofRequest, Verdict
@@ -24,7 +33,6 @@ from sparktop.operate.acts.request import (
 )
 from sparktop.operate.measure.busy import held_reason
 from sparktop.operate.measure.proof_verdicts import (
-    TOOL,
     judged_answer,
     judged_key,
     judged_long_prompt,
@@ -48,28 +56,6 @@ LOOK_AGAIN_S = 1.1
 """An engine's figures may lag its last answer; they are asked for once a second at most."""
 ROOM_TOKENS = 384
 """Of the context, left free for the answer and the chat template."""
-LEAST_LINES = 12
-"""With fewer nothing is hidden."""
-TOKENS_PER_LINE = 22
-"""Of `_LINE`, as most vocabularies have it; the room of a short context is counted with MOST_TOKENS_PER_LINE."""
-MOST_TOKENS_PER_LINE = 30
-_LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
-_TOOLS: Mapping[str, Any] = {
-    "tools": [
-        {
-            "type": "function",
-            "function": {
-                "name": TOOL,
-                "description": "The weather in a city now.",
-                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-            },
-        }
-    ],
-    "tool_choice": "auto",
-}
-_TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
-_BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
-"""Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
 _PROOFS: Mapping[Proof, str] = {
     Proof.HEALTH: "GET /health",
     Proof.ANSWER: "POST /v1/chat/completions",
@@ -244,12 +230,12 @@ class _Trial:
 
     async def _tool_call(self) -> RequestResult:
         answer = await self._ask(
-            prompt=_TOOL_PROMPT,
-            more={**_TOOLS, **_BRIEFLY},
+            prompt=TOOL_PROMPT,
+            more={**TOOLS, **BRIEFLY},
             is_strict=True,
         )
         if isinstance(answer, Completion) and answer.state is CompletionState.REFUSED:  # it may be for that alone
-            answer = await self._ask(prompt=_TOOL_PROMPT, more=_TOOLS, is_strict=True)
+            answer = await self._ask(prompt=TOOL_PROMPT, more=TOOLS, is_strict=True)
         return answer if isinstance(answer, RequestResult) else judged_tool_call(self._act, answer)
 
     async def _long_prompt(self) -> RequestResult:
@@ -264,7 +250,7 @@ class _Trial:
             has_room = lines >= LEAST_LINES
             return long_prompt(word, max(lines, 2))
 
-        answer = await self._ask(prompt=prompt, more=_BRIEFLY, seeks=word)
+        answer = await self._ask(prompt=prompt, more=BRIEFLY, seeks=word)
         if isinstance(answer, RequestResult):
             return answer
         return judged_long_prompt(self._act, answer, has_room=has_room)
@@ -285,12 +271,3 @@ class _Trial:
         if isinstance(answers, str):
             await unless_lost(self._line)
         return judged_key(self._act, answers)
-
-
-def long_prompt(word: str, count: int) -> str:
-    """A log of so many lines with a word hidden in its middle."""
-    lines = [_LINE.format(number=number) for number in range(1, count + 1)]
-    middle = len(lines) // 2
-    hidden = f"Remember: the code word is {word}.\n"
-    question = "What is the code word in this log? Answer with the word alone."
-    return "".join((*lines[:middle], hidden, *lines[middle:], question))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop import sanitise
-from sparktop.cmdline.engine_command import joins_ray, of_container
+from sparktop.cmdline.engine_command import joins_ray, started_by
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.labels import SPARKRUN_LOG
@@ -116,7 +116,7 @@ def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected 
     if container is None:
         return Origin(kind=OriginKind.PROCESS, evidence=("its processes are in no container and no service",))
     starts_itself = (
-        of_container(container.argv) is not None
+        started_by(container) is not None
         or (joins_ray(container.argv) and engine.endpoint is None)
         or not (container.argv or engine.pids)
     )

@@ -78,7 +78,7 @@ def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
     raise Refused(
         f"{name} runs over {len(team) + count} nodes, and {count} of its ranks {'is' if count == 1 else 'are'} "
         f"not seen here (seen: {seen}); a rank started alone waits for the others, and they wait for it",
-        ("watch both nodes: sparktop HOST HOST, or name both: sparktop act ACTION HOST HOST",),
+        ("watch all its nodes: sparktop HOST HOST..., or name them: sparktop act ACTION HOST HOST...",),
     )
 
 

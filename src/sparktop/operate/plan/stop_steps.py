@@ -31,13 +31,16 @@ def is_urgent(request: Request, team: Sequence[RunningRank]) -> bool:
 
 
 def grace_of(request: Request, team: Sequence[RunningRank]) -> float:
-    """Seconds between SIGTERM and SIGKILL: the operator's setting, else short where memory is running out.
+    """Seconds between SIGTERM and SIGKILL: the operator's setting, else short where memory is running out, else what
+    the engine needs.
 
     Raises:
         ValueError: the setting is not a valid number; the text says so.
     """
     text = request.options.get("grace_s", "")
-    return URGENT_GRACE_S if not text and is_urgent(request, team) else grace_option(text)
+    if not text and is_urgent(request, team):
+        return URGENT_GRACE_S
+    return grace_option(text) if text or not team else max(rank.engine.kind.traits.stop_s for rank in team)
 
 
 def typed_stop(rank: RunningRank, grace_s: float) -> Iterator[str]:

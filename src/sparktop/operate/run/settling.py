@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from sparktop.diagnose.stall import STALLED, stall_of
-from sparktop.engines.pair import Pair, pair_of, state_of
+from sparktop.engines.pair import Team, over_nodes, state_of
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.operate.step.run import Run
@@ -18,12 +18,12 @@ from sparktop.text.units import GIB
 def figures(picture: FleetState, nodes: Iterable[str]) -> dict[str, Figures]:
     """Figures by node: "available_gib", "free_gib", "cache_gib", "swap_used_gib", and "engine NAME" with its state
     or "stalled"; "link" where the link is not live, because the figures are then old."""
-    pair = pair_of(picture)
+    spread = over_nodes(picture)
     findings = picture.findings
-    return {name: _node_figures(view, findings, pair) for name in nodes if (view := picture.node(name)) is not None}
+    return {name: _node_figures(view, findings, spread) for name in nodes if (view := picture.node(name)) is not None}
 
 
-def _node_figures(view: NodeView, findings: Sequence[Finding], pair: Pair | None) -> Figures:
+def _node_figures(view: NodeView, findings: Sequence[Finding], spread: Sequence[Team]) -> Figures:
     values: dict[str, float | str] = {}
     if view.link.state is not LinkState.LIVE:
         values["link"] = str(view.link.state)
@@ -34,8 +34,8 @@ def _node_figures(view: NodeView, findings: Sequence[Finding], pair: Pair | None
         values["cache_gib"] = round(memory.page_cache_bytes / GIB, 2)
         values["swap_used_gib"] = round(memory.swap_used_bytes / GIB, 2)
     for engine in view.engines:
-        is_stalled = stall_of(engine, view.name, findings, pair) is not None
-        values[f"engine {engine.name}"] = STALLED if is_stalled else str(state_of(engine, pair))
+        is_stalled = stall_of(engine, view.name, findings, spread) is not None
+        values[f"engine {engine.name}"] = STALLED if is_stalled else str(state_of(engine, spread))
     return values
 
 

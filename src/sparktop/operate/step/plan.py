@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sparktop.dataclass import dataclass
+from sparktop.model.recipe import RecipeSource
 from sparktop.model.request import Request, Risk
 from sparktop.operate.step.act import Act
 
@@ -113,6 +114,13 @@ class Plan:
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(step.node for step in self.steps))
+
+    @property
+    def new_source(self) -> RecipeSource | None:
+        """The source of recipes that the operator agrees to by running the plan; its name is what must be typed."""
+        order = self.request.order
+        source = order.recipe.source if order is not None else None
+        return source if source is not None and self.typed == f"@{source.name}" else None
 
 
 def risk_of(steps: Sequence[Step]) -> Risk:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     Row = list[Any]
 
 _UNIT_NAME = re.compile(r"[A-Za-z0-9_@:.-]{1,200}\.service")
-_STARTS_ENGINE = re.compile(
-    rb"^\s*ExecStart\w*\s*=(?:[^\n\\]|\\.|\\\n)*?(?:\bdocker\b|\bpodman\b|vllm|sglang|llama)", re.MULTILINE
-)
 _UNIT_FIELDS = "Id,ActiveState,SubState,Result,NRestarts,Restart,RestartUSec,MainPID,ExecMainStatus"
 _SPANS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 COMMAND_S = 3.0
@@ -102,8 +99,11 @@ class Installed:
     modules have changed) and for the state of services (systemctl, where systemd runs)."""
 
     def __init__(
-        self, root: str = "", run: Callable[[list[str], float], tuple[int | None, bytes]] | None = None
+        self, starts: str, root: str = "", run: Callable[[list[str], float], tuple[int | None, bytes]] | None = None
     ) -> None:
+        """`starts`: the regular expression of commands that may start an engine (`probe.engine_marks`)."""
+        command = rf"^\s*ExecStart\w*\s*=(?:[^\n\\]|\\.|\\\n)*?(?:{starts})"
+        self.starts_engine = re.compile(command.encode(), re.MULTILINE | re.IGNORECASE)
         self.root = root
         self.run = run or capture
         self.driver: tuple[object, str | None] = (None, None)
@@ -196,7 +196,7 @@ class Installed:
         for name in list_folder(self.root + folder)[:400]:
             if _UNIT_NAME.fullmatch(name) and "@." not in name:  # a template has no state, only its instances
                 try:
-                    if _STARTS_ENGINE.search(read_file(f"{self.root}{folder}/{name}", 16384)):
+                    if self.starts_engine.search(read_file(f"{self.root}{folder}/{name}", 16384)):
                         names.add(name)
                 except OSError:
                     continue

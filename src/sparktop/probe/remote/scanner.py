@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 
 from sparktop.masking import mask_argv
-from sparktop.probe.remote.children import requests, tell
+from sparktop.probe.remote.children import part_source, requests, tell
 from sparktop.probe.remote.host_facts import disks, host_facts
 from sparktop.probe.remote.installed import Installed
 from sparktop.probe.remote.network import Changes, Network
@@ -19,12 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ENGINE_COMMAND = (
-    r"\bvllm serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang serve\b"
-    r"|\bllama-server\b|\bo?llama serve\b"
-)
-_ENGINE_COMM = re.compile(r"VLLM::|sglang::", re.IGNORECASE)
-_CANDIDATE_COMM = re.compile(r"python|pypy|vllm|sglang|o?llama|ray|pt_main_thread|uvicorn|uv$", re.IGNORECASE)
 _DESKTOP_COMM = re.compile(
     r"gnome-shell|gnome-session|Xorg|Xwayland|mutter|kwin|gdm|sddm|lightdm|plasmashell|cinnamon|xfwm|weston|sway|gjs|nautilus"
 )
@@ -35,7 +30,11 @@ LARGEST = 25
 class Scanner:
     """Reads the stat of every process, more of those that are shown, and the argv of an engine once."""
 
-    def __init__(self, root: str = "/proc") -> None:
+    def __init__(self, marks: dict[str, str], root: str = "/proc") -> None:
+        """`marks` tell engines (`probe.engine_marks`)."""
+        self.engine_comm, self.engine_title, self.engine_command = (
+            re.compile(marks[name], re.IGNORECASE) for name in ("comm", "title", "command")
+        )
         self.root = root
         self.argvs: dict[tuple[int, int, str], list[str]] = {}
         """Masked, by (pid, start, comm): exec changes the comm."""
@@ -81,13 +80,14 @@ class Scanner:
         for pid, (comm, state, _, start, _) in stats.items():
             if _DESKTOP_COMM.match(comm):
                 desktop.add(pid)
-            elif state != "Z" and _CANDIDATE_COMM.match(comm):
+            elif state != "Z" and self.engine_comm.match(comm):
                 key = (pid, start, comm)
                 argv = self.argvs.get(key)
                 if argv is None:
                     argv = self._argv(pid)
                 argvs[key] = argv
-                if pid in gpu_pids or _ENGINE_COMM.match(comm) or re.search(ENGINE_COMMAND, " ".join(argv)):
+                is_engine = self.engine_title.match(comm) or self.engine_command.search(" ".join(argv))
+                if pid in gpu_pids or is_engine:
                     engines[pid] = argv
         self.argvs = argvs
         self.service_pids = [*sorted(engines)[:100], *(pid for pid in stats if stats[pid][0] in ("docker", "podman"))]
@@ -117,13 +117,20 @@ class Scanner:
         return cgroups
 
     def _argv(self, pid: int) -> list[str]:
-        """A process's argv with secrets masked."""
+        """A process's argv with secrets masked; a script that Python runs with its folder, which tells whose it is."""
         try:
             raw = read_file(f"{self.root}/{pid}/cmdline", 32768)
         except OSError:
             return []
         parts = raw.rstrip(b"\0").split(b"\0")[:400]
-        return mask_argv(part.decode("utf-8", "replace")[:4096] for part in parts if part)
+        argv = mask_argv(part.decode("utf-8", "replace")[:4096] for part in parts if part)
+        at = next((at for at, word in enumerate(argv[:4]) if word.endswith(".py")), None)
+        if at is not None:
+            try:
+                argv[at] = os.path.join(os.readlink(f"{self.root}/{pid}/cwd"), argv[at])
+            except OSError:  # another user's: as it was typed
+                pass
+        return argv
 
     def _row(self, pid: int, stat: tuple[str, str, int, int, int], *, wait: bool) -> dict[str, Any] | None:
         """A row of the table; `wait` adds where in the kernel it waits. None: the process has ended."""
@@ -153,9 +160,10 @@ class Scanner:
 
 def scanner_child(control: int, data: int) -> None:
     """Answer "s FACTS PIDS" with the process table and the network, and with the host's facts when FACTS is 1."""
-    scanner = Scanner()
+    marks = json.loads(part_source("engine_marks"))
+    scanner = Scanner(marks)
     network = Network(changes=Changes())
-    installed = Installed()
+    installed = Installed(marks["unit"])
     for wants_facts, pids in requests(control, data):
         tell(data, "data", encode(scanner.scan(set(pids))))
         tell(data, "compositors", ",".join(map(str, scanner.compositors)))

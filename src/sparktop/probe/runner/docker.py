@@ -85,7 +85,7 @@ class DockerEngine:
         if not self.version:
             self.negotiate(min(seconds, 10.0))
         where = f"/v{self.version}{target(path, query)}"
-        data = None if body is None else json.dumps(body).encode()
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         left = max(0.1, deadline - time.monotonic())
         keep = -limit if is_tail else limit
         status, said, answer = self._exchange(method, where, data, left, keep, headers, line)
@@ -103,7 +103,8 @@ class DockerEngine:
             head = f"{method} {where} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\nUser-Agent: sparktop\r\n"
             head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
             if body is not None:
-                head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                kind = "x-tar" if method == "PUT" else "json"
+                head += f"Content-Type: application/{kind}\r\nContent-Length: {len(body)}\r\n"
             elif method != "GET":
                 head += "Content-Length: 0\r\n"
             sent = True

@@ -8,6 +8,7 @@ What takes time is a coroutine, for the simulated runner alone, which shares the
 
 from __future__ import annotations
 
+import binascii
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import signal
 import time
 
 from sparktop.masking import mask_text
-from sparktop.probe.runner.docker import DockerEngine, DockerLost, is_same, percent, said_by_docker, value_at
+from sparktop.probe.runner.docker import DockerEngine, DockerLost, is_same, percent, said_by_docker, unframed, value_at
 from sparktop.probe.runner.journal import Unable, append, file_name, read_text, started_ticks
 from sparktop.probe.runner.program import AsRoot, Program, start_problem
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     Words = dict[str, Any]
 
 KEPT_CHARS = 4096
+LOG_LINES = 6
+"""Of a container's log that are told of a failure; the output has more."""
+_WHOLE_LOG = {"stdout": "1", "stderr": "1", "tail": "200"}
 RETURN_S = 60.0
 """How long to wait for a Docker Engine that stopped answering."""
 SECRET_S = 600.0
@@ -345,6 +349,8 @@ class StepWork:
             result["was_done"] = True
             return
         method, body, query = str(call["method"]), call.get("body"), call.get("query") or {}
+        if call.get("archive"):
+            body = binascii.a2b_base64(str(call["archive"]))
         done_when = call.get("done_when")
         repeats, is_asked = 1, False
         again_until = self.now() + float(call.get("again") or 0.0)
@@ -433,7 +439,19 @@ class StepWork:
     async def _expect(self, expect: Words) -> None:
         holds, _, difference = await self._awaited(expect)
         if not holds:
-            raise Failed("; ".join(part for part in (str(expect.get("otherwise") or ""), difference) if part))
+            output = await self._log(str(expect["path"])) if expect.get("has_log") else ""
+            end = " | ".join(output.splitlines()[-LOG_LINES:])
+            parts = (str(expect.get("otherwise") or ""), difference if not end else "", end)
+            raise Failed("; ".join(part for part in parts if part), output=output)
+
+    async def _log(self, path: str) -> str:
+        """The end of a container's log; empty where it can't be had."""
+        path = (self._filled(path) or "").removesuffix("/json")
+        try:
+            status, log = await self.ask("GET", f"{path}/logs", _WHOLE_LOG, seconds=30.0)
+        except DockerLost:
+            return ""
+        return kept(unframed(log)) if status == 200 else ""
 
     async def _awaited(self, expect: Words) -> tuple[bool, Any, str]:
         """As `_holds`, repeated until it does or its time is over."""

@@ -242,6 +242,7 @@ class _Adoption:
             "command": command,
             "env": environment,
             "executor_config": options,
+            "runtime_cache": False,  # what it was started with, and nothing besides
         }
         if spec.guess:
             self.leave(None, f"taken for {spec.engine} by its flags: {spec.guess} would show it")

@@ -11,7 +11,7 @@ from sparktop.cmdline.engine_argv import has, value_of
 from sparktop.cmdline.yaml_nodes import text_at
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import MOST_NODES, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.problems import ProblemKind, shown
@@ -120,9 +120,9 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     tensor, pipeline, data = (_size(argv, f"{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
     ranks = tensor * pipeline * (data if recipe.engine is EngineKind.VLLM else 1)
     is_said = any(p.kind is ProblemKind.UNSUPPORTED and p.key in _NODE_COUNTS for p in fields.sheet.problems)
-    if ranks > 2 and not is_said:
-        text = f"it needs {ranks} Sparks, but sparktop launches on one or two"
-        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on two")
+    if ranks > MOST_NODES and not is_said:
+        text = f"it needs {ranks} Sparks, but sparktop launches on {MOST_NODES} at most"
+        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on fewer")
 
 
 def _size(argv: tuple[str, ...], flag: str) -> int:

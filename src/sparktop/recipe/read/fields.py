@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Sheet:
 
     def add(self, offset: int, key: str, text: str, *, kind: ProblemKind, nearest: str = "", remedy: str = "") -> None:
         """Report a problem at an offset of the text; ignored once there are too many."""
-        if self.is_full:
+        if self.is_full or (kind is ProblemKind.NOTE and len(self.problems) >= MAX_PROBLEMS):
             return
         self.problems.append(
             Problem(
@@ -173,16 +173,18 @@ class Fields:
             self._entries[key.text] = Entry(key.at[0] if key.at else offset, value)
 
     def _report_duplicates(self, node: yaml.Node | None) -> None:
-        seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        seen: dict[str, yaml.Node] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             start = key.start_mark.index
             if not isinstance(key, yaml.ScalarNode):
                 self.sheet.add(start, self.path, "a key must be a text", kind=ProblemKind.WRONG)
+            elif key.value in seen and is_same(value, seen[key.value]):
+                self.sheet.add(start, self.dotted(key.value), "stands here a second time", kind=ProblemKind.NOTE)
             elif key.value in seen:
                 text = "the key is here a second time, and YAML readers differ in which one they use"
                 self.sheet.add(start, self.dotted(key.value), text, kind=ProblemKind.TWICE, remedy="keep one")
             else:
-                seen.add(key.value)
+                seen[key.value] = value
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -330,13 +332,23 @@ class Fields:
             for index, item in enumerate(node.value)
         )
 
-    def finish(self, *, elsewhere: dict[str, str] | None = None, meant: str = "") -> None:
-        """Report every key that was not read; `elsewhere`: where some of them belong, `meant`: a general hint."""
+    def finish(
+        self,
+        *,
+        elsewhere: Mapping[str, str] | None = None,
+        meant: str = "",
+        may_have_others: bool = False,
+    ) -> None:
+        """Report every key that was not read; `elsewhere`: where some of them belong, `meant`: a general hint,
+        `may_have_others`: only one that is a known key but for a letter or two is an error."""
         for name in self._entries:
             if name in self._read_names or self.sheet.is_full:
                 continue
             location = (elsewhere or {}).get(name, "")
-            nearest_key = "" if location else nearest(name, self._read_names)
+            nearest_key = "" if location else nearest(name, self._read_names, least=0.8 if may_have_others else 0.6)
+            if may_have_others and not location and not nearest_key:
+                self.add(name, "unknown key: sparktop ignores it", kind=ProblemKind.NOTE)
+                continue
             known_keys = (
                 f"known keys: {', '.join(sorted(self._read_names))}" if len(self._read_names) <= MAX_NAMED else ""
             )
@@ -352,6 +364,11 @@ class Fields:
 
     def _add_wrong_type(self, name: str, expected: str, node: yaml.Node) -> None:
         self.add(name, f"must be {expected}, but is {_description(node)}")
+
+
+def is_same(node: yaml.Node, other: yaml.Node) -> bool:
+    """Whether two scalars have one value; anything larger counts as different."""
+    return isinstance(node, yaml.ScalarNode) and (node.tag, node.value) == (other.tag, other.value)
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -16,6 +16,7 @@ from sparktop.recipe.container_spec import CannotRender, NodeContext, Rendered
 from sparktop.recipe.operator_secrets import names_used
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.fields import Fields, Sheet
+from sparktop.recipe.read.mods import Finder, nowhere
 from sparktop.recipe.read.sparkrun import read_recipe
 from sparktop.recipe.render.render import render
 
@@ -88,7 +89,7 @@ class Reading:
         return tuple(problem for problem in self.problems if problem.is_error)
 
 
-def read(text: str, path: str) -> Reading:
+def read(text: str, path: str, find_mod: Finder = nowhere) -> Reading:
     """Parse the text of a recipe file; never raises."""
     text = text.removeprefix("\ufeff")
     document = Document(path, text)
@@ -123,7 +124,7 @@ def read(text: str, path: str) -> Reading:
             kind=ProblemKind.BROKEN,
             remedy="write one recipe in each file",
         )
-    recipe = read_recipe(fields, PurePath(path).stem, path)
+    recipe = read_recipe(fields, PurePath(path).stem, path, find_mod)
     if not any(problem.is_error for problem in sheet.problems):
         check_rendering(fields, recipe)
     problems = tuple(sorted(dict.fromkeys(sheet.problems), key=lambda problem: problem.line))

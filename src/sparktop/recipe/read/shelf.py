@@ -1,4 +1,5 @@
-"""Find recipes: those shipped with sparktop, the operator's own, which override them by name, or any file."""
+"""Find recipes: those shipped with sparktop, the operator's own, which override them by name, those of sources as
+`@SOURCE/NAME`, or any file."""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ from sparktop import files, sanitise
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError, UsageError
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import Recipe, RecipeSource
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.adopt import Adopted, read_launch
+from sparktop.recipe.read.mods import finder
 from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read, unreadable
+from sparktop.recipe.sources.sources import sources
+from sparktop.recipe.sources.tree import is_recipe
+from sparktop.recipe.sources.tree import names as source_names
 
 ENDINGS = (".yaml", ".yml")
 MAX_DEPTH = 4
@@ -30,6 +35,7 @@ class Origin(StrEnum):
 
     SHIPPED = "sparktop"
     OWN = "yours"
+    SOURCE = "a source"
     FILE = "a file"
 
 
@@ -43,7 +49,8 @@ class Entry:
     origin: Origin
     reading: Reading
     covers: str = ""
-    """The shipped recipe of the same id that it replaces."""
+    """The recipe of the same id that it replaces: a shipped one, or one of a source."""
+    source: RecipeSource | None = None
     adopted: Adopted | None = None
     """Where the file is no recipe, but starts an engine: a compose file, a script, a unit."""
 
@@ -66,36 +73,58 @@ def own_folder() -> Path:
 def word(recipe: Recipe) -> str:
     """The recipe as a command line names it: by its id where it is listed, else by its file."""
     is_listed = any(Path(recipe.path).is_relative_to(folder) for folder in (own_folder(), resource_dir("recipes")))
-    return recipe.id if is_listed else recipe.path
+    return recipe.id if is_listed or recipe.source is not None else recipe.path
 
 
 def names() -> tuple[str, ...]:
-    """The id of every recipe, shipped or the operator's own; no file is read."""
-    return tuple(sorted(_paths()))
+    """The id of every recipe: shipped, the operator's own, of a source; no recipe is read."""
+    return tuple(sorted(_found()))
 
 
 def entries() -> tuple[Entry, ...]:
-    """All shipped recipes and the operator's own, by id; unreadable ones are included."""
-    return tuple(
-        Entry(id=name, path=str(path), origin=origin, reading=_with_id(read_file(path), name), covers=covered)
-        for name, (path, origin, covered) in sorted(_paths().items())
-    )
+    """All recipes by id, those of sources last; unreadable ones are included."""
+    found = _found()
+    return tuple(_entry(name, *found[name]) for name in sorted(found, key=lambda name: (name.startswith("@"), name)))
 
 
-def _paths() -> dict[str, tuple[Path, Origin, str]]:
-    """By id: the file, its origin, and the shipped file that it replaces."""
-    shipped = {_id(path, resource_dir("recipes")): path for path in _files(resource_dir("recipes"))}
-    own = {_id(path, own_folder()): path for path in _files(own_folder())}
-    return {name: (path, Origin.SHIPPED, "") for name, path in shipped.items()} | {
-        name: (path, Origin.OWN, str(shipped.get(name, ""))) for name, path in own.items()
-    }
+Found = tuple[Path, Origin, RecipeSource | None, str]
+"""A recipe file, its origin, its source, and the file that it replaces."""
+
+
+def _entry(name: str, path: Path, origin: Origin, source: RecipeSource | None, covers: str) -> Entry:
+    reading = _of_shelf(read_file(path), name, source)
+    return Entry(id=name, path=str(path), origin=origin, reading=reading, covers=covers, source=source)
+
+
+def _found() -> dict[str, Found]:
+    """Every recipe file by its id."""
+    found: dict[str, Found] = {}
+    for source in sources():
+        tree, folders = Path(source.tree), tuple(map(Path, source.folders))
+        is_whole = folders == (tree,)  # its other YAML files are no recipes
+        paths = [(path, folder) for folder in folders for path in _files(folder) if not is_whole or is_recipe(path)]
+        found |= {
+            f"@{source.name}/{name}": (path, Origin.SOURCE, source, "")
+            for name, path in source_names(tree, paths).items()
+        }
+    for origin, folder in ((Origin.SHIPPED, resource_dir("recipes")), (Origin.OWN, own_folder())):
+        for path in _files(folder):
+            name = _id(path, folder)
+            found[name] = (path, origin, None, str(found[name][0]) if name in found else "")
+    return found
 
 
 def unreadable_folders() -> tuple[str, ...]:
-    """Folders of the operator's own that can't be listed, each with the reason and the next step."""
+    """Folders of the operator's own, and of sources, that can't be listed, each with the reason and the next step."""
     failed: list[tuple[Path, OSError]] = []
     _files(own_folder(), failed)
-    return tuple(_why_unreadable(folder, error) for folder, error in failed)
+    gone = tuple(
+        f"the folder of @{source.name} can't be read: {shown(Path(source.tree))}; if it is gone for good, sparktop "
+        f"recipes source remove {source.name}"
+        for source in sources()
+        if not os.access(source.tree, os.R_OK | os.X_OK)
+    )
+    return (*(_why_unreadable(folder, error) for folder, error in failed), *gone)
 
 
 def _why_unreadable(folder: Path, error: OSError) -> str:
@@ -114,14 +143,15 @@ def entry(name: str) -> Entry:
     """
     if _is_path(name):
         return _of_file(name)
-    by_id = {entry_.id: entry_ for entry_ in entries()}
-    if name in by_id:
-        return by_id[name]
+    found = _found()
+    if name in found:
+        return _entry(name, *found[name])
     if os.path.isfile(_without_engine(name)[0]):
         return _of_file(name)
-    lower = {each.lower(): each for each in by_id}
-    near = [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
-    near = near or [each for each in by_id if name and name.lower() in each.lower()][:3]
+    lower = {each.lower(): each for each in found}
+    named = [each for each in found if name and each.rpartition("/")[2] == name]  # in a source, or in a folder
+    near = named[:3] or [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
+    near = near or [each for each in found if name and name.lower() in each.lower()][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list shows all"
     hint = "\n".join((hint, *unreadable_folders()))
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
@@ -162,8 +192,7 @@ def _no_file(name: str, path: Path) -> UsageError:
         return UsageError(f"{shown_name} is a folder", hint=f"name the files in it: {shown_name.rstrip('/')}/*.yaml")
     if os.path.lexists(path):
         return UsageError(f"{shown_name} is not a readable file", hint=f"ls -l {shown_name}")
-    ids = {entry_.id for entry_ in entries()}
-    hint = f"did you mean the recipe {path.stem}?" if path.stem in ids else "sparktop recipes list shows all"
+    hint = f"did you mean the recipe {path.stem}?" if path.stem in _found() else "sparktop recipes list shows all"
     return UsageError(f"{shown_name}: there is no such file", hint=hint)
 
 
@@ -212,17 +241,19 @@ def read_file(path: Path) -> Reading:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8")
-    return read(text, shown)
+    return read(text, shown, finder(path))
 
 
-def _with_id(reading: Reading, name: str) -> Reading:
-    """The recipe with its folders in its id, so that the id finds it again."""
-    if reading.recipe is None or reading.recipe.id == name:
+def _of_shelf(reading: Reading, name: str, source: RecipeSource | None) -> Reading:
+    """The recipe with its folders in its id, so that the id finds it again, and with its source."""
+    if reading.recipe is None:
         return reading
-    return replace(reading, recipe=replace(reading.recipe, id=name))
+    return replace(reading, recipe=replace(reading.recipe, id=name, source=source))
 
 
 def _is_path(name: str) -> bool:
+    if name.startswith("@"):
+        return False
     file, _ = _without_engine(name)
     is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(file))
     return is_folder or file.endswith(ENDINGS)

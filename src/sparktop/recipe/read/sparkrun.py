@@ -10,17 +10,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparktop.masking import is_secret
+from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Dialect, Executor, Need, Proof, Recipe, Scalar
+from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Need, Proof, Recipe, Scalar
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, NodeContext
+from sparktop.recipe.operator_secrets import REFERENCE
 from sparktop.recipe.problems import ProblemKind, nearest, shown
 from sparktop.recipe.read import extension as recipe_extension
 from sparktop.recipe.read.command_check import check_command
 from sparktop.recipe.read.fields import Fields
-from sparktop.recipe.read.unsupported import HOOKS, more_models, refuse_unsupported
+from sparktop.recipe.read.images import build_instructions, prebuilt_image
+from sparktop.recipe.read.mods import Finder, read_patches
 from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
+from sparktop.recipe.read.unsupported import more_models, refuse_unsupported
 from sparktop.recipe.render.host_config import options as host_options
 from sparktop.recipe.template import text_of
 
@@ -37,35 +40,8 @@ def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tup
     return least, most
 
 
-def image_note(fields: Fields, container: str, build_args: tuple[str, ...]) -> str:
-    """A note on an image that its launcher would build; empty where the image can be pulled.
-
-    The launcher builds it only where it is missing: with the image on the nodes, the recipe works.
-    """
-    is_local = "/" not in container
-    if not is_local and not build_args:
-        return ""
-    build_command = f"./build-and-copy.sh -t {container} {' '.join(build_args)}".strip()
-    text = f"`{shown(container)}` must already be on every node: sparktop builds no image"
-    fields.add(
-        "build_args" if build_args else "container",
-        text,
-        kind=ProblemKind.NOTE,
-        remedy=f"build it: {shown(build_command, 160)}",
-    )
-    instructions = f"run {shown(build_command, 160)} in spark-vllm-docker, for every node"
-    return f"The image {shown(container)} can't be pulled: {instructions}."
-
-
 TEXTS = (
-    "restart_policy",
-    "gpus",
-    "ipc",
-    "shm_size",
-    "network",
-    "user",
-    "entrypoint",
-    "memory_limit",
+    *("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit"),
     "publish_address",
 )
 
@@ -111,6 +87,17 @@ def read_options(fields: Fields) -> dict[str, object]:
     return options
 
 
+def _options_on_top(fields: Fields) -> dict[str, object]:
+    """Docker's options at the top of the recipe, where sparkrun ignores them: nobody means them otherwise."""
+    options: dict[str, object] = {}
+    for name in set(LISTS) - {"labels"}:
+        if name in fields:
+            options[name] = list(_text_list(fields, name))
+            fields.add(name, f"read as `executor_config.{name}`; sparkrun ignores it here", kind=ProblemKind.NOTE)
+            _check_option(fields, name, options[name])
+    return options
+
+
 def _check_option(fields: Fields, name: str, value: object) -> None:
     """Report at its line what a launch would refuse of this option."""
     try:
@@ -130,9 +117,6 @@ def _text_list(fields: Fields, name: str) -> tuple[str, ...]:
     return fields.texts(name)
 
 
-MOST_NODES = 2
-
-
 RUNTIMES = {
     "vllm": EngineKind.VLLM,
     "vllm-distributed": EngineKind.VLLM,
@@ -140,9 +124,6 @@ RUNTIMES = {
     "eugr-vllm": EngineKind.VLLM,
     "sglang": EngineKind.SGLANG,
 }
-
-
-_RAY = ("vllm-ray", "eugr-vllm")
 
 
 _MODEL = re.compile(r"(?:[\w.-]+/)?[\w.-]+(?::[\w.-]+)?\Z|/[^\0]+\Z|[~.]{1,2}/[^\0]+\Z")
@@ -188,7 +169,7 @@ _DEFAULTS_KEYS = frozenset(
 )  # fmt: skip
 
 
-def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
+def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recipe:
     """Read as much of the recipe as possible; problems go to the sheet."""
     dialect = _dialect(fields)
     refuse_unsupported(fields)
@@ -200,10 +181,13 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     extension = recipe_extension.read_extension(config.section("sparktop"))
     defaults = _defaults(fields)
     engine, runtime = _engine(fields, command)
+    is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
     least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
     risks = list(extension.risks)
-    if (dialect is Dialect.EUGR or build_args) and (note := image_note(fields, container, build_args)):
+    pulls = prebuilt_image(fields, container, build_args)
+    is_built = dialect is Dialect.EUGR or bool(build_args) or fields.text("builder") == "eugr"
+    if is_built and not pulls and (note := build_instructions(fields, container, build_args)):
         risks.append(note)
     metadata = _metadata(fields)
     description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
@@ -215,18 +199,21 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
         engine=engine,
         model=model,
         container=container,
+        pulls=pulls,
+        patches=read_patches(fields, config, find_mod),
         title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
-        executor=_executor(extension.executor, runtime, defaults, most),
+        executor=_executor(extension.executor, runtime, {} if is_eugrs else defaults, most),
         min_nodes=least,
         max_nodes=most,
         defaults=defaults,
         environment=environment,
         node_environment=per_node | extension.node_environment,
         command=command,
-        options=read_options(fields.section("executor_config")),
+        options=_options_on_top(fields) | read_options(fields.section("executor_config")),
         served_name=extension.served_name,
+        keeps_compiled=_keeps_compiled(fields),
         need=_need(extension.need, metadata),
         requires=extension.requires,
         proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
@@ -240,15 +227,16 @@ def read_recipe(fields: Fields, name: str, path: str) -> Recipe:
     config.node("dashboard")
     config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
-    fields.finish(elsewhere=meant, meant="engine parameters go under `defaults`")
-    return _with_command_facts(fields, recipe)
+    meant |= {key: f"executor_config.{key}" for key in (*TEXTS, *FLAGS, "ulimit")} | {"environment": "env"}
+    fields.finish(elsewhere=meant, may_have_others=True)
+    return _with_command_facts(fields, recipe, is_eugrs=is_eugrs)
 
 
-def _with_command_facts(fields: Fields, recipe: Recipe) -> Recipe:
-    """The recipe with the facts that its command adds."""
+def _with_command_facts(fields: Fields, recipe: Recipe, *, is_eugrs: bool) -> Recipe:
+    """The recipe with the facts that its command adds; spark-vllm-docker leaves a command's Ray out."""
     facts = check_command(fields, recipe)
     executor, requires = recipe.executor, recipe.requires
-    if facts.is_ray and recipe.max_nodes > 1:
+    if facts.is_ray and recipe.max_nodes > 1 and not is_eugrs:
         executor = Executor.RAY
     if executor is Executor.RAY:
         requires = replace(requires, ray=True)
@@ -267,9 +255,9 @@ def _dialect(fields: Fields) -> Dialect:
     version = fields.text("recipe_version", is_any=True).strip() or older or "2"
     if version in ("1", "1.0"):
         return Dialect.EUGR
-    if version not in ("2", "2.0"):
-        text = f"sparktop doesn't know version `{shown(version)}`"
-        fields.add("recipe_version", text, remedy='known versions: "2" (sparkrun) and "1" (spark-vllm-docker)')
+    if version not in ("2", "2.0"):  # the community counts its revisions here, and sparkrun reads all of them alike
+        note = f"`{shown(version)}` is no version of the format: sparktop reads it as version 2, as sparkrun does"
+        fields.add("recipe_version", note, kind=ProblemKind.NOTE)
     return Dialect.SPARKRUN
 
 
@@ -315,11 +303,11 @@ def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], most:
     if declared:
         return Executor(declared) if declared == "native" else Executor.RAY
     backend = str(defaults.get("distributed_executor_backend", "")).lower()
-    return Executor.RAY if runtime in _RAY or backend == "ray" else Executor.NATIVE
+    return Executor.RAY if runtime == "vllm-ray" or backend == "ray" else Executor.NATIVE
 
 
 def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
-    """(least, most) nodes; recipes that need more than two are refused."""
+    """(least, most) nodes; a recipe that needs more than MOST_NODES is refused."""
     least = fields.whole("min_nodes", least=1, most=10_000)
     most = fields.whole("max_nodes", least=1, most=10_000)
     mode = fields.choice("mode", ("auto", "solo", "cluster"))
@@ -337,9 +325,9 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
         needed *= value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 4096 else 1
     where = "min_nodes" if low >= needed else next(n for n in reversed(_PARALLEL) if int(defaults.get(n) or 1) > 1)
     if max(low, needed) > MOST_NODES:
-        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on one or two"
+        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on {MOST_NODES} at most"
         holder = fields if where == "min_nodes" else fields.section("defaults")
-        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on two")
+        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on fewer")
     low = min(max(low, 1), MOST_NODES)
     high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
     if most is not None and needed > most:
@@ -395,10 +383,17 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
                 section.add(name, note, kind=ProblemKind.NOTE, remedy=remedy)
             if match := _WHOLE_VARIABLE.match(text):
                 text = f"${match[1] or match[2]}"
+            text = REFERENCE.sub(_default_unless_secret, text)
             translated = _translate_fields(section, name, text)
             if translated is not None:
                 (per_node if "{node_rank}" in translated else everywhere)[name] = translated
     return everywhere, per_node
+
+
+def _default_unless_secret(reference: re.Match[str]) -> str:
+    """`${NAME:-default}` as its default, as only secrets are read from the operator's own environment."""
+    default = reference["default"]
+    return reference[0] if default is None or is_secret_name(reference["braced"]) else default
 
 
 def _translate_fields(section: Fields, name: str, text: str) -> str | None:
@@ -415,10 +410,14 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
 
 def _build_args(fields: Fields, config: Fields) -> tuple[str, ...]:
     """`build_args` of version 1, and `runtime_config.build_args`, where sparkrun keeps them."""
-    if config.texts("mods"):
-        config.add("mods", HOOKS["mods"], kind=ProblemKind.UNSUPPORTED)
     config.node("mmproj")
     return (*fields.texts("build_args"), *config.texts("build_args"))
+
+
+def _keeps_compiled(fields: Fields) -> bool:
+    """False where `runtime_cache` is switched off; where and how long it is kept is sparktop's own choice."""
+    value = fields.plain("runtime_cache")
+    return value.get("enabled") is not False if isinstance(value, dict) else value is not False
 
 
 def _metadata(fields: Fields) -> dict[str, Scalar]:

@@ -13,18 +13,18 @@ from sparktop.recipe.read.fields import Fields
 IMAGE_HOLDS_ALL = "build these changes into your own image, name that as `container`, and remove the key"
 
 HOOKS = {
-    "mods": "patches an image while it starts; sparktop starts images unchanged",
-    "pre_exec": "runs commands in the container before the engine; sparktop starts images unchanged",
     "post_exec": "runs commands in the container after the start; sparktop runs none",
     "post_commands": "runs commands on your machine after the start; sparktop runs none",
 }
 TOPOLOGY = {
     "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it as one file"),
-    "overrides": ("changes fields depending on the hosts", "write the fields for one or two Sparks"),
+    "overrides": ("changes fields depending on the hosts", "write the fields for the Sparks you have"),
     "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
     "cluster_config": ("has settings of a cluster", "to set the model's path: --set model=/path"),
     "containers": ("gives each machine its own image", "name one image for all as `container`"),
 }
+CHANGES_THE_RUN = ("patches", "launch", "build", "raw_entrypoint", "env_file", "args", "extra_args", "ports")
+"""Keys of no format that can't be there for nothing: their author has a launcher of his own."""
 IGNORED = (
     "benchmark", "min_sparkrun_version", "capabilities", "unsupported_capabilities", "runtime_version", "scheduler",
 )  # fmt: skip
@@ -36,13 +36,14 @@ RUNTIMES = {
     "tokenary": "Tokenary",
     "modular-max": "Modular MAX",
 }
-BUILDERS = ("", "none", "docker-pull")
+BUILDERS = ("", "none", "docker-pull", "eugr")
+"""Those that pull; what eugr's builds instead is told of its image (`read/images`)."""
 
 
 def refuse_unsupported(fields: Fields) -> None:
     """Report every unsupported key that has a value; an empty one is ignored."""
     for name, reason in HOOKS.items():
-        if filled(fields.node(name)) and not (name == "mods" and _are_builtin_mods(fields)):
+        if filled(fields.node(name)):
             names = ", ".join(f"`{shown(name_)}`" for name_ in _scalar_names(fields, name))
             fields.add(name, f"{reason}{f': {names}' if names else ''}", kind=_UNSUPPORTED, remedy=IMAGE_HOLDS_ALL)
     for name, (reason, remedy) in TOPOLOGY.items():
@@ -50,6 +51,12 @@ def refuse_unsupported(fields: Fields) -> None:
             fields.add(name, reason, kind=_UNSUPPORTED, remedy=remedy)
     for name in IGNORED:
         fields.node(name)
+    for name in CHANGES_THE_RUN:
+        if filled(fields.node(name)):
+            text = "no key of this format: neither sparktop nor sparkrun knows what it changes"
+            fields.add(
+                name, text, kind=_UNSUPPORTED, remedy="write what it does into `command` or `env`, and remove it"
+            )
     _builder(fields)
     _executor(fields)
     _distribution(fields)
@@ -57,18 +64,6 @@ def refuse_unsupported(fields: Fields) -> None:
         fields.add(
             "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="remove it"
         )
-    if filled(fields.node("runtime_cache")) and fields.plain("runtime_cache") is not False:
-        note = "sparktop doesn't keep compiled kernels between launches: the first minutes are slower"
-        fields.add("runtime_cache", note, kind=ProblemKind.NOTE)
-
-
-def _are_builtin_mods(fields: Fields) -> bool:
-    """Whether the mods do only what every launch does anyway."""
-    if {name.rsplit("/", 1)[-1] for name in _scalar_names(fields, "mods")} != {"drop-caches"}:
-        return False
-    note = "not needed for `drop-caches`: sparktop drops caches once, before every launch"
-    fields.add("mods", note, kind=ProblemKind.NOTE)
-    return True
 
 
 def filled(node: yaml.Node | None) -> bool:
@@ -118,23 +113,31 @@ def _executor(fields: Fields) -> None:
 
 
 def _model_nodes(config: Fields) -> Iterator[yaml.Node]:
-    """The further models: those of `additional_models` and of `models`, a list, or a mapping that holds the list."""
-    models = config.node("models")
-    models = get(models, "entries") if isinstance(models, yaml.MappingNode) else models
-    for node in (config.node("additional_models"), models):
-        yield from items(node)
+    """The further models: those of `additional_models` and of `models`."""
+    yield from (*items(config.node("additional_models")), *_entries(config.node("models")))
+
+
+def _entries(node: yaml.Node | None) -> tuple[yaml.Node, ...]:
+    """What is distributed: a list, or a mapping that holds it."""
+    return items(get(node, "entries") if isinstance(node, yaml.MappingNode) else node)
+
+
+def _is_every_node(node: yaml.Node) -> bool:
+    """Whether it is the target [-1]: sparkrun's word for all nodes."""
+    return [getattr(item, "value", "") for item in items(node)] == ["-1"]
 
 
 def _distribution(fields: Fields) -> None:
     """Refuse what would give nodes different images or partial models."""
     config = fields.section("distribution_config")
-    if filled(config.node("containers")):
+    images = {getattr(get(item, "name"), "value", "") for item in _entries(config.node("containers"))}
+    if images - {"{container}", fields.text("container").strip()}:
         config.add(
             "containers", "distributes its own images", kind=_UNSUPPORTED, remedy="name one image as `container`"
         )
     pinned = fields.text("model_revision", is_any=True)
     for item in _model_nodes(config):
-        keys = {key.text: value for key, value in pairs(item) if filled(value)}
+        keys = {key.text: value for key, value in pairs(item) if filled(value) and not _is_every_node(value)}
         for key in sorted(set(keys) & set(_PARTIAL_KEYS)):
             if key != "revision" or getattr(keys[key], "value", "") != pinned:
                 text = f"{_PARTIAL_KEYS[key]}; sparktop downloads the whole model to every node"

@@ -16,7 +16,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order
 from sparktop.recipe import template
 from sparktop.recipe.container_spec import CannotRender, NodeContext
-from sparktop.recipe.operator_secrets import env_path
+from sparktop.recipe.operator_secrets import REFERENCE, env_path
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 HUB = "https://huggingface.co"
@@ -26,7 +26,6 @@ NODES_OWN = frozenset({
     "NCCL_IB_GID_INDEX",
 })  # fmt: skip
 """Variables that only the node can set: a recipe's value is another machine's."""
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -73,7 +72,7 @@ def variables(
     """
     recipe = order.recipe
     detected = _detected_variables(node, nodes, recipe.engine, executor) if len(nodes) > 1 else {}
-    environment = {**_pair_variables(recipe.engine, executor, len(nodes)), **detected, **(own or {})}
+    environment = {**_shared_variables(recipe.engine, executor, nodes), **detected, **(own or {})}
     secrets: list[str] = []
     notes: list[str] = []
     if node.has_all:
@@ -110,15 +109,18 @@ def variables(
 
 
 def _names_missing_token(text: str, secrets: Mapping[str, str]) -> bool:
-    named = {match[1] or match[2] for match in _REFERENCE.finditer(text)}
+    named = {match["braced"] or match["plain"] for match in REFERENCE.finditer(text)}
     return bool(named) and named <= set(HUB_TOKENS) - set(secrets)
 
 
-def _pair_variables(engine: EngineKind, executor: Executor, nodes: int) -> dict[str, str]:
-    """Variables that are the same on both nodes of a pair."""
-    if nodes < 2:
+def _shared_variables(engine: EngineKind, executor: Executor, nodes: Sequence[NodeContext]) -> dict[str, str]:
+    """Variables that are the same on all of several nodes; a ring's are in docs/facts/bringup.md section 9."""
+    if len(nodes) < 2:
         return {}
     environment = {"NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": "none", "NCCL_IGNORE_CPU_AFFINITY": "1"}
+    if any(node.is_ring for node in nodes):
+        environment |= {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
+        environment |= {"NCCL_ALGO": "Ring"} if len(nodes) > 3 else {}  # of three, each has a cable to each
     if executor is Executor.RAY and engine is EngineKind.VLLM:
         environment |= {
             "RAY_memory_monitor_refresh_ms": "0",
@@ -157,13 +159,14 @@ def _fill(name: str, text: str, values: Mapping[str, str], secrets: Mapping[str,
     """A value with its {parameters} and $VARIABLES filled in; the values of variables are not expanded again."""
     pieces: list[str] = []
     end = 0
-    for reference in _REFERENCE.finditer(text):
-        secret = reference[1] or reference[2]
-        if secret not in secrets:
+    for reference in REFERENCE.finditer(text):
+        secret = reference["braced"] or reference["plain"]
+        value = secrets.get(secret) or reference["default"]
+        if value is None:
             raise CannotRender(
                 f"the recipe's env takes {name} from your ${secret}, which isn't set",
                 f"export {secret} before you start sparktop, or add {secret}=... to {env_path()} (mode 0600)",
             )
-        pieces += [template.fill(text[end : reference.start()], values), secrets[secret]]
+        pieces += [template.fill(text[end : reference.start()], values), value]
         end = reference.end()
     return "".join((*pieces, template.fill(text[end:], values)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Executor
+from sparktop.model.recipe import MOST_NODES, Executor
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 
 MASTER_PORT = 29501
@@ -86,7 +86,15 @@ def _native_flags(
 def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> None:
     tensor = _number(argv, "tensor-parallel-size")
     pipeline = _number(argv, "pipeline-parallel-size")
-    data = 1 if engine is EngineKind.SGLANG else _number(argv, "data-parallel-size")
+    data = _number(argv, "data-parallel-size")
+    if engine is EngineKind.SGLANG:
+        if data > 1 and nodes > 1 and not flags.has(argv, "enable-dp-attention"):
+            raise CannotRender(
+                f"SGLang doesn't run data_parallel={data} over several nodes: each node would need a whole engine",
+                f"--set data_parallel=1 --set tensor_parallel={nodes}", "or launch it on each node alone",
+                is_settable=True,
+            )  # fmt: skip
+        data = 1  # of attention alone, within the tensor parallel ranks
     ranks = tensor * pipeline * data
     if ranks == nodes:
         return
@@ -95,8 +103,8 @@ def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> N
     many = "one node has" if nodes == 1 else f"{nodes} nodes have"
     raise CannotRender(
         f"{parallelism} needs {ranks} GPU{'s' if ranks > 1 else ''}, but {many} {nodes}: each Spark has one",
-        f"--set tensor_parallel={nodes}",
-        *([f"name {ranks} nodes"] if ranks == 2 else []),
+        *([f"--set tensor_parallel={nodes // (pipeline * data)}"] if nodes % (pipeline * data) == 0 else []),
+        *([f"name {ranks} nodes"] if 1 < ranks <= MOST_NODES else []),
         is_settable=True,
     )
 

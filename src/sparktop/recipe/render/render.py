@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline import engine_argv as flags
@@ -18,8 +18,10 @@ from sparktop.masking import is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
-from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.patches import PatchedImage, patched_image
 from sparktop.recipe.render import rank_argv
+from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_variables
 from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
 from sparktop.recipe.render.host_config import Options, options
@@ -60,7 +62,8 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
         name=container_name(parameters.get(final_values, "name") or f"{recipe.engine}-{recipe.id}"),
         launch=launch,
     )
-    ranks = [_rank(launch_inputs, node) for node in nodes]
+    patched = patched_image(final_values["container"], recipe.patches, final_values)
+    ranks = [_rank(launch_inputs, node, patched) for node in nodes]
     head = ranks[0][0].argv
     notes += [note for _, rank_notes in ranks for note in rank_notes]
     return Rendered(
@@ -72,12 +75,13 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
         served_name=flags.value_of(head, "served-model-name") or final_values["model"],
         values=final_values,
         notes=tuple(dict.fromkeys(notes)),
+        patched=patched,
     )
 
 
 def container_name(text: str) -> str:
     """The text as a valid Docker name: letters, digits, `_`, `.` and `-`, the first a letter or digit."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:100]
+    plain = re.sub(r"-*[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:100]
     return plain if len(plain) > 1 else f"engine-{plain or 'launch'}"
 
 
@@ -93,8 +97,8 @@ def _check_nodes(recipe: Recipe, nodes: Sequence[NodeContext]) -> None:
         )
     if count > 1 and (bare := [node.node for node in nodes if not node.fabric_ip]):
         raise CannotRender(
-            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address on the link between the two nodes",
-            "give both ends of the cable an address in one subnet (netplan), then check that they ping each other",
+            f"{' and '.join(bare)} {'has' if len(bare) == 1 else 'have'} no address in a network of all the nodes",
+            "give every node an address in one subnet (netplan), then check that they ping each other",
         )
 
 
@@ -107,9 +111,9 @@ def _share_text(text: str, share: float) -> str:
 
 
 def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> list[str]:
-    """Set tensor and pipeline parallelism to 1 on one node, as the recipe's own launchers do; returns notes."""
+    """Set parallelism to 1 on one node, as the recipe's own launchers do; returns notes."""
     notes = []
-    for main in ("tensor_parallel", "pipeline_parallel"):
+    for main in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
         for name, value in final_values.items():
             if parameters.main_name(name) == main and value != "1" and name not in fixed:
                 final_values[name] = "1"
@@ -117,7 +121,7 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
     return notes
 
 
-def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[str]]:
+def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None) -> tuple[RenderedRank, list[str]]:
     recipe, more = inputs.recipe, more_models(inputs.order)
     inputs = replace(inputs, values=expand_home(inputs.values, more, node))
     model = model_place(inputs.values["model"], node)
@@ -132,14 +136,22 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
     )
     container_options = options(recipe.options, node, nodes=len(inputs.seats))
     cache = model.cache_target(container_options.user, recipe.environment.get("HF_HOME", ""))
-    mounts = model.mounts(node, cache, argv, more=more)
+    taken = [mount.target for mount in container_options.mounts]
+    image = patched.name if patched is not None else inputs.values["container"]
+    compiled = compiled_mount(node, container_options.user, image=image, model=inputs.values["model"])
+    keeps = compiled if recipe.keeps_compiled and TARGET not in taken else None
+    mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps,)))
     rank_variables = variables(
         inputs.order,
         inputs.values,
         node,
         inputs.seats,
         executor=inputs.executor,
-        own={**own, **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache})},
+        own={
+            **(compiled_variables(recipe.engine, taken) if keeps else {}),
+            **own,
+            **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache}),
+        },
     )
     refuse_secrets(argv, inputs.order)
     command, shown = list(argv), argv
@@ -147,13 +159,13 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
         command, shown = _under_ray(inputs, node, argv)
     container = ContainerSpec(
         name=inputs.name,
-        image=inputs.values["container"],
+        image=image,
         argv=tuple(command),
         entrypoint=_entrypoint(inputs.values["container"], container_options),
         environment=rank_variables.environment,
         secret_names=rank_variables.secret_names,
         detected_names=rank_variables.detected_names,
-        mounts=(*_not_given(mounts, container_options.mounts), *container_options.mounts),
+        mounts=(*(mount for mount in mounts if mount.target not in taken), *container_options.mounts),
         host=_host_config(container_options, argv, recipe.engine),
         labels={**container_options.labels, **_container_labels(inputs, node)},
         user=container_options.user,
@@ -163,12 +175,6 @@ def _rank(inputs: RenderInputs, node: NodeContext) -> tuple[RenderedRank, list[s
         node=node.node, index=node.index, container=container, argv=tuple(shown), serves=node.index == 0
     )
     return rank, [*notes, *rank_variables.notes, *container_options.notes]
-
-
-def _not_given(mounts: Sequence[Mount], given: Sequence[Mount]) -> Iterator[Mount]:
-    """The mounts whose targets the recipe doesn't mount itself: Docker takes each target once."""
-    targets = {mount.target for mount in given}
-    return (mount for mount in mounts if mount.target not in targets)
 
 
 def _under_ray(inputs: RenderInputs, node: NodeContext, argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -35,7 +35,10 @@ MAX_COMBINED = 3
 _CONTEXTS = (131072, 65536, 32768, 16384, 8192)
 
 
-_SECOND_NODE_NAME = "OTHER-HOST"
+_MORE_NODES = (2, 4, 8)
+
+
+_OTHER_NODE = "OTHER-HOST"
 
 
 _CACHE_STEP_BYTES = 256 * 2**20
@@ -125,8 +128,9 @@ def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator
         is_there = model.is_complete and {room.node for room in case.rooms} <= set(model.nodes)
         if is_there and not model.is_wanted and not is_gguf(model) and same(model_name, model.name):
             yield _other_model(model)
-    if len(case.rooms) == 1 and order.recipe.max_nodes > 1:
-        yield _second_node(order.recipe, case.rooms[0])
+    for count in _MORE_NODES:
+        if len(case.rooms) < count <= order.recipe.max_nodes and count % (settings.pipeline * settings.data) == 0:
+            yield _more_nodes(case, order.recipe, count)
     if settings.engine is EngineKind.VLLM and not settings.is_eager and case.need.spike_gib:
         yield _setting("graphs", EAGER, "true", is_eager=True, has_graphs=False)
 
@@ -186,23 +190,26 @@ def _other_model(model: OnDisk) -> _Candidate:
     return _Candidate(group="model", apply=apply, lever=lambda _: Lever(values={"model": model.setting}))
 
 
-def _second_node(recipe: Recipe, room: Room) -> _Candidate:
-    """Launch on a second node, assumed to have as much memory as the first."""
-    second = Room(
-        node=_SECOND_NODE_NAME,
-        total_bytes=room.total_bytes,
-        available_bytes=room.reach,
-        has_desktop=room.has_desktop,
+def _more_nodes(case: Case, recipe: Recipe, count: int) -> _Candidate:
+    """Launch on more nodes, each assumed to have as much memory as the first."""
+    first, extra = case.rooms[0], count - len(case.rooms)
+    more = Room(
+        node=_OTHER_NODE,
+        total_bytes=first.total_bytes,
+        available_bytes=first.reach,
+        has_desktop=first.has_desktop,
     )
+    tensor = count // (case.settings.pipeline * case.settings.data)
+    hosts = " ".join([*(shlex.quote(room.node) for room in case.rooms), *[_OTHER_NODE] * extra])
     lever = Lever(
-        values={"tensor_parallel": "2"},
-        nodes=2,
-        words=f"two nodes: sparktop launch {shlex.quote(word(recipe))} {shlex.quote(room.node)} {_SECOND_NODE_NAME} "
-        "--set tensor_parallel=2",
+        values={"tensor_parallel": str(tensor)},
+        nodes=count,
+        words=f"{'two' if count == 2 else count} nodes: sparktop launch {shlex.quote(word(recipe))} {hosts} "
+        f"--set tensor_parallel={tensor}",
     )
     return _Candidate(
         group="nodes",
-        apply=lambda one: replace(_with(one, tensor=2), rooms=(*one.rooms, second)),
+        apply=lambda one: replace(_with(one, tensor=tensor), rooms=(*one.rooms, *[more] * extra)),
         lever=lambda _: lever,
     )
 

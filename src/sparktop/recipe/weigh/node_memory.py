@@ -71,7 +71,8 @@ class WeightsSize:
 
 def shards(settings: Settings, nodes: int) -> int:
     """Into how many parts the weights are divided: at most one per node, as a Spark has one GPU."""
-    tensor = settings.tensor if settings.tensor is not None else max(1, nodes // max(1, settings.pipeline))
+    apart = max(1, settings.pipeline) * max(1, settings.data)
+    tensor = settings.tensor if settings.tensor is not None else max(1, nodes // apart)
     return max(1, min(max(1, nodes), tensor * max(1, settings.pipeline)))
 
 

@@ -22,6 +22,7 @@ CACHE_TYPE = "kv_cache_dtype"
 CACHE_SIZE = "kv_cache_memory_bytes"
 TENSOR = "tensor_parallel"
 PIPELINE = "pipeline_parallel"
+DATA = "data_parallel"
 EAGER = "enforce_eager"
 NO_GRAPHS = "disable_cuda_graph"
 GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
@@ -58,6 +59,8 @@ class Settings:
     """--kv-cache-memory-bytes per node: overrides the share."""
     tensor: int | None = None
     pipeline: int = 1
+    data: int = 1
+    """Copies of the weights, each on nodes of its own; SGLang's ranks of attention share theirs."""
     is_eager: bool = False
     has_graphs: bool = True
     counts_graphs: bool = False
@@ -126,6 +129,7 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
         cache_bytes=number(CACHE_SIZE) if engine is EngineKind.VLLM else None,
         tensor=number(TENSOR),
         pipeline=number(PIPELINE) or 1,
+        data=(number(DATA) or 1) if engine is EngineKind.VLLM else 1,
         is_eager=is_on(EAGER),
         has_graphs=not (is_on(EAGER) or is_off),
         counts_graphs=counts_graphs(engine, version),

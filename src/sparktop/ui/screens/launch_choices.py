@@ -280,7 +280,8 @@ def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
     for nodes in node_sets:
         is_on = nodes == state.draft.nodes
         names = [masked(name) for name in nodes]
-        text = names[0] if len(names) == 1 else f"{names[0]} (head) and {' and '.join(names[1:])}"
+        others = " and ".join(filter(None, (", ".join(names[1:-1]), names[-1])))
+        text = names[0] if len(names) == 1 else f"{names[0]} (head){',' if len(names) > 2 else ' and'} {others}"
         line = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (text, "value" if is_on else ""))
         views = [view for view in map(state.fleet.node, nodes) if view is not None]
         unreachable = [view for view in views if view.link.state in (LinkState.LOST, LinkState.REFUSED)]
@@ -289,8 +290,9 @@ def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
             link_text = link_text if len(nodes) > 1 else str(unreachable[0].link.state)
             line += Line.of((f"   {link_text}", "warning"))
         else:
-            free = [bare_gib(view.sample.memory.available_bytes) for view in views if view.sample is not None]
-            available = f"   {' and '.join(free)} GiB" if free else ""
+            free = [view.sample.memory.available_bytes for view in views if view.sample is not None]
+            shown = [bare_gib(size) for size in (free if len(free) < 3 else (min(free),))]
+            available = f"   {'at least ' if len(free) > 2 else ''}{' and '.join(shown)} GiB" if free else ""
             room = width - line.width - cell_len(available) - len(" available")
             line += Line.of((f"{available} available" if free and room >= 0 else available, "quiet"))
         choice_rows.append(ChoiceRow(kind="node", lines=(line.cut(width),), value=nodes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import permutations
+from math import perm, prod
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import ranks
@@ -122,19 +123,32 @@ class Draft:
 
 
 def first_draft(recipe: Recipe, fleet: FleetState, *, at: str = "") -> Draft:
-    """The first draft: on the selected node `at`, or on as many nodes as the recipe needs."""
+    """The first draft: on the selected node `at`, or on as many nodes as the recipe has ranks."""
     names = [view.name for view in fleet.nodes]
-    if recipe.min_nodes <= 1:
+    count = max(1, recipe.min_nodes)
+    if count == 1:
         names.sort(key=lambda name: name != at)
-    return Draft(recipe=recipe, nodes=tuple(names[: max(1, recipe.min_nodes)]))
+    else:
+        sizes = (recipe_value_of(recipe, f"{axis}_parallel") for axis in ("tensor", "pipeline", "data"))
+        count = max(count, min(prod(int(size) for size in sizes if size.isdecimal()), recipe.max_nodes))
+    return Draft(recipe=recipe, nodes=tuple(names[:count]))
+
+
+MOST_ORDERS = 12
 
 
 def node_choices(recipe: Recipe, fleet: FleetState) -> tuple[tuple[str, ...], ...]:
-    """All choices of nodes for the recipe; the first node of each is the head."""
+    """The choices of nodes for the recipe; the first node of each is the head.
+
+    Every order while there are few; else neighbours, as they are watched and as a ring is cabled, each once as head.
+    """
     names = [view.name for view in fleet.nodes]
     choices: list[tuple[str, ...]] = []
-    for count in range(max(1, recipe.min_nodes), max(recipe.min_nodes, recipe.max_nodes) + 1):
-        choices += permutations(names, count)
+    for count in range(max(1, recipe.min_nodes), min(len(names), max(recipe.min_nodes, recipe.max_nodes)) + 1):
+        if perm(len(names), count) <= MOST_ORDERS:
+            choices += permutations(names, count)
+        else:
+            choices += (tuple((names * 2)[start : start + count]) for start in range(len(names)))
     return tuple(choices)
 
 

@@ -99,6 +99,16 @@ def traced(prefix: str, end: str) -> list[str]:
          'load: no tensor "b"'),
         ([OLLAMA.format("ERROR", "runner ended", "exit status 2")], "runner ended: exit status 2"),
         ([f"0.00.1{n:02}.000 E srv  start: fault {n}" for n in range(9)], "fault 0"),
+        # Shown by another program, indented, between lines that only say that it ended.
+        (["  error: subprocess-exited-with-error", *traced("      ", "RuntimeError: no compiler"),
+          "      [end of output]", "ERROR: Failed building wheel for fold"], "RuntimeError: no compiler"),
+        (["nvcc fatal   : Value 'sm_999' is not defined", "make[1]: *** [all] Error 2", "make: *** [all] Error 2"],
+         "nvcc fatal : Value 'sm_999' is not defined"),
+        (["  × No solution found:", "  ╰─▶ Because fold is old"], "× No solution found: ╰─▶ Because fold is old"),
+        # Without a level, where nothing else is said: what failed, and hints after it.
+        (["2026/04/09 10:00:00 Failed to fold: no map", *["2026/04/09 10:00:00 If you like, read"] * 6],
+         "Failed to fold: no map"),
+        (["Failed to fold: no map", "error: invalid argument: --fold"], "invalid argument: --fold"),
     ],
 )  # fmt: skip
 def test_what_it_said(lines: list[str], said: str) -> None:
@@ -122,6 +132,10 @@ def test_what_it_said(lines: list[str], said: str) -> None:
             "0.07.957.827 E srv send_error: too long",
         ],
         ["error: of a build", *["and on it went"] * 20],
+        ["Failed to fold: no map", *["and on it went"] * 6],
+        ["Failed to fold the map, falling back to none"],
+        ["-- Could not find a map"],
+        ["| 7 | failed to fold |"],
     ],
 )
 def test_what_says_nothing_of_an_end(lines: list[str]) -> None:
@@ -142,3 +156,12 @@ def test_long_words_are_cut() -> None:
     assert words is not None
     assert len(words.said) <= WORDS_CHARS
     assert " … word" in words.said
+
+
+def test_of_long_words_the_end_is_told_without_folders_and_whole_symbols() -> None:
+    where = "/opt/venv/lib/python3.12/site-packages/fold/" + "deep/" * 12 + "_C.abi3.so"
+    words = last_words(
+        [f"ImportError: the compiled part can't be had, {where}: undefined symbol: _ZN3foldEv"], ELSEWHERE
+    )
+    assert words is not None
+    assert words.said.endswith("_C.abi3.so: undefined symbol: _ZN3foldEv")

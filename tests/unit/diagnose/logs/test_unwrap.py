@@ -40,6 +40,9 @@ DOCKER = json.dumps({"log": LINE + "\n", "stream": "stderr", "time": "2025-05-06
             json.dumps({"level": "error", "message": LINE, "exc_info": "Traceback\nValueError: x"}),
             Record(text=f"{LINE}\nTraceback\nValueError: x"),
         ),
+        (json.dumps({"level": 50, "msg": "it broke"}), Record(text="ERROR: it broke")),
+        (json.dumps({"severity": "INFO", "message": "up"}), Record(text="up")),
+        ("50%|#  | 1/2 [00:01<00:01,  1.00it/s]Killed", Record(text="50%|#  | 1/2 [00:01<00:01,  1.00it/s]\nKilled")),
         (
             json.dumps(
                 {

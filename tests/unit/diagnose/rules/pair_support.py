@@ -58,6 +58,23 @@ def fabric(number: int, *, gid: int = 3, mtu: int = 9000, rate: float = 200.0, u
     )
 
 
+def ring(number: int, count: int) -> NetworkReading:
+    """A Spark's network in a ring: port 0 leads to the next, port 1 to the one before, each in a network of its own."""
+    before = (number - 2) % count + 1
+    cables = [("enp1s0f0np0", "rocep1s0f0", f"10.0.{number}.1"), ("enp1s0f1np1", "rocep1s0f1", f"10.0.{before}.2")]
+    return NetworkReading(
+        boot_s=BOOT_S,
+        interfaces=(
+            *(Interface(name=name, is_up=True, mtu=9000, addresses=(f"{ip}/24",)) for name, _, ip in cables),
+            *(one for one in fabric(number).interfaces if one.name == "enP7s7"),
+        ),
+        rdma_ports=tuple(
+            RdmaPort(device=device, interface=name, state="ACTIVE", rate_gbps=200.0, roce_v2_gids=((3, ip),))
+            for name, device, ip in cables
+        ),
+    )
+
+
 def box(rank: int, **more: Any) -> Container:
     made = container(
         f"big-rank{rank}",

@@ -29,7 +29,7 @@ from sparktop.model.engine import Engine, EngineKind, EngineState, LogFacts, Pro
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, LogPlace
 from sparktop.model.fleet import Baseline, FleetState, Intervention, LinkState, NodeView
-from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading
+from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Series
 
 capture_stuck, spin_deadlock = capture.capture_stuck.check, spin.spin_deadlock.check
 power_wedge, thermal = power.power_wedge.check, power.thermal.check
@@ -178,6 +178,23 @@ def test_without_figures_it_is_only_ever_suspected() -> None:
     assert found.confidence is Confidence.SUSPECTED
     assert "--enable-metrics" in found.settles
     assert "localhost 28028" in found.settles
+
+
+def test_a_vllm_without_statistics_is_suspected_after_the_time_of_a_compilation() -> None:
+    mute = blind(argv=(*ARGV, "--disable-log-stats"), kind=EngineKind.VLLM, silent_s=600.0)
+    found = only(spin_deadlock(picture(spinning(engines=(mute,), power_w=15.0))))
+    assert found.confidence is Confidence.SUSPECTED
+
+
+def test_one_sample_in_ten_seconds_finds_it_too() -> None:
+    """Between two samples the newest is older than what a hung collector leaves at one a second."""
+    rare = spinning()
+    histories = {
+        name: Series(times=tuple(time_s - 8.0 for time_s in kept.times[::10]), values=kept.values[::10])
+        for name in ("utilisation_history", "power_history", "clock_history")
+        if (kept := getattr(rare, name)).times
+    }
+    assert only(spin_deadlock(picture(replace(rare, **histories))))
 
 
 def test_figures_that_can_t_be_read_any_more_don_t_confirm() -> None:

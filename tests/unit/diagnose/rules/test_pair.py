@@ -445,7 +445,7 @@ def test_a_rank_that_died_stays_the_root_when_the_other_has_ended_too() -> None:
     both = replace(picture(spark(1, engines=(dead(0),)), spark(2, engines=(dead(1),))), findings=(told,))
     after = found(both)["rank-died"]
     assert after.key == told.key
-    assert after.title == f"{told.subject} is down: one rank exited, and then the other"
+    assert after.title == f"{told.subject} is down: one rank exited, and the rest after it"
     assert "holds" not in after.explanation, "the other rank holds nothing any more"
     assert [remedy.cost for remedy in after.remedies] == ["seconds", "the time to load"]
     assert after.distinction == ()

@@ -21,7 +21,7 @@ def cable(world: World, node: str = "spark2", **more: Any) -> None:
     world.view(node, network=network(int(node[-1]), **more))
 
 
-@case("link", "spark1", FAILED, "only enP7s7 192.168.20.21 leads to the other node", "/sys/class/infiniband")
+@case("link", "spark1", FAILED, "only enP7s7 192.168.20.21 leads to spark2, without RDMA", "/sys/class/infiniband")
 def _(world: World) -> None:
     cable(world, "spark1", up=False)
     cable(world, "spark2", up=False)

@@ -25,6 +25,7 @@ from sparktop.operate.launch.inputs.gate_inputs import GateInputs, disk_ask, hub
 from sparktop.recipe.container_spec import ContainerSpec, NodeContext, Rendered, RenderedRank
 
 ONE, BOTH = ("spark1",), ("spark1", "spark2")
+FOUR = (*BOTH, "spark3", "spark4")
 IMAGE = "nvcr.io/nvidia/vllm:26.05.post1-py3"
 MODEL = "org/Model-FP8"
 CACHE = "/home/spark/.cache/huggingface"
@@ -115,7 +116,7 @@ class World:
     def __post_init__(self) -> None:
         self.views = {
             node: idle_node(node, network=network(index + 1), facts=facts(node, is_lingering=True))
-            for index, node in enumerate(("spark1", "spark2"))
+            for index, node in enumerate(FOUR)
         }
         self.rendered = rendered(self.nodes)
         for node in self.nodes:
@@ -127,10 +128,7 @@ class World:
             self.answers[disk_ask(node)] = Answer(value=disk())
         for path in gates_node._TABLES:
             self.answers[gates_node.port_ask("spark1", path)] = Answer(value=TCP)
-        if len(self.nodes) == 2:
-            for one, other in self.ways():
-                self.ping(one, other)
-                self.ping(one, other, is_large=True)
+        self.every_ping()
 
     # --- what the nodes say
 
@@ -151,7 +149,14 @@ class World:
         self.answers[downloads.df_ask(node, path)] = Answer(value=f"    Avail Mounted on\n{free} {mount}\n")
 
     def ways(self) -> tuple[tuple[inputs_link.Fabric, inputs_link.Fabric], ...]:
-        return gates_link._directions(inputs_link.fabrics(self.nodes, self.picture, Survey(answers=self.answers)))
+        return tuple(
+            gates_link._directions(inputs_link.fabrics(self.nodes, self.picture, Survey(answers=self.answers)))
+        )
+
+    def every_ping(self) -> None:
+        for one, other in self.ways():
+            self.ping(one, other)
+            self.ping(one, other, is_large=True)
 
     def ping(
         self, one: inputs_link.Fabric, other: inputs_link.Fabric, *, is_large: bool = False, lost: bool = False

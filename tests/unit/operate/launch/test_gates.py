@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.table import over
+from tests.unit.diagnose.rules.pair_support import fabric, ring
 from tests.unit.operate.launch import gates_docker, gates_fetch, gates_link, gates_node
 from tests.unit.operate.launch.gates_docker import row
 from tests.unit.operate.launch.gates_link import cable
@@ -13,6 +15,7 @@ from tests.unit.operate.launch.gates_support import (
     CASES,
     FAILED,
     FOUND,
+    FOUR,
     ONE,
     PASSED,
     UNKNOWN,
@@ -56,6 +59,72 @@ def test_on_one_node_nothing_is_said_of_a_link() -> None:
     assert not {"link", "rate", "mtu", "hca", "gid", "peer", "ssh", "equal-memory", "same-driver"} & {
         gate.name for gate in found
     }
+
+
+def in_a_ring(world: World, *order: int) -> None:
+    for node, number in zip(FOUR, order, strict=True):
+        world.view(node, network=ring(number, len(order)))
+    world.every_ping()
+
+
+def test_four_nodes_pass_on_a_switch_and_in_a_ring_in_its_order() -> None:
+    world = World(nodes=FOUR)
+    assert {gate.name for gate in world.gates() if gate.state is not PASSED} == set(), world.gates()
+    assert sum(gate.name == "peer" for gate in world.gates()) == 6, "the head and each other node, both ways"
+    in_a_ring(world, 1, 2, 3, 4)
+    assert {gate.name for gate in world.gates() if gate.state is not PASSED} == set(), world.gates()
+    assert [gate.detail for gate in world.gates() if gate.name == "mtu"] == ["1500 and 9000"]
+
+
+@over(
+    "name, node, spoil, detail",
+    [
+        (
+            "hca",
+            "spark2",
+            lambda world: in_a_ring(world, 1, 2, 4, 3),
+            "spark1 and spark4, not to spark3, the next rank",
+        ),
+        (
+            "mtu",
+            "",
+            lambda world: world.view("spark3", network=fabric(3, mtu=1500)),
+            "9000 on spark1 (enp1s0f0np0), 1500 on spark3",
+        ),
+        ("peer", "spark4", lambda world: world.ping(*world.ways()[5], lost=True), "does not reach spark1 at 10.0.0.1"),
+        ("rate", "spark4", lambda world: world.view("spark4", network=fabric(4, rate=100.0)), "at 100 Gb/s"),
+        ("hca", "spark4", lambda world: world.view("spark4", network=fabric(4, up=False)), "rocep1s0f0 DOWN"),
+        (
+            "link",
+            "",
+            lambda world: world.view("spark4", facts=world.views["spark2"].facts),
+            "spark2 and spark4 are one machine",
+        ),
+        (
+            "same-driver",
+            "",
+            lambda world: world.view("spark3", facts=replace(world.views["spark3"].facts, kernel="6.1")),
+            "on spark1 and spark2 and spark4",
+        ),
+        (
+            "equal-memory",
+            "",
+            lambda world: world.view("spark4", sample=smaller(world.views["spark4"].sample)),
+            "on spark4 available",
+        ),
+    ],
+)
+def test_one_of_four_nodes_is_told(name: str, node: str, spoil: Any, detail: str) -> None:
+    world = World(nodes=FOUR)
+    spoil(world)
+    found = [gate for gate in world.gates() if gate.name == name and gate.state in (WARNED, FAILED)]
+    assert found, world.gates()
+    assert (found[0].node, detail in found[0].detail) == (node, True), found
+    assert found[0].remedy
+
+
+def smaller(sample: Any) -> Any:
+    return replace(sample, memory=replace(sample.memory, available_bytes=sample.memory.available_bytes // 2))
 
 
 @pytest.mark.parametrize(

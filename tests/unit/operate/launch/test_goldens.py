@@ -405,6 +405,13 @@ def refused_port_is_held() -> Case:
 def refused_image_is_built_locally() -> Case:
     spot = Nodes(nodes=BOTH)
     spot.without_image(*BOTH)
+    return of(RAY, spot, values={"container": "vllm-own:1"})
+
+
+@case
+def image_of_a_local_name_is_pulled() -> Case:
+    spot = Nodes(nodes=BOTH)
+    spot.without_image(*BOTH)
     return of(RAY, spot)
 
 

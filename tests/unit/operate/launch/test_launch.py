@@ -17,7 +17,7 @@ from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.headless.plan_data import plan_data, refusal_data
 from sparktop.model.engine import EngineState
 from sparktop.model.guard import GuardPhase, GuardState
-from sparktop.model.operation import DockerCall, Expect, ImagePull, Transfer
+from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Transfer
 from sparktop.model.prospect import Fit, Gate
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request, Risk
@@ -99,12 +99,14 @@ def test_the_container_is_made_of_the_image_that_was_seen_and_starts_without_a_p
     plan = planned(Sparks(), order(QWEN))
     act = step_of(plan, "make").act
     assert isinstance(act, Remote)
-    image, create = act.operations
+    image, folder, create = act.operations
     assert isinstance(image, Expect)
     assert image.equals == {"Id": IMAGE_ID}
     assert isinstance(create, DockerCall)
     assert create.body is not None
     assert create.body["HostConfig"]["RestartPolicy"]["Name"] == "no"
+    assert isinstance(folder, Command)  # Docker would make it as root
+    assert f"{folder.argv[-1]}:/cache/compiled" in create.body["HostConfig"]["Binds"]
     assert create.body["Labels"]["sparktop.launch"] == "20260528T202640"
     assert "--gpu-memory-utilization" in create.body["Cmd"]
     assert [f"{one.method} {one.path}" for one in act.undo if isinstance(one, DockerCall)] == [
@@ -541,7 +543,7 @@ def test_a_tight_one_says_so_before_anything_else_of_it_and_one_that_fits_does_n
 
 def test_its_risks_and_what_is_guessed_are_told() -> None:
     plan = planned(Sparks(nodes=BOTH), order(RAY))
-    assert any("image has to be built first" in one for one in plan.warnings)
+    assert any("Its report built the image" in one for one in plan.warnings)
     assert "Its load took 18 min elsewhere" in plan.effect
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tests.pictures_support import idle_node, picture
 from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric as network
+from tests.unit.diagnose.rules.pair_support import ring
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.survey import Answer, Survey
@@ -55,6 +56,19 @@ def test_a_pair_is_joined_by_its_cable() -> None:
     assert (one.gid_index, one.mtu, one.rate_gbps, one.speed_mbps, one.is_up) == (3, 9000, 200.0, 200_000, True)
     assert one.problems == other.problems == ()
     assert asks(NODES, pair(network(1), network(2))) == ()
+
+
+def test_four_nodes_meet_on_the_switch_or_beside_their_ring() -> None:
+    names = ("spark1", "spark2", "spark3", "spark4")
+    switch = fabrics(names, picture(*(idle_node(name, network=network(int(name[-1]))) for name in names)), NOTHING)
+    assert [end.ip for end in switch.values()] == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]
+    assert {(end.is_ring, len(end.hcas), len(end.neighbours)) for end in switch.values()} == {(False, 2, 3)}
+    for count, head_reaches in ((3, ("spark2", "spark3")), (4, ("spark2", "spark4"))):
+        views = [idle_node(name, network=ring(int(name[-1]), count)) for name in names[:count]]
+        found = fabrics(names[:count], picture(*views), NOTHING)
+        assert [end.interface for end in found.values()] == ["enP7s7"] * count
+        assert {(end.is_ring, end.hcas) for end in found.values()} == {(True, ("rocep1s0f0", "rocep1s0f1"))}
+        assert found["spark1"].neighbours == head_reaches
 
 
 def test_the_nodes_may_have_the_cable_in_different_ports() -> None:

@@ -30,7 +30,7 @@ SILENT_S = 25.0
 SHARED_S = 90.0
 """The same if another process computes on that GPU and could be what keeps it busy."""
 LOADING_S = 150.0
-"""During a load, compilation alone may keep a log silent for minutes."""
+"""During a load, compilation alone may keep a log silent for minutes; one without statistics is silent anyway."""
 STALE_FIGURES_S = 15.0
 FLAT_BYTES_PER_S = 1e6
 LONGEST_S = 600.0
@@ -83,8 +83,9 @@ def spin_deadlock(fleet: FleetState) -> Iterable[Finding]:
 
     The engine has requests or loads; its token counters (without metrics: its log) stand still; the GPU is busy at a
     power near this machine's loaded idle, its clock not pinned low. Suspected after 20 s of standing counters (25 s of
-    a silent log, 150 s of a silent load), confirmed after 120 s if the counters can be read, after 60 s if another
-    rank is idle or the RDMA counters are flat too. Data that moves between the ranks is work: a long prefill.
+    a silent log, 150 s of a silent load or of a log without statistics), confirmed after 120 s if the counters can be
+    read, after 60 s if another rank is idle or the RDMA counters are flat too. Data that moves between the ranks is
+    work: a long prefill.
     """
     for team in teams(fleet):
         spin = _spin_of(team, fleet)
@@ -135,13 +136,14 @@ def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], 
             if flow is not None and len(team) == 1:
                 silences.append(stretches[rank.node.name].seconds if rank.node.name in stretches else 0.0)
             continue
-        if last_s is None or now_s is None or command_of(engine).has("--disable-log-stats"):
+        if last_s is None or now_s is None:
             return None
         silences.append(now_s - last_s)
     if not silences:
         return None
     is_loading = any(rank.engine.state in (EngineState.STARTING, EngineState.LOADING) for rank in team)
-    required_s = LOADING_S if is_loading else SILENT_S
+    is_mute = any(command_of(rank.engine).has("--disable-log-stats") for rank in team)
+    required_s = LOADING_S if is_loading or is_mute else SILENT_S
     if any(_is_shared(rank.node) for rank in team if rank.node.name in stretches):
         required_s = max(required_s, SHARED_S)
     spin = _Spin(team=team, stretches=stretches, still_s=min(silences), has_counters=False, is_loading=is_loading)

@@ -1,4 +1,4 @@
-"""Rules on what the containers of a two-node engine lack or are about to lose.
+"""Rules on what the containers of an engine over several nodes lack or are about to lose.
 
 Network, RDMA devices, locked memory, Ray's memory monitor switched off, and IPC objects that outlive a login.
 """
@@ -14,8 +14,8 @@ from sparktop.checks.ray import MONITOR, RayFacts, judge_memory_monitor
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.link import ON_TCP
-from sparktop.diagnose.rules.pair.rank_problems import rank_problems
-from sparktop.engines.pair import Pair, knows_all_variables, said, variables
+from sparktop.diagnose.rules.pair.rank_problems import rank_problems, team_problems
+from sparktop.engines.pair import Team, knows_all_variables, said, variables
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Confidence, Evidence, Finding, Phase
@@ -40,35 +40,40 @@ def bridge_network(fleet: FleetState) -> Iterable[Finding]:
 
 @check_rule(judge_rdma_devices, hold_s=10.0)
 def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.no-infiniband-device: the containers of one or both ranks can't open their node's RDMA devices."""
-    problems = list(rank_problems(fleet, judge_rdma_devices, _rdma_access))
-    if not problems:
-        return
-    pair, rank, *_ = problems[0]
-    nodes = tuple(other.node.name for _, other, _, _ in problems)
-    told = next((one for one in fleet.findings if one.rule == ON_TCP and one.phase is Phase.FIRING), None)
-    yield found(
-        judge_rdma_devices.id,
-        "closed",
-        {
-            "pair": pair.name,
-            "nodes": nodes,
-            "on_tcp": told is not None,
-            "engine": rank.engine.name if told is None and len(nodes) == 1 else None,
-            "pair_lacks": told is None and len(nodes) > 1,
-            "seen": told.brief if told is not None else None,
-        },
-        evidence=tuple(
-            line
-            for _, other, facts, _ in problems
-            for line in (
-                said(other, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
-                Evidence(source=f"{other.node.name} RDMA", text=f"ACTIVE: {_names(other)}"),
-            )
-        ),
-        nodes=tuple(name for name in pair.nodes if name in nodes),
-        subject=rank.engine.name,
-    )
+    """cluster.no-infiniband-device: the containers of some ranks can't open their node's RDMA devices."""
+    for pair, problems in team_problems(fleet, judge_rdma_devices, _rdma_access):
+        rank, *_ = problems[0]
+        nodes = tuple(other.node.name for other, _, _ in problems)
+        told = next(
+            (
+                one
+                for one in fleet.findings
+                if one.rule == ON_TCP and one.phase is Phase.FIRING and one.subject == pair.name
+            ),
+            None,
+        )
+        yield found(
+            judge_rdma_devices.id,
+            "closed",
+            {
+                "pair": pair.name,
+                "nodes": nodes,
+                "on_tcp": told is not None,
+                "engine": rank.engine.name if told is None and len(nodes) == 1 else None,
+                "pair_lacks": told is None and len(nodes) > 1,
+                "seen": told.brief if told is not None else None,
+            },
+            evidence=tuple(
+                line
+                for other, facts, _ in problems
+                for line in (
+                    said(other, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
+                    Evidence(source=f"{other.node.name} RDMA", text=f"ACTIVE: {_names(other)}"),
+                )
+            ),
+            nodes=tuple(name for name in pair.nodes if name in nodes),
+            subject=rank.engine.name,
+        )
 
 
 @check_rule(judge_memlock, hold_s=10.0)
@@ -95,20 +100,18 @@ def memlock(fleet: FleetState) -> Iterable[Finding]:
 @check_rule(judge_memory_monitor, hold_s=1.0)
 def ray_monitor(fleet: FleetState) -> Iterable[Finding]:
     """cluster.ray-monitor: Ray's memory monitor may kill the engine's workers."""
-    problems = list(rank_problems(fleet, judge_memory_monitor, _ray))
-    if not problems:
-        return
-    pair, bare = problems[0][0], [rank for _, rank, _, _ in problems]
-    is_sure = all(judgement.is_certain for *_, judgement in problems)
-    yield found(
-        judge_memory_monitor.id,
-        "on",
-        {"pair": pair.name, "nodes": tuple(rank.node.name for rank in bare)},
-        confidence=Confidence.CONFIRMED if is_sure else Confidence.SUSPECTED,
-        evidence=tuple(said(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare),
-        nodes=pair.nodes,
-        subject=pair.name,
-    )
+    for pair, problems in team_problems(fleet, judge_memory_monitor, _ray):
+        bare = [rank for rank, _, _ in problems]
+        is_sure = all(judgement.is_certain for *_, judgement in problems)
+        yield found(
+            judge_memory_monitor.id,
+            "on",
+            {"pair": pair.name, "nodes": tuple(rank.node.name for rank in bare)},
+            confidence=Confidence.CONFIRMED if is_sure else Confidence.SUSPECTED,
+            evidence=tuple(said(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare),
+            nodes=pair.nodes,
+            subject=pair.name,
+        )
 
 
 @check_rule(judge_linger, hold_s=1.0)
@@ -131,12 +134,12 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
         )
 
 
-def _network(pair: Pair, rank: EngineRank) -> NetworkFacts:
+def _network(pair: Team, rank: EngineRank) -> NetworkFacts:
     container = rank.engine.container
     return NetworkFacts(mode=(container.network_mode or None) if container else None, serves=pair.is_up)
 
 
-def _rdma_access(pair: Pair, rank: EngineRank) -> RdmaAccessFacts | None:
+def _rdma_access(pair: Team, rank: EngineRank) -> RdmaAccessFacts | None:
     """None: its container wasn't inspected."""
     container = rank.engine.container
     if container is None or not container.ipc_mode:
@@ -157,7 +160,7 @@ def _names(rank: EngineRank) -> str:
     return ", ".join(port.device for port in rank.node.rdma_ports if port.is_active)
 
 
-def _linger(_: Pair, rank: EngineRank) -> LingerFacts | None:
+def _linger(_: Team, rank: EngineRank) -> LingerFacts | None:
     host, container = rank.node.facts, rank.engine.container
     if host is None:
         return None
@@ -168,7 +171,7 @@ def _linger(_: Pair, rank: EngineRank) -> LingerFacts | None:
     )
 
 
-def _ray(pair: Pair, rank: EngineRank) -> RayFacts:
+def _ray(pair: Team, rank: EngineRank) -> RayFacts:
     environment = variables(rank)
     return RayFacts(
         uses_ray=_uses_ray(pair),
@@ -178,7 +181,7 @@ def _ray(pair: Pair, rank: EngineRank) -> RayFacts:
     )
 
 
-def _uses_ray(pair: Pair) -> bool:
+def _uses_ray(pair: Team) -> bool:
     return any(
         command_of(rank.engine).value("--distributed-executor-backend") == "ray"
         or bool(rank.engine.argv and rank.engine.argv[0].startswith("ray::"))

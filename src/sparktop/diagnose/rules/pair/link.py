@@ -14,7 +14,7 @@ from sparktop.checks.nccl import named_ports
 from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Pair, cables, is_one_machine, node_pair, pair_of, said
+from sparktop.engines.pair import Cable, Team, cables, is_one_machine, node_pair, said, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -117,17 +117,21 @@ def _one_per_device(ports: Iterable[RdmaPort]) -> list[RdmaPort]:
 
 @check_rule(judge_link, hold_s=2.0)
 def link_down(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.link-down: an engine runs over both nodes, and none of its ports on one of them is up; else what joined
+    """cluster.link-down: an engine runs over several nodes, and none of its ports on one is up; else what joined
     two nodes has lost its carrier."""
-    pair, down = pair_of(fleet), down_ports(fleet)
-    if pair is None or not down:
+    lost = [(team, down) for team in whole(fleet) if (down := _down(team))]
+    for team, down in lost:
+        yield _under_an_engine(team, down, fleet)
+    if not lost:
         yield from _unplugged(fleet)
-        return
+
+
+def _under_an_engine(pair: Team, down: list[tuple[EngineRank, list[RdmaPort]]], fleet: FleetState) -> Finding:
     is_seen = any(
         told.rule == "kernel.link-unplugged" and told.phase is Phase.FIRING and {*told.nodes} & {*pair.nodes}
         for told in fleet.findings
     )
-    yield found(
+    return found(
         judge_link.id,
         "under-an-engine",
         {
@@ -196,11 +200,12 @@ def _networks(node: NodeView, *, lost: bool = False) -> frozenset[IPv4Network]:
 
 
 def down_ports(fleet: FleetState) -> list[tuple[EngineRank, list[RdmaPort]]]:
-    """Each rank of the pair that uses RDMA ports of which none is up, with those ports."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return []
-    used_ports = [(rank, _used_ports(pair, rank)) for rank in pair.ranks]
+    """Each rank of an engine that uses RDMA ports of which none is up, with those ports."""
+    return [down for team in whole(fleet) for down in _down(team)]
+
+
+def _down(team: Team) -> list[tuple[EngineRank, list[RdmaPort]]]:
+    used_ports = [(rank, _used_ports(team, rank)) for rank in team.ranks]
     return [
         (rank, ports)
         for rank, ports in used_ports
@@ -208,12 +213,13 @@ def down_ports(fleet: FleetState) -> list[tuple[EngineRank, list[RdmaPort]]]:
     ]
 
 
-def _used_ports(pair: Pair, rank: EngineRank) -> list[RdmaPort]:
-    """The ports a rank is configured to use, else those in a network with the peer's addresses."""
+def _used_ports(pair: Team, rank: EngineRank) -> list[RdmaPort]:
+    """The ports a rank is configured to use, else those in a network with another rank's addresses."""
     ports = named_ports(hca_facts(pair, rank))
     if ports is not None:
         return ports
-    return [cable.ports[0] for cable in cables(rank.node, pair.other(rank).node)]
+    leading = (cable.ports[0] for other in pair.others(rank) for cable in cables(rank.node, other.node))
+    return _one_per_device(leading)
 
 
 ON_TCP = "cluster.nccl-on-tcp"
@@ -222,9 +228,11 @@ ON_TCP = "cluster.nccl-on-tcp"
 @live_rule(ON_TCP, hold_s=12.0, clear_s=15.0, follows=("cluster.no-infiniband-device", "cluster.hca-wrong"))
 def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
     """cluster.nccl-on-tcp: tokens flow between the ranks but no RDMA traffic, or NCCL's log says so."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
+    for team in whole(fleet):
+        yield from _on_tcp(team)
+
+
+def _on_tcp(pair: Team) -> Iterator[Finding]:
     active = {rank.node.name: [port.device for port in rank.node.rdma_ports if port.is_active] for rank in pair.ranks}
     if not all(active.values()):
         return  # nothing to fall back from
@@ -239,7 +247,9 @@ def nccl_on_tcp(fleet: FleetState) -> Iterable[Finding]:
     flows = [rank.node.rdma_bytes_per_s for rank in pair.ranks]
     known_flows = [flow for flow in flows if flow is not None]
     is_flowing = any(flow > FLOWING_BYTES_PER_S for flow in known_flows)
-    is_flat = len(known_flows) == 2 and speed >= TOKENS_PER_S and max(known_flows) < FLAT_BYTES_PER_TOKEN * speed
+    is_flat = (
+        len(known_flows) == len(flows) and speed >= TOKENS_PER_S and max(known_flows) < FLAT_BYTES_PER_TOKEN * speed
+    )
     if is_flowing or not (is_flat or tcp_findings):
         return
     yield found(

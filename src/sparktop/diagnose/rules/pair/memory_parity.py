@@ -14,7 +14,7 @@ from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.memory.held import largest_of_no_engine, lost_memory
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.memory_target import share_flags
-from sparktop.engines.pair import NodePair, Pair, node_pair
+from sparktop.engines.pair import NodePair, Team, node_pair
 from sparktop.engines.ranks import is_alive
 from sparktop.knowledge.card import found
 from sparktop.model.change import SMALLER_SHARE
@@ -42,7 +42,7 @@ class _Gap:
     poor: NodeView
     rich_bytes: int
     poor_bytes: int
-    pair: Pair | None = None
+    team: Team | None = None
     """The engine that is loading; None before a launch."""
 
     @property
@@ -56,7 +56,7 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     two = node_pair(fleet)
     if two is None:
         return
-    gap = _before_a_launch(two) if two.pair is None or not two.pair.is_coming else _while_loading(two, two.pair)
+    gap = _before_a_launch(two) if two.team is None or not two.team.is_coming else _while_loading(two, two.team)
     if gap is None:
         return
     judgement = _judged(gap)
@@ -67,8 +67,8 @@ def memory_apart(fleet: FleetState) -> Iterable[Finding]:
 def _judged(gap: _Gap, *, freed_bytes: int = 0) -> Judgement:
     """The gap, as it is or would be with so much freed on the node that has less."""
     available = (gap.rich_bytes, gap.poor_bytes + freed_bytes)
-    engine = gap.pair.head.engine.kind if gap.pair is not None else None
-    return judge_memory_parity(MemoryFacts(available=available, is_loading=gap.pair is not None, engine=engine))
+    engine = gap.team.head.engine.kind if gap.team is not None else None
+    return judge_memory_parity(MemoryFacts(available=available, is_loading=gap.team is not None, engine=engine))
 
 
 def _unit_of(node: NodeView, row: GpuProcess) -> str:
@@ -97,10 +97,10 @@ def _job_bytes(node: NodeView) -> int:
     return max((row.used_bytes or 0 for row in node.gpu_processes if row.kind == "C"), default=0)
 
 
-def _while_loading(two: NodePair, pair: Pair) -> _Gap | None:
+def _while_loading(two: NodePair, team: Team) -> _Gap | None:
     """The gap before the load: what was available on each node before its rank started."""
-    rank_of = {rank.node.name: rank for rank in pair.ranks}
-    return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], pair)
+    rank_of = {rank.node.name: rank for rank in team.ranks}
+    return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], team)
 
 
 def _available_before(node: NodeView, ago_s: float | None) -> int | None:
@@ -112,18 +112,18 @@ def _available_before(node: NodeView, ago_s: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _gap(two: NodePair, available: list[int | None], pair: Pair | None = None) -> _Gap | None:
+def _gap(two: NodePair, available: list[int | None], team: Team | None = None) -> _Gap | None:
     first_bytes, second_bytes = available
     if first_bytes is None or second_bytes is None:
         return None
     first, second = two.nodes
     if first_bytes >= second_bytes:
-        return _Gap(rich=first, poor=second, rich_bytes=first_bytes, poor_bytes=second_bytes, pair=pair)
-    return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, pair=pair)
+        return _Gap(rich=first, poor=second, rich_bytes=first_bytes, poor_bytes=second_bytes, team=team)
+    return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, team=team)
 
 
 def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
-    poor, kinds, is_loading = gap.poor.name, _kinds(gap), gap.pair is not None
+    poor, kinds, is_loading = gap.poor.name, _kinds(gap), gap.team is not None
     is_sglang = kinds == {EngineKind.SGLANG}
     # What nobody holds there, another finding says how to give back.
     freeing = _freeing(gap) if lost_memory(fleet, poor) is None else {}
@@ -158,15 +158,15 @@ def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) 
 
 def _kinds(gap: _Gap) -> set[EngineKind]:
     """The engines that the memory is for: the pair that loads, else what these nodes have run; all, where unknown."""
-    if gap.pair is not None:
-        return {gap.pair.head.engine.kind}
+    if gap.team is not None:
+        return {gap.team.head.engine.kind}
     return {engine.kind for node in (gap.rich, gap.poor) for engine in node.engines} or {*EngineKind}
 
 
 def _why(gap: _Gap) -> list[str]:
     """What the node with less memory holds more of than the other, largest first."""
     reasons: list[tuple[int, str]] = []
-    if gap.pair is None and gap.rich.ledger is not None and gap.poor.ledger is not None:
+    if gap.team is None and gap.rich.ledger is not None and gap.poor.ledger is not None:
         rich: dict[str, int] = {}
         for holder in gap.rich.ledger.holders:
             rich[holder.kind] = rich.get(holder.kind, 0) + holder.held_bytes
@@ -190,7 +190,7 @@ def _why(gap: _Gap) -> list[str]:
 
 
 def _evidence(gap: _Gap) -> Iterable[Evidence]:
-    when = " before it began to load" if gap.pair else ""
+    when = " before it began to load" if gap.team else ""
     for node, available in ((gap.rich, gap.rich_bytes), (gap.poor, gap.poor_bytes)):
         yield seen(node, "memory", f"available {gib(available)}{when}")
         if node.sample is not None:
@@ -205,7 +205,7 @@ def _evidence(gap: _Gap) -> Iterable[Evidence]:
 def _freeing(gap: _Gap) -> Mapping[str, object]:
     """What may be stopped on the node with less; a process, with its service, that holds most there."""
     process = largest_of_no_engine(gap.poor, WORTH_NAMING_BYTES)
-    figures = {"frees": True, "besides": gap.pair is not None}
+    figures = {"frees": True, "besides": gap.team is not None}
     if process is None:
         return {**figures, "process": None, "unit": None}
     held_bytes = process.used_bytes or 0

@@ -24,7 +24,7 @@ from sparktop.checks.nccl import (
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
-from sparktop.engines.pair import Pair, addresses_of, knows_all_variables, pair_of, said, variables
+from sparktop.engines.pair import Team, addresses_of, knows_all_variables, said, variables, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.change import Change
@@ -32,7 +32,7 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 from sparktop.model.fleet import FleetState
 
 
-def hca_facts(pair: Pair, rank: EngineRank) -> HcaFacts:
+def hca_facts(pair: Team, rank: EngineRank) -> HcaFacts:
     """NCCL_IB_HCA of a rank, and the RDMA ports of its node."""
     settings = variables(rank)
     return HcaFacts(
@@ -91,27 +91,25 @@ def _pin_devices(up_of_node: Mapping[str, Sequence[str]]) -> tuple[Remedy, ...]:
 @check_rule(judge_hca_pinned, hold_s=10.0)
 def hca_unset(fleet: FleetState) -> Iterable[Finding]:
     """cluster.hca-unset: nothing pins NCCL to the RDMA devices."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
-    up: dict[str, list[str]] = {}
-    for rank in pair.ranks:
-        judgement = judge_hca_pinned(hca_facts(pair, rank))
-        if not judgement.is_problem or not judgement.is_certain or not rank.node.rdma_ports:
-            return
-        up[rank.node.name] = [port.device for port in rank.node.rdma_ports if port.is_active]
-    yield found(
-        judge_hca_pinned.id,
-        "unset",
-        {"pair": pair.name},
-        evidence=tuple(
-            Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {', '.join(up[rank.node.name])}")
-            for rank in pair.ranks
-        ),
-        remedies=_pin_devices(up),
-        nodes=pair.nodes,
-        subject=pair.name,
-    )
+    for pair in whole(fleet):
+        judgements = [judge_hca_pinned(hca_facts(pair, rank)) for rank in pair.ranks]
+        if not all(one.is_problem and one.is_certain for one in judgements):
+            continue
+        if not all(rank.node.rdma_ports for rank in pair.ranks):
+            continue
+        up = {rank.node.name: [port.device for port in rank.node.rdma_ports if port.is_active] for rank in pair.ranks}
+        yield found(
+            judge_hca_pinned.id,
+            "unset",
+            {"pair": pair.name},
+            evidence=tuple(
+                Evidence(source=f"{rank.node.name} RDMA", text=f"ACTIVE: {', '.join(up[rank.node.name])}")
+                for rank in pair.ranks
+            ),
+            remedies=_pin_devices(up),
+            nodes=pair.nodes,
+            subject=pair.name,
+        )
 
 
 @check_rule(judge_gid, hold_s=1.0)
@@ -141,7 +139,7 @@ def gid_index(fleet: FleetState) -> Iterable[Finding]:
         )
 
 
-def _gid_facts(pair: Pair, rank: EngineRank) -> GidFacts:
+def _gid_facts(pair: Team, rank: EngineRank) -> GidFacts:
     return GidFacts(
         value=variables(rank).get("NCCL_IB_GID_INDEX"),
         ports=tuple(named_ports(hca_facts(pair, rank)) or rank.node.rdma_ports),
@@ -155,10 +153,7 @@ def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
 
     An engine that came up has disproved it.
     """
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole or pair.is_up:
-        return
-    for rank in pair.ranks:
+    for pair, rank in ((team, rank) for team in whole(fleet) if not team.is_up for rank in team.ranks):
         container = rank.engine.container
         if container is not None and container.network_mode not in ("", "host"):
             continue  # interfaces inside the container are its own
@@ -170,7 +165,7 @@ def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
                 setting=setting,
                 value=value or "",
                 interfaces=rank.node.interfaces,
-                peer_addresses=addresses_of(pair.other(rank).node),
+                peer_addresses=frozenset[str]().union(*(addresses_of(other.node) for other in pair.others(rank))),
                 head_addresses=addresses_of(pair.head.node),
                 is_starting=pair.is_coming,
             )
@@ -179,7 +174,7 @@ def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
                 yield _finding(pair, rank, facts, judgement)
 
 
-def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgement) -> Finding:
+def _finding(pair: Team, rank: EngineRank, facts: PlaceFacts, judgement: Judgement) -> Finding:
     node, given = rank.node, _written(facts.setting, facts.value)
     good = [
         (interface.name, address)
@@ -194,7 +189,7 @@ def _finding(pair: Pair, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         {
             **judgement.figures,
             "node": node.name,
-            "peer": pair.other(rank).node.name,
+            "peer": pair.others(rank)[0].node.name,
             "head": pair.head.node.name,
             "name": facts.setting,
             "given": given,

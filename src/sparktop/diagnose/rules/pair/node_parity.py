@@ -1,9 +1,9 @@
-"""Rules on what must be the same on both nodes of an engine: driver, kernel, DGX OS, image, engine version."""
+"""Rules on what must be the same on all nodes of an engine: driver, kernel, DGX OS, image, engine version."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sparktop.checks.host import SUPPORTED_BRANCH, judge_driver_pending
 from sparktop.checks.node_facts import COMPONENTS, versions
@@ -16,7 +16,7 @@ from sparktop.checks.parity import (
 from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
 from sparktop.diagnose.rules.host.system import DRIVER_BACK_STEP
-from sparktop.engines.pair import Pair, node_pair, pair_of, said
+from sparktop.engines.pair import Team, node_pair, said, whole
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView
@@ -93,9 +93,12 @@ dgx_os_differs = _version_rule("DGX OS")
 @check_rule(judge_image_parity, hold_s=1.0)
 def image_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.image-differs: the ranks' containers were created from different images."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
+    for team in whole(fleet):
+        for pair in team.pairs:
+            yield from _image_differs(pair)
+
+
+def _image_differs(pair: Team) -> Iterator[Finding]:
     first, second = (rank.engine.container for rank in pair.ranks)
     if first is None or second is None:
         return
@@ -121,7 +124,7 @@ def image_differs(fleet: FleetState) -> Iterable[Finding]:
     )
 
 
-def _copying(pair: Pair) -> Mapping[str, object]:
+def _copying(pair: Team) -> Mapping[str, object]:
     """Where the image is that the other node may get."""
     image = names_of(pair.head.engine)["image"]
     return {"pair": pair.name, "head": pair.head.node.name, "other": pair.worker.node.name, "image": image}
@@ -130,9 +133,12 @@ def _copying(pair: Pair) -> Mapping[str, object]:
 @live_rule("cluster.engine-version-differs", hold_s=1.0, follows=("cluster.image-differs",))
 def engine_version_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.engine-version-differs: the ranks report different versions."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
+    for team in whole(fleet):
+        for pair in team.pairs:
+            yield from _version_differs(pair)
+
+
+def _version_differs(pair: Team) -> Iterator[Finding]:
     first, second = (rank.engine.version for rank in pair.ranks)
     if not first or not second or first == second:
         return

@@ -1,13 +1,13 @@
-"""Rule on variables and flags that must be the same on both ranks, except those of each host."""
+"""Rule on variables and flags that must be the same on all ranks, except those of each host."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
-from sparktop.engines.pair import MASK, Pair, pair_of, said, variables
+from sparktop.engines.pair import MASK, Team, said, variables, whole
 from sparktop.knowledge.card import found
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
@@ -69,10 +69,13 @@ MOST_SHOWN = 8
 
 @live_rule("cluster.environment-differs", hold_s=1.0)
 def environment_differs(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.environment-differs: variables or flags that both ranks must share differ."""
-    pair = pair_of(fleet)
-    if pair is None or not pair.is_whole:
-        return
+    """cluster.environment-differs: variables or flags that all ranks must share differ."""
+    for team in whole(fleet):
+        for pair in team.pairs:
+            yield from _differing(pair)
+
+
+def _differing(pair: Team) -> Iterator[Finding]:
     differing = {**_differing_variables(pair), **_differing_flags(pair)}
     if not differing:
         return
@@ -97,7 +100,7 @@ def environment_differs(fleet: FleetState) -> Iterable[Finding]:
     )
 
 
-def _differing_variables(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
+def _differing_variables(pair: Team) -> Mapping[str, tuple[str | None, str | None]]:
     first, second = (variables(rank) for rank in pair.ranks)
     if not first or not second:
         return {}
@@ -114,7 +117,7 @@ def _differing_variables(pair: Pair) -> Mapping[str, tuple[str | None, str | Non
     }
 
 
-def _differing_flags(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
+def _differing_flags(pair: Team) -> Mapping[str, tuple[str | None, str | None]]:
     if not all(any(word in ("serve", "sglang.launch_server") for word in rank.engine.argv) for rank in pair.ranks):
         return {}  # a Ray worker gets its configuration from the head
     first, second = (command_of(rank.engine) for rank in pair.ranks)
@@ -137,7 +140,7 @@ def _differing_flags(pair: Pair) -> Mapping[str, tuple[str | None, str | None]]:
     }
 
 
-def _to_head_values(pair: Pair, differing: Mapping[str, tuple[str | None, str | None]]) -> Change:
+def _to_head_values(pair: Team, differing: Mapping[str, tuple[str | None, str | None]]) -> Change:
     """The change that gives the other rank the head's values, and the head a memory share that only the other has."""
     head_values = {name: values[0] for name, values in differing.items()}
     flags = {name: value for name, value in head_values.items() if name.startswith("-")}

@@ -1,14 +1,14 @@
-"""Rule on a two-node engine of which one rank has ended while the other waits."""
+"""Rule on an engine over several nodes of which one rank has ended while the others wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sparktop.diagnose.ended_by import stopped_by
 from sparktop.diagnose.findings import RANK_DIED
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Pair, pair_of, said
+from sparktop.engines.pair import Team, over_nodes, said
 from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes
 from sparktop.knowledge.card import found
 from sparktop.model.event import Severity
@@ -27,24 +27,29 @@ BUSY_PERCENT = 50.0
     follows=("guard.fired", "kernel.oom-kill", "memory.starved", "memory.falling", "memory.low", "cluster.link-down"),
 )
 def rank_died(fleet: FleetState) -> Iterable[Finding]:
-    """cluster.rank-died: which rank ended, when and how, and what the other does meanwhile."""
-    pair = pair_of(fleet)
-    if pair is None:
+    """cluster.rank-died: which rank ended first, when and how, and what the others do meanwhile."""
+    spread = over_nodes(fleet)
+    for team in spread:
+        alive = [rank for rank in team.ranks if is_alive(rank.engine)]
+        died = [
+            (age_s, rank)
+            for rank in team.ranks
+            if rank not in alive
+            and (age_s := _ended_ago_s(rank, fleet)) is not None
+            and alive[0].engine.uptime_s is not None
+            and age_s <= alive[0].engine.uptime_s + SAME_LIFE_S
+            and _are_of_one_engine(rank, alive[0])
+            and stopped_by(rank.node, rank.engine, fleet) is None  # a rank that a console stopped did not die
+        ]
+        if died:
+            age_s, dead = max(died, key=lambda one: one[0])
+            yield _finding(team, dead, alive, age_s)
+    if not spread:
         yield from _all_down(fleet)
-        return
-    if pair.is_whole:
-        return
-    dead, alive = (pair.head, pair.worker) if is_alive(pair.worker.engine) else (pair.worker, pair.head)
-    age_s = _ended_ago_s(dead, fleet)
-    uptime_s = alive.engine.uptime_s
-    if age_s is None or uptime_s is None or age_s > uptime_s + SAME_LIFE_S or not _are_of_one_engine(dead, alive):
-        return
-    if stopped_by(dead.node, dead.engine, fleet) is None:  # a rank that a console stopped did not die
-        yield _finding(pair, dead, alive, age_s)
 
 
 def _all_down(fleet: FleetState) -> Iterable[Finding]:
-    """The death as it was told while the other rank waited, for as long as no rank of that engine runs again."""
+    """The death as it was told while the other ranks waited, for as long as no rank of that engine runs again."""
     for told in fleet.findings:
         if told.rule != RANK_DIED or told.phase is not Phase.FIRING:
             continue
@@ -82,7 +87,8 @@ def _are_of_one_engine(dead: EngineRank, alive: EngineRank) -> bool:
     return "" in models or models[0] == models[1]
 
 
-def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> Finding:
+def _finding(team: Team, dead: EngineRank, waiting: Sequence[EngineRank], age_s: float) -> Finding:
+    alive = waiting[0]  # the head, where it is alive
     metrics, gpu = alive.engine.metrics, alive.node.first_gpu
     pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
     is_polling = gpu is not None and gpu.utilisation_percent is not None and gpu.utilisation_percent >= BUSY_PERCENT
@@ -101,10 +107,12 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
         {
             "engine": dead.engine.name,
             "node": dead.node.name,
-            "is_head": dead is pair.head,
+            "is_head": dead is team.head,
             "ago": span(age_s),
             "detail": detail,
             "other": alive.node.name,
+            "others": tuple(rank.node.name for rank in waiting),
+            "wait": "waits" if len(waiting) == 1 else "wait",
             "pending": requests(pending) if pending else None,
             "holds": pending > 0,
             "polls": gpu.utilisation_percent if is_polling and gpu is not None else None,
@@ -113,6 +121,6 @@ def _finding(pair: Pair, dead: EngineRank, alive: EngineRank, age_s: float) -> F
             "brief": f"{dead.node.name}: {detail}"[:100],
         },
         evidence=tuple(evidence),
-        nodes=pair.nodes,
-        subject=pair.name,
+        nodes=team.nodes,
+        subject=team.name,
     )

@@ -72,7 +72,7 @@ def gates(inputs: GateInputs) -> tuple[Gate, ...]:
         *downloads.gates(inputs),
         *downloads.disk_gates(inputs),
         *gates_link.gates(inputs),
-        *gates_node.pair_gates(inputs),
+        *gates_node.parity_gates(inputs),
     )
     return ordered(inputs, all_gates)
 

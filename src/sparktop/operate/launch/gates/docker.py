@@ -12,14 +12,9 @@ from sparktop.model.engine import Engine
 from sparktop.model.prospect import Gate, Lever
 from sparktop.model.survey import Ask, AskPrivileges, Output, Survey
 from sparktop.operate.launch.inputs.docker import info, info_ask, is_never_started, list_ask, names_of, rows
-from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, why_unanswered
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, told, unknown, why_unanswered
 from sparktop.operate.secrets.sudo import docker_refusal
 from sparktop.recipe.container_spec import RenderedRank
-
-_TOOLKIT = (
-    "sudo apt-get install nvidia-container-toolkit && sudo nvidia-ctk runtime configure --runtime=docker && "
-    "sudo systemctl restart docker   # the restart ends containers without a live-restore"
-)
 
 
 def toolkit_ask(node: str) -> Output:
@@ -81,26 +76,18 @@ def gpu_runtime_gate(node: str, survey: Survey, *, wants_gpu: bool = True) -> Ga
             has_toolkit=bool(toolkit),
         )
     )
-    means = "the nvidia runtime" if "nvidia" in names else f"CDI: {', '.join(devices[:3])}"
-    why = why_unanswered(survey, info_ask(node), judgement.unknown)
-    listed = ", ".join(names) or "none"
-    detail, remedy = {
-        "not-wanted": ("the container asks Docker for no GPU", ""),
-        "unread": (f"whether Docker hands out the GPU is not known: {why}", ""),
-        "": (f"{means}{f', {toolkit}' if toolkit else ''}", ""),
-        "hook": (
-            (
-                f"{toolkit} is there, but Docker's runtimes are {listed} and it has no CDI device of the GPU: --gpus "
-                "may work by its hook, or not"
-            ),
-            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-        ),
-        "no-toolkit": (
-            f"Docker can't hand out the GPU: its runtimes are {listed}, no CDI device, and there is no nvidia-ctk",
-            _TOOLKIT,
-        ),
-    }[judgement.case]
-    return judged("gpu-runtime", node, judgement, detail, remedy)
+    if judgement.unknown:
+        why = why_unanswered(survey, info_ask(node), judgement.unknown)
+        return unknown("gpu-runtime", node, f"whether Docker hands out the GPU is not known: {why}")
+    return told(
+        "gpu-runtime",
+        node,
+        judge_gpu_runtime,
+        judgement,
+        means="the nvidia runtime" if "nvidia" in names else f"CDI: {', '.join(devices[:3])}",
+        toolkit=toolkit,
+        listed=", ".join(names) or "none",
+    )
 
 
 def _wants_gpu(rank: RenderedRank) -> bool:

@@ -72,8 +72,8 @@ def _model_gates(inputs: GateInputs, model: ModelOnNodes) -> Iterator[Gate]:
         yield _model(inputs, model, node)
     if is_repo(name):
         yield _hub(inputs, model)
-    if model.lacking and len(inputs.contexts) == 2 and inputs.order.may_fetch:
-        yield _ssh(model)
+    if model.lacking and inputs.order.may_fetch:
+        yield from (_ssh(model, target) for target in model.lacking if target is not model.first)
 
 
 # --- model on the node
@@ -108,7 +108,7 @@ def _state(model: ModelOnNodes, node: str, copy: ModelCopy | None) -> str:
         where = f"there is no model at {model.name} on {node}"
         return where if is_path(model.name) else f"{model.label} is not on {node}"
     if copy.is_complete:
-        return f"{model.label} on {node} is another revision ({copy.revision[:12]}) than on the other node"
+        return f"{model.label} on {node} is another revision ({copy.revision[:12]}) than on {model.first.node}"
     missing = f": {', '.join(copy.missing[:3])}" if copy.missing else ""
     count = f"{len(copy.missing)} files missing{missing}" if copy.missing else "not whole"
     return f"{model.label} is only partly on {node}, {gb(copy.size_bytes + copy.partial_bytes)}, {count}"
@@ -177,10 +177,9 @@ def _closed(node: str, detail: str, *steps: str) -> Gate:
 # --- copy from node to node
 
 
-def _ssh(model: ModelOnNodes) -> Gate:
-    """Whether the node that lacks the model can log in to the one that has it, or gets it first."""
-    target = model.lacking[-1]
-    source = model.source or next(context for context in model.contexts if context.node != target.node)
+def _ssh(model: ModelOnNodes, target: NodeContext) -> Gate:
+    """Whether a node that lacks the model can log in to the one that has it, or gets it first."""
+    source = model.first
     node, where = target.node, f"{source.node} at {source.fabric_ip}"
     reach, why = model.reach_ask(target, source), model.why_no_copy(target, source)
     if not source.fabric_ip or reach is None:

@@ -25,6 +25,7 @@ from sparktop.operate.launch.inputs.gate_inputs import (
     gb,
     judged,
     passed,
+    told,
     unknown,
     warned,
     why_unanswered,
@@ -52,7 +53,7 @@ def asks(inputs: GateInputs) -> Iterator[Ask]:
 
 
 def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gate image, for each node or for both; gate image-version."""
+    """Gate image, for each node or for all; gate image-version."""
     image = inputs.image
     if image_path(image) is None:
         yield failed("image", "", f"{image!r} is no name of an image", "--set container=nvcr.io/nvidia/vllm:TAG")
@@ -164,23 +165,12 @@ def _differs(image: str, first: Image, second: Image, judgement: Judgement) -> G
 def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterator[Gate]:
     recipe = inputs.order.recipe
     packages = PackageFacts(image=image, is_nvidias=family_of(image) is Family.NGC, commands=recipe.command)
-    if recipe.requires.ray and judge_ray_package(packages).is_problem:
-        yield failed(
-            "image-version",
-            "",
-            f"{image} carries no Ray (NVIDIA's have none from 26.05 on), and the recipe starts its ranks with it",
-            "--set container=nvcr.io/nvidia/vllm:26.04-py3   # or a recipe of the native kind, without Ray",
-        )
+    if recipe.requires.ray and (ray := judge_ray_package(packages)).is_problem:
+        yield told("image-version", "", judge_ray_package, ray, image=image)
         return
-    if recipe.requires.fastsafetensors and judge_fastsafetensors(packages).is_problem:
-        other_format = Lever(values={"load_format": "auto"})
-        yield failed(
-            "image-version",
-            "",
-            f"{image} has no fastsafetensors, and the recipe loads with it: ImportError at the start",
-            other_format.text,
-            levers=(other_format,),
-        )
+    if recipe.requires.fastsafetensors and (loader := judge_fastsafetensors(packages)).is_problem:
+        lever = Lever(values={"load_format": "auto"})
+        yield told("image-version", "", judge_fastsafetensors, loader, levers=(lever,), image=image, lever=lever.text)
         return
     version = version_of(image, recipe.engine) or next(
         (label for local_image in images if (label := _label_version(local_image))), ""
@@ -188,15 +178,11 @@ def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterato
     tag = tag_of(image)
     if version:
         yield passed("image-version", "", f"{recipe.engine.value} {version} by {'its tag' if tag else 'its label'}")
-    elif judge_tag(tag).is_problem and not is_local_only(image):
+    elif (moves := judge_tag(tag)).is_problem and not is_local_only(image):
         pinned = next((digest for local_image in images for digest in sorted(local_image.digests)), "")
         base = image.rpartition("/")[0] + "/" + image.rpartition("/")[2].partition(":")[0]
-        yield warned(
-            "image-version",
-            "",
-            f"the tag {tag} tells no version, so flags aren't held against one; and it may be another image tomorrow",
-            f"--set container={base}@{pinned}" if pinned else f"--set container={base}:VERSION",
-        )
+        pin = f"{base}@{pinned}" if pinned else f"{base}:VERSION"
+        yield told("image-version", "", judge_tag, moves, tag=tag, pin=pin)
     else:
         yield unknown("image-version", "", f"neither the tag of {image} nor a label tells the engine's version")
 

@@ -1,4 +1,6 @@
-"""Gates on two nodes: the link between them, what NCCL needs of it, and whether they reach each other. Pure.
+"""Gates on several nodes: the link between them, what NCCL needs of it, and whether they reach each other. Pure.
+
+What a pair has to have is judged of the head and each other node; in a ring also of each node and the next.
 
 Facts: docs/facts/gb10.md section 5, docs/facts/engines.md 1C.
 """
@@ -6,6 +8,7 @@ Facts: docs/facts/gb10.md section 5, docs/facts/engines.md 1C.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 from sparktop.checks.link import FULL_GBPS, LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
 from sparktop.engines.pair import is_one_machine
@@ -14,12 +17,12 @@ from sparktop.model.prospect import Gate
 from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
-from sparktop.operate.launch.inputs.link import Fabric, fabrics
+from sparktop.operate.launch.inputs.link import Fabric, fabrics, rails
 
 USUAL_MTU = 1500
 PING_LARGEST = 65507
 """Bytes of payload in the largest IPv4 packet."""
-_ADDRESS_HELP = "docs.nvidia.com/dgx/dgx-spark: connect two Sparks; then on both: sudo netplan apply && ip -br -4 addr"
+_ADDRESS_HELP = "docs.nvidia.com/dgx/dgx-spark: connect two Sparks; then on each: sudo netplan apply && ip -br -4 addr"
 _TCP_PROBE = """\
 import socket, sys
 with socket.socket() as line:
@@ -70,9 +73,12 @@ def asks(ends: Mapping[str, Fabric], survey: Survey) -> Iterator[Ask]:
             yield tcp_ask(near, far)
 
 
-def _directions(ends: Mapping[str, Fabric]) -> tuple[tuple[Fabric, Fabric], ...]:
-    addressed = [end for end in ends.values() if end.ip]
-    return ((addressed[0], addressed[1]), (addressed[1], addressed[0])) if len(addressed) == 2 else ()
+def _directions(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
+    """From the head to each other node, and back."""
+    head, *others = ends.values() or (None,)
+    for other in others:
+        if head is not None and other is not None and head.ip and other.ip:
+            yield from ((head, other), (other, head))
 
 
 # --- gates
@@ -89,15 +95,15 @@ NAMES = ("link", "rate", "mtu", "hca", "gid", "peer")
 def pair_gates(
     nodes: Sequence[str], picture: FleetState, survey: Survey, *, wants_rdma: bool, names: Sequence[str] = NAMES
 ) -> Iterator[Gate]:
-    """Those gates for any two nodes, with or without a recipe that wants RDMA."""
+    """Those gates for any nodes, with or without a recipe that wants RDMA."""
     ends = fabrics(nodes, picture, survey)
-    if len(ends) != 2:
+    if not ends:
         return
     is_addressed = all(end.ip for end in ends.values())
     made: Mapping[str, Callable[[], Iterator[Gate]]] = {
         "link": lambda: _link(picture, ends, wants_rdma=wants_rdma),
         "rate": lambda: _rate(picture, ends),
-        "mtu": lambda: _mtu(ends),
+        "mtu": lambda: _mtu(picture, survey, ends),
         "hca": lambda: _hca(ends, wants_rdma=wants_rdma),
         "gid": lambda: _gid(ends),
         "peer": lambda: _peer(survey, ends),
@@ -108,13 +114,12 @@ def pair_gates(
 
 
 def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
-    first, second = ends
-    views = picture.node(first), picture.node(second)
-    if views[0] is not None and views[1] is not None and is_one_machine(views[0], views[1]):
-        yield failed(
-            "link", "", f"{first} and {second} are one machine (one boot id)", f"sparktop {first} THE-OTHER-SPARK"
-        )
-        return
+    views = [view for view in map(picture.node, ends) if view is not None]
+    for one, other in combinations(views, 2):
+        if is_one_machine(one, other):
+            why = f"{one.name} and {other.name} are one machine (one boot id)"
+            yield failed("link", "", why, f"sparktop {one.name} THE-OTHER-SPARK")
+            return
     for end in ends.values():
         unread = (view := picture.node(end.node)) is None or view.network is None
         why = "; ".join(end.problems)
@@ -141,11 +146,11 @@ def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) 
                 ("plug the cable in at both ends", f"sudo ip link set {end.interface} up"),
             ),
             "no-rdma": (
-                f"only {where} leads to the other node, without RDMA: {why}",
+                f"only {where} leads to {' and '.join(node for node in ends if node != end.node)}, without RDMA: {why}",
                 ("plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",),
             ),
             "no-network": (
-                f"no network is common to both nodes; they would meet at {where}, which this connection reaches",
+                f"no network has all nodes; they would meet at {where}, which this connection reaches",
                 (f"give the cable's interfaces addresses: {_ADDRESS_HELP}",),
             ),
         }[judgement.case]
@@ -161,35 +166,58 @@ def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
         at = f"{device} at {rate:g} Gb/s" if rate is not None else f"{device or 'the interface'} doesn't tell its rate"
         full = f", where a cabled port of a Spark has {FULL_GBPS:g}" if judgement.is_problem else ""
         see = f"ethtool {end.interface} | grep -i speed"
-        mend = "reseat the cable, use one that NVIDIA lists for two Sparks"
+        mend = "reseat the cable, use one that NVIDIA lists for Sparks"
         yield judged("rate", end.node, judgement, at + full, *((see, mend) if judgement.is_problem else ()))
 
 
-def _mtu(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    first, second = ends.values()
-    judgement = judge_mtu((first.mtu, second.mtu))
-    if judgement.state is State.UNKNOWN:
-        silent = " and ".join(end.interface or end.node for end in (first, second) if end.mtu is None)
-        yield judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
-        return
-    if not judgement.is_problem:
-        yield judged("mtu", "", judgement, f"{first.mtu} at both ends")
-        return
-    low, high = sorted((first, second), key=lambda end: end.mtu or 0)
-    yield judged(
-        "mtu",
-        "",
-        judgement,
-        f"{first.mtu} on {first.node} ({first.interface}), {second.mtu} on {second.node} ({second.interface}): long "
-        "messages of the larger end may be dropped, and a rank's start hangs",
-        f"on {low.node}: sudo ip link set {low.interface} mtu {high.mtu}",
-        "and in its netplan file",
-    )
+_Port = tuple[str, str, int | None]
+"""(node, interface, MTU)."""
+
+
+def _hops(picture: FleetState, survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[tuple[_Port, _Port]]:
+    """What packets go over: from the head to each other node; in a ring, also each cable to the next node."""
+    head, *others = ((end.node, end.interface, end.mtu) for end in ends.values())
+    yield from ((head, other) for other in others)
+    for near, far in _in_a_circle(ends):
+        for rail in rails((near.node, far.node), picture, survey) if near.is_ring else ():
+            yield (
+                (near.node, rail.near.interface, rail.near.mtu),
+                (far.node, rail.far.interface, rail.far.mtu),
+            )
+
+
+def _in_a_circle(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
+    """Each node and the next, the last and the head too: as NCCL's ring sends."""
+    nodes = tuple(ends.values())
+    yield from zip(nodes, (*nodes[1:], nodes[0]), strict=True)
+
+
+def _mtu(picture: FleetState, survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+    told: dict[str, None] = {}
+    for first, second in _hops(picture, survey, ends):
+        judgement = judge_mtu((first[2], second[2]))
+        if judgement.state is State.UNKNOWN:
+            silent = " and ".join(interface or node for node, interface, mtu in (first, second) if mtu is None)
+            yield judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
+        elif not judgement.is_problem:
+            told[f"{first[2]} at both ends" if len(ends) == 2 else str(first[2])] = None
+        else:
+            low, high = sorted((first, second), key=lambda port: port[2] or 0)
+            yield judged(
+                "mtu",
+                "",
+                judgement,
+                f"{first[2]} on {first[0]} ({first[1]}), {second[2]} on {second[0]} ({second[1]}): long messages "
+                "of the larger end may be dropped, and a rank's start hangs",
+                f"on {low[0]}: sudo ip link set {low[1]} mtu {high[2]}",
+                "and in its netplan file",
+            )
+    if told:
+        yield passed("mtu", "", " and ".join(told))
 
 
 def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
-    first, second = ends.values()
-    if not first.hcas or not second.hcas:
+    if not all(end.hcas for end in ends.values()):
         for end in ends.values():
             if end.hcas:
                 yield passed("hca", end.node, " and ".join(end.hcas))
@@ -197,28 +225,34 @@ def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
             why = "; ".join(end.problems) or f"no RDMA device of {end.node} is up"
             if wants_rdma:
                 yield failed(
-                    "hca", end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on both nodes"
+                    "hca", end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on every node"
                 )
             else:
                 yield passed("hca", end.node, f"none, and the recipe asks for none: {why}")
         return
+    apart = [(near, far) for near, far in _in_a_circle(ends) if far.node not in near.neighbours]
+    for near, far in apart:
+        leads = f"RDMA of {near.node} leads to {' and '.join(near.neighbours)}, not to {far.node}, the next rank"
+        order = "name the nodes in the order of their cables, each after the one that it is cabled to"
+        yield (failed if wants_rdma else warned)("hca", near.node, leads, order)
+    if apart:
+        return
+    counts = ", ".join(f"{len(end.hcas)} on {end.node} ({', '.join(end.hcas)})" for end in ends.values())
     for end in ends.values():
         spare = end.idle_devices
-        if len(first.hcas) != len(second.hcas):
+        if len({len(each.hcas) for each in ends.values()}) > 1:
             yield warned(
                 "hca",
                 end.node,
-                f"{len(first.hcas)} on {first.node} ({', '.join(first.hcas)}), {len(second.hcas)} on {second.node} "
-                f"({', '.join(second.hcas)}): only as many as both have are used"
-                + "".join(f"; {problem}" for problem in spare),
-                f"give each interface of the cable its own address on both nodes: {_ADDRESS_HELP}",
+                f"{counts}: only as many as all have are used" + "".join(f"; {problem}" for problem in spare),
+                f"give each interface of the cable its own address on every node: {_ADDRESS_HELP}",
             )
         elif spare:
             yield warned(
                 "hca",
                 end.node,
                 f"{', '.join(end.hcas)} of {len(end.hcas) + len(spare)} that are up: {'; '.join(spare)}",
-                f"give it an address in a network of its own on both nodes: {_ADDRESS_HELP}",
+                f"give it an address in a network of its own on every node: {_ADDRESS_HELP}",
             )
         else:
             yield passed("hca", end.node, f"{', '.join(end.hcas)}, found on it")
@@ -256,7 +290,7 @@ def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
                 yield passed("peer", near.node, f"reaches {to} (by TCP)")
             elif outcome.startswith("failed:") or _is_loss(survey, ping):
                 why = outcome.removeprefix("failed:").strip() or "no answer within 1 s"
-                yield failed("peer", near.node, f"does not reach {to}: {why}", by_hand, "ip -br -4 addr, on both")
+                yield failed("peer", near.node, f"does not reach {to}: {why}", by_hand, "ip -br -4 addr, on each")
             else:
                 why = survey.problem(tcp) or survey.problem(ping) or "it was not asked"
                 yield unknown("peer", near.node, f"whether it reaches {to} is not known: {why}", by_hand)

@@ -1,4 +1,4 @@
-"""Gates on the nodes: driver, logind's linger, the port, and what a pair must have in common."""
+"""Gates on the nodes: driver, logind's linger, the port, and what several nodes must have in common."""
 
 from __future__ import annotations
 
@@ -233,12 +233,12 @@ def _published(row: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(port for port in ports if isinstance(port, int))
 
 
-_UPDATE_BOTH = "update the older node in the DGX Dashboard (localhost:11000), then: sparktop act reboot {}"
+_UPDATE_OLDER = "update the older node in the DGX Dashboard (localhost:11000), then: sparktop act reboot {}"
 
 
-def pair_gates(inputs: GateInputs) -> Iterator[Gate]:
+def parity_gates(inputs: GateInputs) -> Iterator[Gate]:
     """Gates equal-memory and same-driver; nothing for one node."""
-    if len(inputs.nodes) == 2:
+    if len(inputs.nodes) > 1:
         yield _memory(inputs)
         yield _software(inputs)
 
@@ -251,9 +251,8 @@ def _memory(inputs: GateInputs) -> Gate:
         if view is None or view.sample is None:
             return unknown("equal-memory", "", f"how much memory {node} has available is not known yet")
         sizes[node] = view.sample.memory.available_bytes + _freed_bytes(inputs, node)
-    first, second = sizes.values()
     limit = inputs.order.recipe.requires.equal_memory_gib
-    judgement = judge_memory_parity(MemoryFacts(available=(first, second), limit_gib=limit))
+    judgement = judge_memory_parity(MemoryFacts(available=tuple(sizes.values()), limit_gib=limit))
     sizes_text = ", ".join(f"{gib(size)} on {node}" for node, size in sizes.items())
     apart = float(judgement.figures["apart_bytes"]) / GIB
     if not judgement.is_problem:
@@ -264,7 +263,7 @@ def _memory(inputs: GateInputs) -> Gate:
         "",
         judgement,
         f"{sizes_text} available: {apart:.1f} GiB apart, more than {limit:g}; the share is that of the poorer, and one "
-        "rank loads later than the other",
+        "rank loads later than another",
         f"sparktop act drop-caches {poorer}",
         f"or stop other engines on {poorer}: --stop ENGINE",
     )
@@ -281,15 +280,15 @@ def _freed_bytes(inputs: GateInputs, node: str) -> int:
 
 def _software(inputs: GateInputs) -> Gate:
     views = [view for node in inputs.nodes if (view := inputs.view(node)) is not None and view.facts is not None]
-    if len(views) < 2:
+    if len(views) < len(inputs.nodes):
         known_nodes = {view.name for view in views}
         return unknown(
             "same-driver", "", f"{next(n for n in inputs.nodes if n not in known_nodes)} has told nothing yet"
         )
     judged_versions = {component: versions(component, *views) for component in COMPONENTS}
     differing = {
-        component: f"{component} {pair_versions[0]} on {views[0].name} and {pair_versions[1]} on {views[1].name}"
-        for component, (pair_versions, judgement) in judged_versions.items()
+        component: f"{component} {_by_version(dict(zip(views, node_versions, strict=True)))}"
+        for component, (node_versions, judgement) in judged_versions.items()
         if "older" in judgement.figures
     }
     differences = "; ".join(differing.values())
@@ -297,14 +296,22 @@ def _software(inputs: GateInputs) -> Gate:
     if problem is not None:
         older = views[int(problem.figures["older"])]
         return judged(
-            "same-driver", "", problem, f"{differences}: each has its own faults", _UPDATE_BOTH.format(older.name)
+            "same-driver", "", problem, f"{differences}: each has its own faults", _UPDATE_OLDER.format(older.name)
         )
     if (driver := judged_versions["driver"][1]).state is State.UNKNOWN:
         return judged("same-driver", "", driver, "which driver each has is not known")
     alike = ", ".join(
         f"{component} {first_version}"
-        for component, ((first_version, _), _) in judged_versions.items()
+        for component, ((first_version, *_), _) in judged_versions.items()
         if first_version and component not in differing
     )
     harmless = f"; {differences}, harmless by itself" if differing else ""
-    return passed("same-driver", "", f"{alike} on both{harmless}")
+    return passed("same-driver", "", f"{alike} on {'both' if len(views) == 2 else 'all'}{harmless}")
+
+
+def _by_version(versions_of: Mapping[NodeView, str]) -> str:
+    """ "580.159 on spark1 and spark3 and 580.95 on spark2"."""
+    return " and ".join(
+        f"{version} on {' and '.join(view.name for view, own in versions_of.items() if own == version)}"
+        for version in dict.fromkeys(versions_of.values())
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparktop.checks.judgement import Judgement
@@ -11,8 +12,10 @@ from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.model.engine import LAUNCHED
+from sparktop.model.recipe import Order
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path
+from sparktop.recipe.parameters import resolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,17 @@ def image_on(survey: Survey, node: str, image: str) -> Image | None:
         architecture=str(raw.get("Architecture") or ""),
         labels={str(name): str(value) for name, value in labels.items()},
     )
+
+
+def with_pulled_image(order: Order, nodes: Sequence[str], survey: Survey) -> Order:
+    """The order with the image that is pulled instead of a local name that no node has; unchanged where one has it."""
+    recipe, image = order.recipe, resolve(order).image
+    if not recipe.pulls or image != recipe.container:
+        return order
+    if not all(knows_image(survey, node, image) and image_on(survey, node, image) is None for node in nodes):
+        return order
+    risk = f"No node has the recipe's image {image}: sparktop pulls {recipe.pulls}, as its own tools do."
+    return replace(order, recipe=replace(recipe, container=recipe.pulls, pulls="", risks=(*recipe.risks, risk)))
 
 
 def images_ask(node: str) -> DockerGet:

@@ -1,11 +1,11 @@
-"""Downloads before a launch: images, then each model, downloaded once and copied to the other node. Pure.
+"""Downloads before a launch: images, then each model, downloaded once and copied to the other nodes. Pure.
 
     asks(order, contexts, survey)   questions, in rounds with the answers so far, until there are none left
     fetch(order, contexts, survey)  -> Fetch: steps in order, downloads for the review, problems that refuse the launch
 
 Each node that lacks the image pulls it from its registry. A model that no node has complete is downloaded to one, by
 huggingface_hub's command line (`hf download`, or its older name), else by the same library inside the engine's image,
-as the user, so that root owns nothing in the cache. The other node copies it over the fabric; where it can't, it
+as the user, so that root owns nothing in the cache. Each other node copies it over the fabric; where it can't, it
 downloads it too, and the review says so. Further models (a draft, for instance) follow in the same way. An interrupted
 transfer resumes: newer versions of huggingface_hub keep complete files and restart a partial one.
 """
@@ -86,14 +86,14 @@ def _model_asks(model: ModelOnNodes) -> Iterator[Ask]:
                 yield downloads.programs_ask(context.node, disk.home)
         if (hub := hub_ask(order, contexts[0].node, model.spec)) is not None:
             yield hub
+    source = model.first
     for target in model.lacking:
-        for source in contexts:
-            if source.node == target.node or (model.source is not None and source.node != model.source.node):
-                continue
-            yield downloads.rsync_ask(target.node)
-            if AskPrivileges(node=source.node) in survey.answers:  # has the ssh user
-                reach = model.reach_ask(target, source)
-                yield from (reach,) if reach is not None else ()
+        if source.node == target.node:
+            continue
+        yield downloads.rsync_ask(target.node)
+        if AskPrivileges(node=source.node) in survey.answers:  # has the ssh user
+            reach = model.reach_ask(target, source)
+            yield from (reach,) if reach is not None else ()
 
 
 # --- steps
@@ -192,21 +192,15 @@ def _pull_images(order: Order, contexts: Sequence[NodeContext], survey: Survey, 
 
 
 def _fetch_model(model: ModelOnNodes, builder: _FetchBuilder) -> None:
-    source, targets = model.source, list(model.lacking)
-    size = model.size_bytes
+    source, size = model.first, model.size_bytes
     _refuse_read_only(model, builder)
-    if source is None:
+    if model.source is None:
         hub = model.hub
         if hub is not None and not hub.is_there:
             builder.refuse(_hub_problem(model, hub))
             return
-        # First the node that can download and has most of it.
-        targets.sort(
-            key=lambda context: (model.download_source(context) is None, -model.copy_bytes(context), context.index)
-        )
-        source = targets.pop(0)
         _download(model, source, builder, size)
-    for target in targets:
+    for target in (context for context in model.lacking if context is not source):
         if why := model.why_no_copy(target, source):
             before = len(builder.downloads)
             _download(model, target, builder, size)

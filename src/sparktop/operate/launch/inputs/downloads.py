@@ -53,6 +53,15 @@ class ModelOnNodes:
         return copy is not None and bool(copy.revision and first.revision) and copy.revision != first.revision
 
     @property
+    def first(self) -> NodeContext:
+        """The node that the others copy it from: one that has it, else the one to download it: one that can, and has
+        most of it."""
+        return self.source or min(
+            self.lacking,
+            key=lambda context: (self.download_source(context) is None, -self.copy_bytes(context), context.index),
+        )
+
+    @property
     def hub(self) -> HubListing | None:
         """What the hub says about the model; None: no answer."""
         return hub(self.order, [context.node for context in self.contexts], self.survey, self.spec)

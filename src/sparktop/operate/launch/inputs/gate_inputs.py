@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sparktop import sanitise
-from sparktop.checks.judgement import Judgement
+from sparktop.checks.judgement import Check, Judgement
 from sparktop.dataclass import dataclass
+from sparktop.knowledge.card import found
 from sparktop.masking import mask_text
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.prospect import Budget, Gate, Lever
@@ -117,6 +119,17 @@ def judged(name: str, node: str, judgement: Judgement, detail: str, *steps: str)
     return _gate(name, node, state, detail, *(steps if state is not State.PASSED else ()))
 
 
+def told(
+    name: str, node: str, check: Check[Any], judgement: Judgement, *, levers: tuple[Lever, ...] = (), **figures: object
+) -> Gate:
+    """The gate that shows a check's judgement in the words of its card; one that passed needs no remedy."""
+    if judgement.unknown:
+        return unknown(name, node, judgement.unknown)
+    said = found(check.id, judgement.case or "passed", {**judgement.figures, **figures})
+    steps = (step for remedy in said.remedies for step in remedy.steps or (remedy.title,))
+    return replace(judged(name, node, judgement, said.title, *steps), levers=levers)
+
+
 def _gate(name: str, node: str, state: State, detail: str, *steps: str) -> Gate:
     """Masks and sanitises the texts: names of images, files and engines come from the nodes."""
     detail, *cleaned = (sanitise.line(mask_text(text), limit=DETAIL_CHARS) for text in (detail, *steps))
@@ -223,6 +236,7 @@ def node_contexts(order: Order, nodes: Sequence[str], picture: FleetState, surve
                 fabric_interface=link.interface if link is not None else "",
                 hcas=link.hcas if link is not None else (),
                 gid_index=link.gid_index if link is not None else None,
+                is_ring=link is not None and link.is_ring,
             )
         )
     return tuple(contexts)

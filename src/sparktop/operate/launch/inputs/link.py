@@ -1,14 +1,18 @@
-"""The link that two Sparks share: address, interface, RDMA devices and GID of each end. Pure.
+"""The link that Sparks share: address, interface, RDMA devices and GID of each end. Pure.
+
+The ranks meet in a network that has all nodes: that of the cable or the switch where there is one. The cables of a ring
+have networks of their own, so there it is another, such as the office's, and RDMA devices lead to the neighbours alone.
 
 Interface names depend on the port that holds the cable, and the GID index on the addresses that an interface has had,
-so two nodes of one pair may differ in all of them (docs/facts/gb10.md section 5). The probe's reading tells nearly
-everything. A node is asked for the GID table where the reading has none and, where the nodes have no network in common,
-for the address that the operator's own connection reaches it by.
+so the nodes may differ in all of them (docs/facts/gb10.md section 5). The probe's reading tells nearly everything. A
+node is asked for the GID table where the reading has none and, where the nodes have no network in common, for the
+address that the operator's own connection reaches it by.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
@@ -35,7 +39,11 @@ class Fabric:
     """IPv4 address; empty: none, and `problems` say why."""
     interface: str = ""
     hcas: tuple[str, ...] = ()
-    """RDMA devices that are up and lead to the other node, by name."""
+    """RDMA devices that are up and lead to another node, by name."""
+    neighbours: tuple[str, ...] = ()
+    """The nodes that they lead to."""
+    is_ring: bool = False
+    """They lead there in networks of their own: none has all nodes, as on a switch."""
     gid_index: int | None = None
     """GID index of RoCE v2 for the address, the same for all `hcas`; None: see `gid_reason`, and NCCL picks it."""
     gid_reason: str = ""
@@ -49,7 +57,7 @@ class Fabric:
     is_up: bool | None = None
     """Carrier of the interface; None: not known."""
     is_same_network: bool = True
-    """Whether both addresses are in one network; False: they are those of the operator's connections."""
+    """Whether all addresses are in one network; False: they are those of the operator's connections."""
     problems: tuple[str, ...] = ()
     """Shortcomings of the link, each a sentence."""
     idle_devices: tuple[str, ...] = ()
@@ -95,46 +103,46 @@ def reached_ask(node: str) -> Output:
 
 
 def asks(nodes: Sequence[str], picture: FleetState) -> tuple[Ask, ...]:
-    """Questions about a pair's link that the state doesn't answer; none for one node."""
-    views = _both_views(nodes, picture)
-    if views is None:
-        return ()
-    common_ends = _best_ends(*views)
-    if common_ends is None:
+    """Questions about the link that the state doesn't answer; none for one node."""
+    views = _read_views(nodes, picture)
+    if views and _best_ends(views) is None:
         return tuple(reached_ask(node) for node in nodes)
     return tuple(
         ask
-        for view, other_view in (views, views[::-1])
-        for port in _connected_ports(view, other_view)
+        for view in views
+        for port in _connected_ports(view, views)
         if not port.roce_v2_gids and (ask := gid_ask(view.name, port)) is not None
     )
 
 
 def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mapping[str, Fabric]:
-    """Both ends of the link by node; empty for one node."""
-    if len(nodes) != 2:
+    """Every end of the link by node; empty for one node."""
+    if len(nodes) < 2:
         return {}
-    views = _both_views(nodes, picture)
-    if views is None:
-        return {node: Fabric(node=node, problems=(_unread_reason(node, picture),), is_unread=True) for node in nodes}
-    common_ends = _best_ends(*views)
+    views = _read_views(nodes, picture)
+    if not views:
+        silent = [node for node in nodes if (view := picture.node(node)) is None or view.network is None]
+        why = f"the network of {' and '.join(silent)} has not been read yet"
+        return {node: Fabric(node=node, problems=(why,), is_unread=True) for node in nodes}
+    common_ends = _best_ends(views)
     ends = common_ends if common_ends is not None else _reached_ends(views, survey)
     if ends is None:
-        why = f"{nodes[0]} and {nodes[1]} have no IPv4 addresses in one network that could connect them"
+        why = f"{' and '.join(nodes)} have no IPv4 addresses in one network that could connect them"
         return {view.name: _fabric_without_address(view, why) for view in views}
+    is_ring = len(views) > 2 and not frozenset.intersection(*map(_active_networks, views))
     return {
-        view.name: _fabric(view, other_view, end, survey, is_same_network=common_ends is not None)
-        for view, other_view, end in zip(views, views[::-1], ends, strict=True)
+        view.name: _fabric(view, views, end, survey, is_ring=is_ring, is_same_network=common_ends is not None)
+        for view, end in zip(views, ends, strict=True)
     }
 
 
 def rails(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Rail, ...]:
-    """The halves over which both nodes' RDMA devices reach each other, by the first node's device; none for one node.
+    """The halves over which both nodes' RDMA devices reach each other, by the first node's device; none but for two.
 
     Two devices of a node in one network are no two rails: which of them answers is left to the kernel.
     """
-    views = _both_views(nodes, picture)
-    if views is None:
+    views = _read_views(nodes, picture)
+    if len(views) != 2:
         return ()
     near, far = (dict(_rail_ends(view, survey)) for view in views)
     return tuple(
@@ -174,18 +182,18 @@ class _End:
     port: RdmaPort | None = None
 
 
-def _best_ends(view: NodeView, other_view: NodeView) -> tuple[_End, _End] | None:
-    """The best pair of addresses in one network: with RDMA first, then up, then fast."""
-    pairs = list(_end_pairs(view, other_view))
-    return max(pairs, key=_merit) if pairs else None
-
-
-def _end_pairs(view: NodeView, other_view: NodeView) -> Iterator[tuple[_End, _End]]:
-    shared = addresses_of(view) & addresses_of(other_view)  # an address on both nodes reaches neither
-    for near, network in _ends(view):
-        for far, far_network in _ends(other_view):
-            if network == far_network and near.ip not in shared and far.ip not in shared:
-                yield near, far
+def _best_ends(views: Sequence[NodeView]) -> tuple[_End, ...] | None:
+    """The best address of each node in one network: with RDMA first, then up, then fast; None: no network has all."""
+    owners = Counter(address for view in views for address in addresses_of(view))
+    ends_of: list[dict[IPv4Network, _End]] = []
+    for view in views:
+        best: dict[IPv4Network, _End] = {}
+        for end, network in _ends(view):
+            if owners[end.ip] < 2:  # an address on two nodes reaches neither
+                best[network] = max(best.get(network, end), end, key=lambda each: _merit((each,)))
+        ends_of.append(best)
+    common = set.intersection(*(set(best) for best in ends_of))
+    return max((tuple(best[network] for best in ends_of) for network in common), key=_merit, default=None)
 
 
 def _ends(view: NodeView) -> Iterator[tuple[_End, IPv4Network]]:
@@ -201,7 +209,7 @@ def _ends(view: NodeView) -> Iterator[tuple[_End, IPv4Network]]:
                 yield _End(ip=str(address.ip), interface=interface, port=port), address.network
 
 
-def _merit(ends: tuple[_End, _End]) -> tuple[object, ...]:
+def _merit(ends: tuple[_End, ...]) -> tuple[object, ...]:
     """Sort key, greater is better; the last entries only make the choice deterministic."""
     names = [end.interface.name for end in ends]
     return (
@@ -212,16 +220,16 @@ def _merit(ends: tuple[_End, _End]) -> tuple[object, ...]:
         min(end.interface.speed_mbps or 0 for end in ends),
         # A port has two interfaces; usually the one without a second PCI domain in its name has the address.
         -sum("P" in name for name in names),
-        names[0] == names[1],
+        len(set(names)) == 1,
         [[-ord(letter) for letter in name] for name in names],
         [-int(IPv4Address(end.ip)) for end in ends],
     )
 
 
-def _reached_ends(views: tuple[NodeView, NodeView], survey: Survey) -> tuple[_End, _End] | None:
+def _reached_ends(views: Sequence[NodeView], survey: Survey) -> tuple[_End, ...] | None:
     """The addresses that the operator's own connections reach."""
-    first, second = (_reached_end(view, survey) for view in views)
-    return (first, second) if first is not None and second is not None and first.ip != second.ip else None
+    ends = tuple(end for view in views if (end := _reached_end(view, survey)) is not None)
+    return ends if len({end.ip for end in ends}) == len(views) else None
 
 
 def _reached_end(view: NodeView, survey: Survey) -> _End | None:
@@ -239,9 +247,14 @@ def _reached_end(view: NodeView, survey: Survey) -> _End | None:
 # --- ports and GIDs of a node
 
 
-def _connected_ports(view: NodeView, other_view: NodeView) -> list[RdmaPort]:
-    """RDMA ports that are up and share a network with one that is up on the other node, by name."""
-    far = {network for port, networks in _fabric_ports(other_view) if port.is_active for network in networks}
+def _active_networks(view: NodeView) -> frozenset[IPv4Network]:
+    """The networks of the RDMA ports that are up."""
+    return frozenset[IPv4Network]().union(*(networks for port, networks in _fabric_ports(view) if port.is_active))
+
+
+def _connected_ports(view: NodeView, views: Sequence[NodeView]) -> list[RdmaPort]:
+    """RDMA ports that are up and share a network with one that is up on another node, by name."""
+    far = frozenset[IPv4Network]().union(*(_active_networks(other) for other in views if other is not view))
     ports_by_device = {port.device: port for port, networks in _fabric_ports(view) if port.is_active and networks & far}
     return sorted(ports_by_device.values(), key=lambda port: (port.device.lower(), port.device))
 
@@ -253,8 +266,12 @@ def _fabric_ports(view: NodeView) -> Iterator[tuple[RdmaPort, frozenset[IPv4Netw
             yield port, interface.networks if interface is not None else frozenset()
 
 
-def _fabric(view: NodeView, other_view: NodeView, end: _End, survey: Survey, *, is_same_network: bool) -> Fabric:
-    ports = _connected_ports(view, other_view)
+def _fabric(
+    view: NodeView, views: Sequence[NodeView], end: _End, survey: Survey, *, is_ring: bool, is_same_network: bool
+) -> Fabric:
+    ports = _connected_ports(view, views)
+    others = " or ".join(other.name for other in views if other is not view)
+    own = _active_networks(view)
     rates = [port.rate_gbps for port in ports if port.rate_gbps is not None]
     gid_index, gid_reason, has_several_gids = _gid(view, ports, survey)
     return Fabric(
@@ -262,6 +279,8 @@ def _fabric(view: NodeView, other_view: NodeView, end: _End, survey: Survey, *, 
         ip=end.ip,
         interface=end.interface.name,
         hcas=tuple(port.device for port in ports),
+        neighbours=tuple(other.name for other in views if other is not view and own & _active_networks(other)),
+        is_ring=is_ring and bool(ports),
         gid_index=gid_index,
         gid_reason=gid_reason,
         has_several_gids=has_several_gids,
@@ -270,8 +289,8 @@ def _fabric(view: NodeView, other_view: NodeView, end: _End, survey: Survey, *, 
         speed_mbps=end.interface.speed_mbps,
         is_up=end.interface.is_up,
         is_same_network=is_same_network,
-        problems=tuple(_problems(view, other_view, end, ports)),
-        idle_devices=tuple(_idle_devices(view, other_view, ports)),
+        problems=tuple(_problems(view, others, end, ports)),
+        idle_devices=tuple(_idle_devices(view, others, ports)),
     )
 
 
@@ -284,30 +303,30 @@ def _fabric_without_address(view: NodeView, why: str) -> Fabric:
     return Fabric(node=view.name, problems=(f"{why}; {ports_text}",), gid_reason="no address on a link")
 
 
-def _problems(view: NodeView, other_view: NodeView, end: _End, ports: Sequence[RdmaPort]) -> Iterator[str]:
+def _problems(view: NodeView, others: str, end: _End, ports: Sequence[RdmaPort]) -> Iterator[str]:
     if end.interface.is_up is False:
         yield f"{end.interface.name} of {view.name} has no link"
     if not ports:
         down = [f"{port.device} {port.state or 'not known'}" for port, _ in _fabric_ports(view)]
         yield (
-            f"no RDMA device of {view.name} leads to {other_view.name}: {', '.join(down)}"
+            f"no RDMA device of {view.name} leads to {others}: {', '.join(down)}"
             if down
             else f"{view.name} has no RDMA devices"
         )
 
 
-def _idle_devices(view: NodeView, other_view: NodeView, ports: Sequence[RdmaPort]) -> Iterator[str]:
+def _idle_devices(view: NodeView, others: str, ports: Sequence[RdmaPort]) -> Iterator[str]:
     leading = {port.device for port in ports}
     for port, networks in _fabric_ports(view):
         if ports and port.is_active and port.device not in leading:
             lacks = "no address in a network of" if networks else "no address, so no way to"
-            yield f"{port.device} is up, but {port.interface or 'its interface'} has {lacks} {other_view.name}"
+            yield f"{port.device} is up, but {port.interface or 'its interface'} has {lacks} {others}"
 
 
 def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int | None, str, bool]:
     """(index, reason where there is none, whether it is because they differ) of all ports' RoCE v2 entries."""
     if not ports:
-        return None, "no RDMA device leads to the other node", False
+        return None, "no RDMA device leads to another node", False
     indices: dict[str, int] = {}
     for port in ports:
         own_interfaces = [interface for interface in view.interfaces if interface.name == port.interface]
@@ -349,12 +368,7 @@ def parse_gids(text: object) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _both_views(nodes: Sequence[str], picture: FleetState) -> tuple[NodeView, NodeView] | None:
-    """Both nodes; None where the network of one hasn't been read."""
-    views = [view for node in nodes if (view := picture.node(node)) is not None and view.network is not None]
-    return (views[0], views[1]) if len(nodes) == len(views) == 2 else None
-
-
-def _unread_reason(node: str, picture: FleetState) -> str:
-    silent = [view.name for view in picture.nodes if view.network is None] or [node]
-    return f"the network of {' and '.join(silent)} has not been read yet"
+def _read_views(nodes: Sequence[str], picture: FleetState) -> tuple[NodeView, ...]:
+    """All nodes; none for a single one, or where the network of one hasn't been read."""
+    views = tuple(view for node in nodes if (view := picture.node(node)) is not None and view.network is not None)
+    return views if 1 < len(nodes) == len(views) else ()

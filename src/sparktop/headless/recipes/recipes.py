@@ -17,6 +17,7 @@ from sparktop.documents.finding import pages
 from sparktop.documents.recipe import columns, detail_lines, nodes_text, recipe_row, row_line
 from sparktop.errors import ConfigError
 from sparktop.headless.findings import WORSE
+from sparktop.headless.recipes.sources import source_data, source_line
 from sparktop.headless.terminal import draw, width_of
 from sparktop.launchspec.read.configuration import read as read_launch
 from sparktop.masking import mask_text
@@ -26,6 +27,7 @@ from sparktop.recipe.container_spec import CannotRender
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read.recipe_file import Reading, render_made_up
 from sparktop.recipe.read.shelf import Entry, entries, entry, own_folder, unreadable_folders
+from sparktop.recipe.sources.sources import source, sources
 from sparktop.text.lines import UNCUT, Line
 from sparktop.text.table import heading
 
@@ -33,9 +35,16 @@ BROKEN = 2
 """The exit code for a file that isn't a valid recipe, as for configuration errors."""
 
 
-def list_recipes(*, as_json: bool) -> int:
-    """Print the table of recipes; an unreadable one with its first problem."""
+def list_recipes(*, as_json: bool, of: str = "") -> int:
+    """Print the table of recipes, or those `of` one source; an unreadable one with its first problem.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    wanted = source(of) if of else None
     shelf_entries, unread_folders = entries(), unreadable_folders()
+    if wanted is not None:
+        shelf_entries = tuple(item for item in shelf_entries if item.source == wanted)
     if as_json:
         data: dict[str, Any] = {"version": 1, "recipes": [_entry_data(item) for item in shelf_entries]}
         data |= {"unread": list(unread_folders)} if unread_folders else {}
@@ -48,6 +57,8 @@ def list_recipes(*, as_json: bool) -> int:
     broken = sum(item.recipe is None for item in shelf_entries)
     counts = f"{len(shelf_entries)} recipes" + (f", {broken} of them with errors" if broken else "")
     print(f"sparktop: {counts}; yours belong in {own_folder()}; recipes show NAME tells all of one", file=sys.stderr)
+    for each in (wanted,) if wanted is not None else sources():
+        print(f"sparktop: {source_line(each, shelf_entries)}", file=sys.stderr)
     _print_unread(unread_folders)
     return 0
 
@@ -64,6 +75,8 @@ def _entry_data(shelf_entry: Entry) -> dict[str, Any]:
         "origin": shelf_entry.origin.value,
         "path": sanitise.line(shelf_entry.path),
     }
+    if shelf_entry.source is not None:
+        data["source"] = source_data(shelf_entry.source)
     if shelf_entry.covers:
         data["covers"] = sanitise.line(shelf_entry.covers)
     if recipe is not None:

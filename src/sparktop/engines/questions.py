@@ -1,0 +1,40 @@
+"""Questions with a known answer: what a proof and a canary ask of an engine. `/health` lies, they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LEAST_LINES = 12
+"""With fewer nothing is hidden."""
+TOKENS_PER_LINE = 22
+"""Of `_LINE`, as most vocabularies have it; the room of a short context is counted with MOST_TOKENS_PER_LINE."""
+MOST_TOKENS_PER_LINE = 30
+_LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
+TOOL = "get_weather"
+"""The tool that is offered."""
+TOOLS: Mapping[str, Any] = {
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": TOOL,
+                "description": "The weather in a city now.",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            },
+        }
+    ],
+    "tool_choice": "auto",
+}
+TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
+BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
+"""Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
+
+
+def long_prompt(word: str, count: int) -> str:
+    """A log of so many lines with a word hidden in its middle."""
+    lines = [_LINE.format(number=number) for number in range(1, count + 1)]
+    middle = len(lines) // 2
+    hidden = f"Remember: the code word is {word}.\n"
+    question = "What is the code word in this log? Answer with the word alone."
+    return "".join((*lines[:middle], hidden, *lines[middle:], question))

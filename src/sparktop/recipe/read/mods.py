@@ -1,0 +1,131 @@
+"""What a recipe changes in its image before the engine starts: its `pre_exec` commands, then its mods.
+
+A mod is a folder with `run.sh`. As sparkrun does, it is looked for beside the recipe, in the recipe's repository, then
+in the sources that are on this machine (docs/facts/engines.md section 5.1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sparktop import files
+from sparktop.config import shown as shown_path
+from sparktop.model.recipe import Patch, PatchFile
+from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.read.fields import Fields
+
+Finder = Callable[[str], tuple[PatchFile, ...]]
+"""The files of a mod by its name; raises ModProblem."""
+BUILT_IN = "drop-caches"
+"""What every launch does anyway."""
+MAX_BYTES, MAX_FILES = 5_000_000, 500
+_LEVELS = 4
+"""Folders above a recipe that may hold its mods, where it is in no repository."""
+_NAME = re.compile(r"(?:@(?P<scope>[\w.-]+)/)?(?P<rel>[\w-][\w.-]*(?:/[\w-][\w.-]*)*)")
+_IN_BACKGROUND = re.compile(r"(?<![&>])&\s*(?:$|;)|\bnohup\b|\bsetsid\b", re.MULTILINE)
+
+
+class ModProblem(Exception):
+    """Why a mod's files can't be had."""
+
+
+def nowhere(name: str) -> tuple[PatchFile, ...]:
+    """The finder of a recipe that is in no folder."""
+    raise ModProblem("the recipe is in no folder")
+
+
+def read_patches(fields: Fields, config: Fields, find: Finder) -> tuple[Patch, ...]:
+    """`pre_exec`, and the mods of the recipe and of its `runtime_config`; problems go to the sheet."""
+    return (*_commands(fields), *_mods(fields, find), *_mods(config, find))
+
+
+def _commands(fields: Fields) -> Iterator[Patch]:
+    value = fields.plain("pre_exec")
+    for number, item in enumerate(value if isinstance(value, list) else [value] if value else (), 1):
+        if not isinstance(item, str):
+            text = "copies a file of another machine into the container"
+            fields.add("pre_exec", text, kind=ProblemKind.UNSUPPORTED, remedy="make it a mod: a folder with run.sh")
+        elif _IN_BACKGROUND.search(item):
+            text = f"`{shown(item)}` leaves a process running, which an image can't keep"
+            fields.add("pre_exec", text, kind=ProblemKind.UNSUPPORTED, remedy="start it in the image's entrypoint")
+        else:
+            yield Patch(name=f"pre_exec {number}", command=item)
+
+
+def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
+    value = fields.plain("mods")
+    for name in value if isinstance(value, list) else [value] if value else ():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            fields.add("mods", f"`{shown(name)}` is no name of a mod", remedy="write a list of folder names")
+        elif name.rpartition("/")[2] == BUILT_IN:
+            note = f"not needed for `{BUILT_IN}`: sparktop drops caches once, before every launch"
+            fields.add("mods", note, kind=ProblemKind.NOTE)
+        else:
+            try:
+                yield Patch(name=name, files=find(name))
+            except ModProblem as problem:
+                remedy = "git clone https://github.com/eugr/spark-vllm-docker ~/spark-vllm-docker has eugr's mods"
+                fields.add("mods", f"`{shown(name)}`: {problem}", kind=ProblemKind.MISSING, remedy=remedy)
+
+
+def finder(recipe: Path) -> Finder:
+    """Finds the mods of a recipe's file on this machine."""
+
+    def find(name: str) -> tuple[PatchFile, ...]:
+        match = _NAME.fullmatch(name)
+        assert match is not None  # checked by who asks
+        rel = match["rel"].removeprefix("mods/")
+        for folder in dict.fromkeys(_places(recipe.absolute(), match["scope"] or "")):
+            if (folder / rel / "run.sh").is_file():
+                return _files(folder / rel)
+        where = f"@{match['scope']}" if match["scope"] else f"{shown_path(recipe.parent)} and its repository"
+        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in sparkrun's cache")
+
+    return find
+
+
+def _places(recipe: Path, scope: str) -> Iterator[Path]:
+    """Folders that hold mods, the nearest first; those of a scope are in a folder that is named for it."""
+    home = Path.home()
+    for level, folder in enumerate(recipe.parents[:_LEVELS]):
+        if level and (folder == home or folder in home.parents):
+            break
+        if not scope or any(scope in part for part in folder.parts):
+            yield from _with_mods(folder)
+        if (folder / ".git").exists():
+            break
+    for folder in sorted((home / ".cache" / "sparkrun" / "registries").glob("*")):
+        if not scope or folder.name == scope or folder.name.startswith(f"{scope}-"):
+            yield from _with_mods(folder)
+    if scope in ("", "eugr"):
+        yield home / "spark-vllm-docker" / "mods"
+
+
+def _with_mods(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from sorted(folder.glob("*mods"))
+
+
+def _files(folder: Path) -> tuple[PatchFile, ...]:
+    """All files below the folder."""
+    found: list[PatchFile] = []
+    left = MAX_BYTES
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(where, name)
+            if path.is_symlink():  # to whatever on this machine: nothing of that goes into a container
+                raise ModProblem(f"{shown_path(path)} is a link: put the file there")
+            try:
+                content = files.read(path, left + 1)
+            except OSError as error:
+                raise ModProblem(f"{shown_path(path)} can't be read: {error.strerror or error}") from error
+            left -= len(content)
+            if left < 0 or len(found) >= MAX_FILES:
+                raise ModProblem(f"{shown_path(folder)} has more than {MAX_BYTES // 10**6} MB or {MAX_FILES} files")
+            is_program = os.access(path, os.X_OK)
+            found.append(PatchFile(path=path.relative_to(folder).as_posix(), content=content, is_program=is_program))
+    return tuple(found)

@@ -1,0 +1,165 @@
+"""Reads every recipe and launch file below folders: `python -m tests.taken FOLDER...`.
+
+Prints each file with what refuses it, then how many are taken and what refuses the others: of each reason how often it
+occurs, and how often it is the only one. Files with the same text count once. `--sparkrun PYTHON` (an interpreter that
+has sparkrun) also compares the argv of each recipe that is taken with the one that sparkrun's renderer makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sparktop.cmdline.engine_argv import values_of
+from sparktop.errors import SparktopError
+from sparktop.launchspec.read import configuration
+from sparktop.model.recipe import Recipe
+from sparktop.recipe.container_spec import CannotRender, Rendered
+from sparktop.recipe.problems import Problem
+from sparktop.recipe.read import shelf
+from sparktop.recipe.read.recipe_file import render_made_up
+
+ENDINGS = {".yaml", ".yml", ".sh", ".service"}
+_RECIPE = ("recipe_version:", "sparkrun_version:", "runtime:", "defaults:")
+_NODES = ("min_nodes", "defaults.tensor_parallel", "defaults.pipeline_parallel", "defaults.data_parallel")
+
+
+def files(folders: Sequence[str]) -> Iterator[Path]:
+    """The files below the folders, one of each text."""
+    texts = set()
+    for path in sorted(path for folder in folders for path in Path(folder).rglob("*")):
+        if path.suffix in ENDINGS and path.is_file() and (text := path.read_bytes()) not in texts:
+            texts.add(text)
+            yield path
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether it has a model, and one more key that only recipes have."""
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return path.suffix in shelf.ENDINGS and all(
+        any(line.startswith(keys) for line in lines) for keys in (("model:", "container:"), _RECIPE)
+    )
+
+
+def reason(problem: Problem) -> str:
+    """What it is about: its kind and key, without what only this file has."""
+    return "needs more Sparks" if problem.key in _NODES else f"{problem.kind}: {problem.key.partition('[')[0]}"
+
+
+def tell_recipes(paths: Sequence[Path]) -> dict[str, dict[int, Rendered]]:
+    """Prints how each recipe reads; returns the renders of those that are taken, by the number of nodes."""
+    reasons: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
+    taken: dict[str, dict[int, Rendered]] = {}
+    for path in paths:
+        reading = shelf.read_file(path)
+        why = {reason(problem) for problem in reading.errors}
+        reasons.update(why)
+        alone.update(why if len(why) == 1 else ())
+        print(f"{'; '.join(sorted(why)) or 'taken'}: {path}")
+        if reading.recipe is not None:
+            taken[str(path)] = dict(_renders(reading.recipe))
+    more = alone["needs more Sparks"]
+    print(
+        f"\n{len(paths)} recipes, {len(taken)} taken ({len(taken) / max(1, len(paths)):.0%}), {more} need more Sparks"
+    )
+    for name, count in reasons.most_common():
+        print(f"{count:5} {alone[name]:4} alone   {name}")
+    return taken
+
+
+def _renders(recipe: Recipe) -> Iterator[tuple[int, Rendered]]:
+    for nodes in range(recipe.min_nodes, recipe.max_nodes + 1):
+        try:
+            yield nodes, render_made_up(recipe, nodes)
+        except CannotRender as error:
+            print(f"not on {nodes}: {error.reason}: {recipe.path}")
+
+
+def tell_others(paths: Sequence[Path]) -> None:
+    """Prints which launch files are read: with an engine and its image or program."""
+    kinds: Counter[tuple[str, bool]] = Counter()
+    for path in paths:
+        try:
+            reading = configuration.read(path.read_text("utf-8", "replace"), str(path))
+        except SparktopError as error:
+            print(f"unreadable: {path}: {error}")
+            continue
+        if reading.specs or reading.note:
+            kinds[path.suffix, bool(reading.specs)] += 1
+        if not reading.specs:
+            print(f"no engine read: {path}: {reading.note}")
+    for (ending, is_read), count in sorted(kinds.items()):
+        print(f"{count:5} {ending} {'read' if is_read else 'not read, or without an engine'}")
+
+
+_RANK_FLAGS = {"nnodes", "node-rank", "master-addr", "master-port", "headless", "dist-init-addr"}
+_ALONE_FLAGS = {"distributed-executor-backend"}
+"""Without an effect on one node; sparktop leaves it out there."""
+_SPARKRUN = r"""
+import json, shlex, sys
+from sparkrun.core.bootstrap import get_runtime, init_sparkrun
+from sparkrun.core.recipe import Recipe
+shell = init_sparkrun()
+for path, counts in json.load(sys.stdin):
+    for nodes in counts:
+        try:
+            recipe = Recipe.load(path)
+            axes = {"tensor_parallel": 1, "pipeline_parallel": 1} if nodes == 1 else {}
+            values = {name: 1 for name in axes if name in recipe.defaults}
+            runtime = get_runtime(recipe.runtime, shell)
+            made = runtime.generate_command(recipe, values, nodes > 1, nodes, "spark1-fabric" if nodes > 1 else None)
+            print(json.dumps([path, nodes, shlex.split(made.replace("\\\n", " "))]))
+        except Exception as error:
+            print(json.dumps([path, nodes, f"{type(error).__name__}: {error}"]))
+"""
+
+
+def compare(taken: Mapping[str, Mapping[int, Rendered]], python: str) -> None:
+    """Prints where sparkrun renders another command: flags that only one of the two has."""
+    asked = json.dumps([(path, list(renders)) for path, renders in taken.items()])
+    done = subprocess.run([python, "-c", _SPARKRUN], input=asked, text=True, capture_output=True)
+    same = total = 0
+    for line in done.stdout.splitlines():
+        if not line.startswith("["):
+            continue
+        path, nodes, theirs = json.loads(line)
+        if isinstance(theirs, str):
+            print(f"sparkrun refuses {path} on {nodes}: {theirs[:200]}")
+            continue
+        total += 1
+        ours, left_out = taken[path][nodes], _RANK_FLAGS | (_ALONE_FLAGS if nodes == 1 else set())
+        flags = set(_flags(ours.head.argv)) | {("served-model-name", ours.served_name)}  # sparkrun always says it
+        differences = sorted(flag for flag in flags ^ set(_flags(theirs)) if flag[0] not in left_out)
+        same += not differences
+        if differences:
+            print(f"differs on {nodes}: {differences}: {path}")
+    print(f"{same} of {total} have sparkrun's flags{': ' + done.stderr[-300:] if done.returncode else ''}")
+
+
+def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Its flags; numbers as numbers."""
+    for name, value in values_of(argv).items():
+        yield name, f"{float(value):g}" if value.replace(".", "", 1).isdigit() else value
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--sparkrun", metavar="PYTHON")
+    words = parser.parse_args()
+    paths = list(files(words.folders))
+    recipes = [path for path in paths if is_recipe(path)]
+    taken = tell_recipes(recipes)
+    tell_others([path for path in paths if path not in recipes])
+    if words.sparkrun:
+        compare(taken, words.sparkrun)
+
+
+if __name__ == "__main__":
+    main()
