@@ -81,7 +81,9 @@ async def test_a_running_container_is_launched_in_its_own_place(
         assert run.state is RunState.DONE, told(run)
     after = own.inspect(NAME)
     assert after["Id"] != before["Id"]
-    assert own.inspect()["Name"].startswith(f"/{NAME}-before-")
+    old = own.inspect()
+    assert old["Name"].startswith(f"/{NAME}-before-")
+    assert old["HostConfig"]["RestartPolicy"]["Name"] == "no", "else both start after a reboot"
     assert (after["Config"]["Cmd"], after["Config"]["Image"]) == (before["Config"]["Cmd"], IMAGE)
     assert set(before["Config"]["Env"]) <= set(after["Config"]["Env"])
     assert after["HostConfig"]["Binds"][-1:] == before["HostConfig"]["Binds"]

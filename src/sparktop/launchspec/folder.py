@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+
+from sparktop.cmdline.source import Word
 
 _START = re.compile(r"\.\.?(?=/|\Z)|\$PWD(?=/|\Z)|\$\{PWD\}|`pwd`")
 
@@ -32,3 +35,14 @@ def _substitution(text: str) -> tuple[str, int]:
         if char == ")" and depth == 0:
             return text[2:at], at + 1
     return "", len(text)
+
+
+def with_folders(text: str, values: Mapping[str, Sequence[Word]]) -> str:
+    """A `$(cd "$DIR/.." && pwd)` with the folder in it written out, where DIR is known as one itself."""
+
+    def folder(match: re.Match[str]) -> str:
+        words = values.get(match[1]) or ()
+        known = words[0].text if len(words) == 1 else ""
+        return known if known.startswith("$(") else match[0]
+
+    return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", folder, text) if text.startswith("$(cd ") else text

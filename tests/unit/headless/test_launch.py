@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from tests.unit.headless.test_act import Side, nobody
 from tests.unit.operate.launch.launch_support import Sparks, recipe
 
 from sparktop.cli import main
-from sparktop.cli.launch import _notes, _secrets, _values
+from sparktop.cli.launch import _notes, _secrets, _values, launch_arguments, order_of
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
+from sparktop.headless.adopt import adopt_container
 from sparktop.headless.launch import Launch, exported, launch
 from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request
 from sparktop.model.state import State
+from sparktop.model.survey import Answer, Ask
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 from sparktop.recipe.sources import sources
@@ -117,6 +119,47 @@ async def test_engines_that_may_be_stopped_are_found_on_their_nodes() -> None:
     assert side.asked[0].order.stops == (("spark1", "vllm-minimax"),)
     with pytest.raises(UsageError, match="vllm-minimx") as why:
         await run(side, Launch(order=Order(recipe=recipe(QWEN)), stops=("vllm-minimx",)))
+    assert why.value.hint == "did you mean vllm-minimax?"
+
+
+async def test_a_container_is_launched_and_adopted_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    side = Side()
+    side.answer = lambda request: Refusal(request=request, reason="as a test wants it")
+    inspect = {
+        "Name": "/vllm-minimax",
+        "Image": "sha256:1",
+        "Config": {"Image": "i/vllm:1", "Cmd": ["vllm", "serve", "Org/M"], "Env": ["MY_TOKEN=canary"]},
+        "HostConfig": {"NetworkMode": "host"},
+    }
+
+    async def answers(asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+        return {ask: Answer(value=inspect if "/containers/" in ask.path else {}) for ask in asks}  # type: ignore[union-attr]
+
+    side.answers = answers
+    options = launch_arguments().parse_args(["vllm-minimax", "spark1"])
+
+    def wanted(name: str) -> Launch:
+        return Launch(
+            order=None,
+            container=name,
+            order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
+        )
+
+    await run(side, wanted("vllm-minimax"))
+    order = side.asked[0].order
+    assert order is not None
+    assert (order.recipe.model, order.stops) == ("Org/M", (("spark1", "vllm-minimax"),))
+    assert order.secrets["MY_TOKEN"] == "canary"
+    capsys.readouterr()
+    clock = clock_of_pictures()
+    watch = pictures.FakeWatch(pictures.PICTURES["one"](clock))
+    output = OutputOptions(timeout_s=0.2)
+    assert await adopt_container(lambda _: (watch, side), "vllm-minimax", output=output, saves=False) == 0
+    said = capsys.readouterr()
+    assert "\nmodel: Org/M\n" in said.out
+    assert "canary" not in said.out + said.err
+    with pytest.raises(UsageError, match="no recipe, no file here, and no container") as why:
+        await run(side, wanted("vllm-minimx"))
     assert why.value.hint == "did you mean vllm-minimax?"
 
 

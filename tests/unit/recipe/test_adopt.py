@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.lint_support import CASES
 from tests.recipe_support import order, seat
 from tests.table import over
@@ -89,6 +90,10 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         },
         {"model": "Org/M", "container": "a/vllm:2"},
     ),
+    "an image whose entrypoint is the engine": (
+        {"run.sh": f"{RUN} my-vllm serve Org/M --max-model-len 8192\n"},
+        {"model": "Org/M", "defaults": {"max_model_len": 8192}, "options.gpus": "all"},
+    ),
     "SGLang, with its names": (
         {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
         {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},
@@ -129,10 +134,36 @@ def _filled(value: Any, folder: Path) -> Any:
     return value.replace("FOLDER/", f"{folder}/").replace("FOLDER", folder.name) if isinstance(value, str) else value
 
 
+def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:
+    files = {"compose.yaml": SERVICE + "    command: --model Org/M\n"}
+    alone = adopt(tmp_path, files).reading.recipe
+    more = adopt(tmp_path, {**files, "compose.override.yaml": "services: {}\n"}).reading.recipe
+    assert alone is not None
+    assert more is not None
+    assert len(more.risks) == len(alone.risks) + 1
+
+
+def test_a_variable_is_that_of_the_shell_that_would_start_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compose = (
+        SERVICE + '    command: --model ${MODEL}\n    volumes: ["$HOME/x:/x"]\n    environment: {K_TOKEN: $K_TOKEN}\n'
+    )
+    for name, value in (("MODEL", "Org/Shell"), ("HOME", "/home/here"), ("K_TOKEN", "canary")):
+        monkeypatch.setenv(name, value)
+    found = adopt(tmp_path, {"compose.yaml": compose, ".env": "MODEL=Org/File\n"})
+    recipe = found.reading.recipe
+    assert recipe is not None
+    assert (recipe.model, recipe.options["volumes"]) == ("Org/Shell", ["~/x:/x"])
+    assert recipe.environment == {"K_TOKEN": "$K_TOKEN"}
+
+
 REFUSED: dict[str, tuple[str, int, str]] = {
+    "extends.yaml": (SERVICE + "    extends: {file: base.yaml, service: llm}\n    command: --model Org/M\n", 5, ""),
     "compose.yaml": (SERVICE + "    command: --model ${MODEL}\n", 5, "model"),
     "image.sh": (f"\n{RUN} \\\n  $IMAGE vllm serve m\n", 3, "image"),
     "flag.sh": (f"{RUN} \\\n  {VLLM} \\\n --max-model-len $LEN\n", 3, "--max-model-len"),
+    "empty.sh": (f'{RUN} {VLLM} \\\n --dtype "${{DTYPE:-}}"\n', 2, "--dtype"),
     "mount.sh": (f"{RUN} \\\n -v $DATA:/d {VLLM}\n", 2, "mount"),
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
@@ -197,7 +228,7 @@ INSPECT = {
         "Image": "i/vllm:1",
         "Env": ["PATH=/bin", "A=b c", "HF_TOKEN=hf_canary0123456789abcdef"],
         "Cmd": ["vllm", "serve", "Org/M", "--port", "8000", "--hf-overrides", '{"a": {"b": 1}}'],
-        "Labels": {"com.docker.compose.service": "llm"},
+        "Labels": {"com.docker.compose.project": "p"},
     },
     "HostConfig": {
         "NetworkMode": "host",
@@ -225,7 +256,7 @@ def test_of_a_running_container_nothing_is_unknown() -> None:
         "gpus": "all",
         "volumes": ["/home/u/.cache/huggingface:/root/.cache/huggingface", "/t:/t:ro"],
     }
-    assert not recipe.risks
+    assert len(recipe.risks) == 1, "that compose starts its own again"
     assert "canary" not in found.text
     assert found.secrets == {"HF_TOKEN": "hf_canary0123456789abcdef"}
     container = render_made_up(recipe, 1).head.container

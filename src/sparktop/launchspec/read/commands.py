@@ -14,7 +14,7 @@ from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, j
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
-from sparktop.launchspec.folder import from_folder
+from sparktop.launchspec.folder import from_folder, with_folders
 from sparktop.launchspec.read import layout
 from sparktop.launchspec.spec import Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import LAUNCHED, EngineKind
@@ -194,14 +194,15 @@ def read_container(
     told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)
     has_entrypoint = bool(entrypoint and entrypoint.text)
     has_wrapper = told is not None and has_entrypoint and not misplaced
-    if told and not misplaced and kind is None:
+    names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
+    is_plain = base.family is Family.VLLM_OPENAI or (kind is not None and names_model)
+    if told and not misplaced and not is_plain and (kind is None or not has_entrypoint):
         guess = "what the image starts: its entrypoint, in the Dockerfile that it is built from"
     if has_wrapper:
         serve = next((index for index, word in enumerate(command[:3]) if word.text == "serve"), -1)
         command = command[serve + 1 :]
     kind = kind or told
     # A community image named after an engine may be a router or an exporter; only an engine has a model.
-    names_model = any(re.match(r"--model(?:[-_]path)?(?:=|\Z)", word.text) for word in command)
     is_server = not has_entrypoint and (base.family is Family.VLLM_OPENAI or names_model)
     is_server = bool(command) and (is_server or has_wrapper or bool(guess))
     if kind is None or not (is_server or misplaced or not words or _stays(base, words)):
@@ -378,7 +379,9 @@ def _without_assignments(words: list[Word], scope: Scope) -> list[Word]:
             name, equals, _ = word.text.partition("=")
             name = name.removesuffix("+")
             if equals:
-                scope.variables[name] = [word.part(word.text.index("=") + 1)]
+                value = word.part(word.text.index("=") + 1)
+                folder = with_folders(value.text, scope.variables)
+                scope.variables[name] = [value if folder == value.text else Word(folder)]
             if is_export and name in scope.variables and scope.variables[name]:
                 value = scope.variables[name][0]
                 scope.exported[name] = item_of(name, value, word if equals else None)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import yaml
 
-from sparktop.cmdline.docker_run import DockerRun, variable
+from sparktop.cmdline.docker_run import MORE, DockerRun, variable
 from sparktop.cmdline.shell import Variables, filled, plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
 from sparktop.cmdline.variables import env_file, references
@@ -50,9 +50,12 @@ def is_compose(root: yaml.Node | None) -> bool:
     return isinstance(get(root, "services"), yaml.MappingNode)
 
 
-def read_compose(document: Document, root: yaml.Node | None, beside: Beside = lambda path: None) -> list[LaunchSpec]:
-    """The engines in a Compose file."""
+def read_compose(
+    document: Document, root: yaml.Node | None, beside: Beside, environment: Mapping[str, str]
+) -> list[LaunchSpec]:
+    """The engines in a Compose file; the environment wins over the `.env` beside it."""
     known = {name: value for name, value in env_file(beside(".env") or "").items() if value is not None}
+    known |= environment
     variables = Variables({name: [Word(value)] for name, value in known.items()})
     services = {key.text: (key, node) for key, node in pairs(get(root, "services"))}
     reading = _Reading(
@@ -107,6 +110,8 @@ def _service(reading: _Reading, key: Word) -> list[LaunchSpec]:
             values = env_file(text or "").items()
             run.environment += [Item(name=name, value=f"${name}" if value is None else value) for name, value in values]
         run.environment += _environment(reading, get(layer, "environment"))
+        if (file := text_at(document, get(layer, "extends", "file"))) is not None:
+            run.options.append(item_of(MORE, file))
         run.options += _options(reading, layer)
     scope = Scope(document=document, kind=SourceKind.COMPOSE)
     base = replace(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from sparktop.cmdline.shell import UnclosedQuote
-from sparktop.cmdline.source import Document
+from sparktop.cmdline.shell import UnclosedQuote, Variables
+from sparktop.cmdline.source import Document, Word
 from sparktop.cmdline.yaml_nodes import root_of
 from sparktop.dataclass import dataclass
 from sparktop.errors import ConfigError
@@ -36,8 +38,14 @@ class Reading:
     """Why there is nothing to check; empty if there is something."""
 
 
-def read(text: str, name: str, beside: Beside = lambda path: None) -> Reading:
-    """The engines that a text starts; `beside`: the files of its folder, for what it takes from them.
+def read(
+    text: str, name: str, beside: Beside = lambda path: None, environment: Mapping[str, str] = MappingProxyType({})
+) -> Reading:
+    """The engines that a text starts.
+
+    Args:
+        beside: the files of its folder, for what it takes from them.
+        environment: the variables of the shell that would start it.
 
     Raises:
         ConfigError: the text is malformed; the message names the line if known.
@@ -55,7 +63,7 @@ def read(text: str, name: str, beside: Beside = lambda path: None) -> Reading:
     if not rows:
         return Reading(kind="empty file", note="the file is empty")
     try:
-        reading = _read(document, rows, beside)
+        reading = _read(document, rows, beside, environment)
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply") from error
     if sum(spec.size for spec in reading.specs) > MAX_ITEMS:
@@ -63,7 +71,7 @@ def read(text: str, name: str, beside: Beside = lambda path: None) -> Reading:
     return reading
 
 
-def _read(document: Document, rows: list[str], beside: Beside) -> Reading:
+def _read(document: Document, rows: list[str], beside: Beside, environment: Mapping[str, str]) -> Reading:
     first = rows[0]
     shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", document.text)
     if shebang and not re.search(r"sh\b", shebang[0]):
@@ -71,7 +79,7 @@ def _read(document: Document, rows: list[str], beside: Beside) -> Reading:
             f"{document.name} is a script for {shebang[2] or shebang[1]}: sparktop lint reads shell scripts only"
         )
     if shebang:
-        return _script(document, beside)
+        return _script(document, beside, environment)
     if _SECTION.match(first):
         return _reading(SourceKind.UNIT, read_unit(document), "this unit starts no engine")
     if first[0] in "[{":
@@ -79,16 +87,17 @@ def _read(document: Document, rows: list[str], beside: Beside) -> Reading:
     if re.match(r"(?:FROM|ARG)\s+\S", first, re.IGNORECASE) and any(re.match(r"(?i)FROM\s", row) for row in rows):
         return _reading(SourceKind.DOCKERFILE, read_dockerfile(document), "this Dockerfile starts no engine")
     if _YAML_KEY.match(first) and not re.match(r"\S+::", first):
-        return _yaml(document, beside)
+        return _yaml(document, beside, environment)
     if all(_VARIABLE.match(row) for row in rows):
         note = "only variables, and no engine that reads them: check the file that uses them"
-        specs = _script(document, beside).specs
+        specs = _script(document, beside, environment).specs
         return Reading(kind="variables", specs=specs, note="" if specs else note)
-    return _script(document, beside)
+    return _script(document, beside, environment)
 
 
-def _script(document: Document, beside: Beside) -> Reading:
-    scope = Scope(document=document, kind=SourceKind.SHELL, beside=beside)
+def _script(document: Document, beside: Beside, environment: Mapping[str, str]) -> Reading:
+    variables = Variables({name: [Word(value)] for name, value in environment.items()})
+    scope = Scope(document=document, kind=SourceKind.SHELL, beside=beside, variables=variables)
     try:
         read_script(document.whole, scope, strict=True)
     except UnclosedQuote as error:
@@ -97,10 +106,10 @@ def _script(document: Document, beside: Beside) -> Reading:
     return _reading(SourceKind.SHELL, scope.specs, "it has no `docker run`, `vllm serve` or sglang command")
 
 
-def _yaml(document: Document, beside: Beside) -> Reading:
+def _yaml(document: Document, beside: Beside, environment: Mapping[str, str]) -> Reading:
     root = root_of(document)
     if is_compose(root):
-        specs = read_compose(document, root, beside)
+        specs = read_compose(document, root, beside, environment)
         return _reading(SourceKind.COMPOSE, specs, "none of its services is a vLLM or SGLang engine")
     if is_recipe(root):
         return _reading(SourceKind.RECIPE, read_recipe(document, root), "its runtime is neither vLLM nor SGLang")

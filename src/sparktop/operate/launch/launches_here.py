@@ -85,15 +85,20 @@ async def _told(question: DockerGet, ask: AskNodes) -> Mapping[str, Any]:
 
 async def _files(view: NodeView, ask: AskNodes) -> tuple[LaunchHere, ...]:
     containers = view.containers.containers
-    paths = dict.fromkeys(path for container in containers for path in compose_files(container.labels or {}))
+    projects = [compose_files(container.labels or {}) for container in containers]
+    beside = {path: tuple(other for other in files if other != path) for files in projects for path in files}
     names = {container.name for container in containers if container.status == "running"}
-    found = [one for path in [*paths][:MAX_FILES] for one in await _services(view.name, path, ask)]
+    found = [one for path in [*beside][:MAX_FILES] for one in await _services(view.name, path, beside[path], ask)]
     # One that runs is listed as it runs.
     return tuple(LaunchHere(node=view.name, adopted=one, is_running=False) for one in found if one.name not in names)
 
 
-async def _services(node: str, path: str, ask: AskNodes) -> tuple[Adopted, ...]:
-    """The recipes of a compose file's engines; none where it can't be read."""
+async def _services(node: str, path: str, overrides: Sequence[str], ask: AskNodes) -> tuple[Adopted, ...]:
+    """The recipes of a compose file's engines; none where it can't be read.
+
+    Args:
+        overrides: the project's other files.
+    """
     folder = posixpath.dirname(path)
     texts: dict[str, str | None] = {}
     reading: Reading | None = None
@@ -107,7 +112,9 @@ async def _services(node: str, path: str, ask: AskNodes) -> tuple[Adopted, ...]:
         reading, wanted = _read(path, folder, texts)
         if not wanted:
             break
-    return tuple(adopted(spec, folder=folder) for spec in reading.specs if spec.engine) if reading else ()
+    # A file that only overrides another's has no image.
+    specs = [spec for spec in reading.specs if spec.engine and (spec.image or spec.option("build"))] if reading else []
+    return tuple(adopted(spec, folder=folder, overrides=overrides) for spec in specs)
 
 
 def _read(path: str, folder: str, texts: Mapping[str, str | None]) -> tuple[Reading | None, set[str]]:

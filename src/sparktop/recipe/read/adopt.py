@@ -7,10 +7,11 @@ review shows; a secret becomes the name of a variable that the operator sets.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from sparktop import sanitise
 from sparktop.cmdline.docker_run import MORE
 from sparktop.cmdline.engine_argv import joined_words
 from sparktop.cmdline.source import Item
-from sparktop.cmdline.variables import Reference, parts, references
+from sparktop.cmdline.variables import Reference, parts
 from sparktop.dataclass import dataclass
 from sparktop.engines.labels import name_set_aside
 from sparktop.errors import ConfigError
@@ -81,14 +82,17 @@ class Adopted:
     """Values of secrets that the launch holds, by the names that the recipe asks for; never written."""
 
 
-def adopted(spec: LaunchSpec, *, folder: str, name: str = "") -> Adopted:
+def adopted(spec: LaunchSpec, *, folder: str, name: str = "", overrides: Sequence[str] = ()) -> Adopted:
     """The recipe of this launch.
 
     Args:
         folder: absolute; what relative paths are relative to.
         name: the container's, where it isn't the launch's own.
+        overrides: further compose files of the project, which aren't read.
     """
     adoption = _Adoption(spec, folder)
+    for override in overrides:
+        adoption.leave(None, f"{shown(override)} changes what compose starts, and isn't read")
     container = name_set_aside(name) or name or adoption.name()
     data = adoption.recipe(container)
     problems = tuple(sorted(dict.fromkeys(adoption.problems), key=lambda problem: problem.line))
@@ -115,7 +119,7 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
         engine: its service's or container's name, or its line, where the file starts several.
     """
     try:
-        reading = read_file(path, text)
+        reading = read_file(path, text, os.environ)
     except ConfigError:
         return None
     name = sanitise.line(str(path))
@@ -128,7 +132,15 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
         what = f"starts no engine {shown(engine)}" if engine and not chosen else f"starts {len(specs)} engines"
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
-    return adopted(chosen[0], folder=str(path.absolute().parent))
+    return adopted(chosen[0], folder=str(path.absolute().parent), overrides=_overrides(path))
+
+
+def _overrides(path: Path) -> tuple[str, ...]:
+    """The files that `docker compose up` would lay over this one by itself."""
+    if path.stem not in ("compose", "docker-compose"):
+        return ()
+    names = [f"{path.stem}.override{ending}" for ending in (".yaml", ".yml")]
+    return tuple(name for name in names if path.with_name(name).is_file())
 
 
 def unadopted(name: str, kind: str, why: str) -> Adopted:
@@ -232,8 +244,12 @@ class _Adoption:
             "executor_config": options,
             "runtime_cache": False,  # what it was started with, and nothing besides
         }
+        if spec.guess:
+            self.leave(None, f"taken for {spec.engine} by its flags: {spec.guess} would show it")
         for name in spec.defaults:
             self.leave(None, f"{name} has its default: nothing beside the file sets it")
+        if any((label.value or "").startswith("com.docker.compose.project=") for label in spec.options_of("label")):
+            self.leave(None, "compose made it: `docker compose up` starts its own container again, beside this one")
         if spec.kind is SourceKind.COMPOSE:
             up = f"`docker compose up` in {self.folder}"
             self.leave(None, f"{up} starts its own container again, beside this one: take the service out of the file")
@@ -257,7 +273,7 @@ class _Adoption:
             self.refuse(spec.image, "the command that starts the engine in this container is written elsewhere")
         elif spec.cuts:
             self.refuse(spec.cuts[0], "a comment ends the command here, so the rest of it never counts")
-        elif (more := spec.option(MORE)) is not None:
+        elif (more := self.more()) is not None:
             self.refuse(more, f"more options of the container come from `{shown(more.value)}`")
         elif spec.elsewhere and not spec.elsewhere.startswith("--config") and not _is_own(spec.elsewhere):
             self.refuse(None, f"more arguments come from `{shown(spec.elsewhere)}`", _how_to_set(spec))
@@ -265,6 +281,14 @@ class _Adoption:
             self.check_prelude()
             return not self.problems
         return False
+
+    def more(self) -> Item | None:
+        """What stands for further options of the container; `${NAME:+OPTION}` is none, where nothing sets NAME."""
+        for item in self.spec.options_of(MORE):
+            if not (switch := re.match(r"\$\{(\w+):?\+", item.value or "")):
+                return item
+            self.leave(item, f"an option is left out: it is given only where {switch[1]} is set")
+        return None
 
     def check_prelude(self) -> None:
         """What runs in the container before the engine, and what the engine is started through."""
@@ -326,7 +350,8 @@ class _Adoption:
                 self.keep_secret("VLLM_API_KEY", item.value or "")
                 environment["VLLM_API_KEY"] = "$VLLM_API_KEY"
                 continue
-            values = [value for value in (item.value, *item.rest) if value is not None and not _is_own(value)]
+            given = () if item.value is None else (item.value,)
+            values = [*given, *(value for value in item.rest if not _is_own(value))]
             for value in values:
                 self.known(item, f"--{item.name}", value)
             flag = f"--{item.name}" if item in spec.misplaced else item.spelled
@@ -354,27 +379,22 @@ class _Adoption:
     def environment(self) -> Iterator[tuple[str, str]]:
         for name, item in {item.name: item for item in self.spec.environment}.items():
             value = item.value or ""
-            if self.spec.kind is SourceKind.INSPECT:
-                if is_secret(name, value):
-                    self.keep_secret(name, value)
-                    yield name, f"${name}"
-                elif "$" in value:
-                    self.refuse(item, "has a `$` in its value, which a recipe takes for a variable", key=f"env.{name}")
-                else:
-                    yield name, _braced(value, "{" in value)
-                continue
-            value = _demanded(value) or value
-            named = [reference.name for reference in references(value)]
-            if not named and (is_secret(name, value) or is_secret_name(name)):
-                if value or name in HUB_TOKENS:
-                    self.keep_secret(name, value)
-                    yield name, f"${name}"
-                else:
-                    self.leave(item, f"{name} is left out: it is empty unless it is set where the file is started")
-            elif named and re.fullmatch(r"(?:[^$`]|\$\w+|\$\{\w+\})*", value) and not re.search(r"\$\{?\d", value):
+            is_whole = self.spec.kind is SourceKind.INSPECT  # nothing in it is a variable's
+            if not is_whole:
+                value = _plain_references(value)
+            is_reference = re.fullmatch(r"(?:[^$`]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})*\$.*", value) is not None
+            if is_whole and (is_secret(name, value) or "$" in value):
+                self.secrets[name] = value
+                yield name, f"${name}"
+            elif is_whole or not (is_secret(name, value) or is_secret_name(name)):
+                yield name, value if is_reference else _braced(self.known(item, f"env.{name}", value), "{" in value)
+            elif is_reference and not _UNKNOWN.search(re.sub(r"\$\{?[A-Za-z_]\w*\}?", "", value)):
                 yield name, value  # the operator's own variables, as they are for the file
+            elif value or name in HUB_TOKENS:
+                self.keep_secret(name, value)
+                yield name, f"${name}"
             else:
-                yield name, _braced(self.known(item, f"env.{name}"), "{" in value)
+                self.leave(item, f"{name} is left out: it is empty unless it is set where the file is started")
 
     def keep_secret(self, name: str, value: str) -> None:
         if value and not _UNKNOWN.search(value) and value != MASK:
@@ -488,22 +508,23 @@ def _is_own(text: str) -> bool:
     return text in ("$@", "$*", "${@}", "${*}") or re.fullmatch(r"\$\{\w+(?:\[[@*]\])?:?-\}", text) is not None
 
 
-def _demanded(text: str) -> str:
-    """The text with `${NAME:?message}` as `${NAME}`: a launch asks for the operator's variables itself."""
-    return (
-        "".join(
-            part if isinstance(part, str) else f"${{{part.name}}}" if part.is_demanded or not part.form else ""
-            for part in parts(text)
-        )
-        if any(isinstance(part, Reference) and part.is_demanded for part in parts(text))
-        else ""
-    )
+def _plain_references(text: str) -> str:
+    """The text with `${NAME:?message}` as `${NAME}`, and `${NAME:-}` as nothing."""
+
+    def plain(part: str | Reference) -> str:
+        if isinstance(part, str):
+            return part
+        return "" if part.has_default else f"${{{part.name}}}"
+
+    pieces = parts(text)
+    settled = [part for part in pieces if isinstance(part, Reference) and (part.is_demanded or part.form == ":-")]
+    return "".join(map(plain, pieces)) if settled else text
 
 
 def _how_to_set(spec: LaunchSpec) -> str:
     if spec.kind is SourceKind.COMPOSE:
-        return f"set it in {shown(posixpath.join(posixpath.dirname(spec.document.name), '.env'))}"
-    return "write it into the file, or start it and adopt the running container"
+        return f"set it in {shown(posixpath.join(posixpath.dirname(spec.document.name), '.env'))}, or export it"
+    return "write it into the file or export it, or start it and adopt the running container"
 
 
 def _braced(text: str, is_doubled: bool) -> str:
