@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from sparktop.observe.monitor import Monitor
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.run import guard_orders
 from sparktop.probe import bundle
+from sparktop.probe.remote.guard import processes
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sshd"]
@@ -112,6 +115,40 @@ async def test_the_container_is_ended_while_the_network_is_gone(
         assert dockerd.api.inspect_container(eater)["State"]["ExitCode"] == 137
         assert status(dockerd, other) == "running"
         await until(monitor, lambda _: any(one.rule == "guard.fired" for one in monitor.state.findings))
+
+
+@pytest.mark.fast
+async def test_an_engine_in_no_container_is_ended_after_the_console_has_gone(
+    sshd: Sshd, dockerd: Dockerd, tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its pid and start, and its workers with it; Docker isn't asked."""
+    moved(monkeypatch, dockerd, tmpfs)
+    go = tmpfs / "go"
+    taking = "b'x' * (7 << 30) and __import__('time').sleep(600)"
+    waiting = f'until [ -e {go} ]; do sleep 0.1; done; "$0" -c "$1" & wait'
+    eater = subprocess.Popen(["sh", "-c", waiting, sys.executable, taking])  # noqa: ASYNC220
+    other = subprocess.Popen(["sleep", "600"])  # noqa: ASYNC220
+    try:
+        target = f"pid:{eater.pid}:{processes.started(eater.pid)}"
+        async with watching(sshd.connector()) as monitor:
+            order = replace(await order_for(monitor, target, "llama.cpp:8080"), stay_s=1200.0)
+            assert monitor.tell("spark1", order.words())
+            await until(monitor, is_in(GuardPhase.ARMED))
+        poll(lambda: not sshd.session_pids(), what="the end of the SSH session")
+        go.touch()
+        poll(lambda: eater.poll() is not None, what="the eater's end")
+        assert eater.returncode == -signal.SIGTERM
+        async with watching(sshd.connector()) as monitor:
+            told = await until(
+                monitor, lambda node: is_in(GuardPhase.FIRED)(node) and node.guard.answered_s is not None
+            )  # type: ignore[union-attr]
+            assert told.guard is not None
+            assert (told.guard.container_id, told.guard.container_name) == (target, "llama.cpp:8080")
+        assert other.poll() is None
+    finally:
+        for process in (eater, other):
+            process.kill()
+            process.wait()
 
 
 async def test_told_to_stay_it_acts_without_a_console_and_the_next_one_hears(

@@ -11,7 +11,7 @@ from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import STOPPED_EXITS, Container, Engine
 from sparktop.model.event import KernelEvent
 from sparktop.model.fleet import FleetState, Intervention, NodeView, boot_s_now, node_wall_s
-from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.guard import GuardPhase, GuardState, pid_of
 from sparktop.text.units import duration
 
 CLOCK_SLACK_S = 3.0
@@ -150,10 +150,13 @@ def _rebooted_until(reboot: Intervention, node: NodeView, fleet: FleetState) -> 
 
 def ended_by_guard(node: NodeView, engine: Engine) -> bool:
     """Whether the guard stopped this engine; guard.fired reports that."""
-    guard, container, ended_s = node.guard, engine.container, engine.exited_wall_s
-    if guard is None or guard.phase is not GuardPhase.FIRED or container is None or ended_s is None:
+    guard, ended_s = node.guard, engine.exited_wall_s
+    if guard is None or guard.phase is not GuardPhase.FIRED or ended_s is None:
         return False
-    return container.container_id == guard.container_id and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
+    pid = pid_of(guard.container_id)
+    target = engine.container.container_id if engine.container is not None else engine.key
+    is_target = target == (guard.container_id if pid is None else f"pid:{pid}")
+    return is_target and abs(ended_s - (guard.since_wall_s or ended_s)) < SAME_END_S
 
 
 def oom_kill(node: NodeView, container: Container, ended_s: float) -> KernelEvent | None:
@@ -175,12 +178,15 @@ def is_guard_reported(node: NodeView, fleet: FleetState) -> bool:
 
 
 def is_guard_outdated(node: NodeView, guard: GuardState, fleet: FleetState) -> bool:
-    """Whether the container (by name: a relaunch changes its id) runs again, or the event is too old."""
+    """Whether the container (by name: a relaunch changes its id) or the engine runs again, or the event is too old."""
     since_s, now_s = guard.since_wall_s, node_wall_s(node, fleet)
     if since_s is None:
         return False
     if now_s is not None and now_s - since_s > GUARD_REPORTED_S:
         return True
+    if (pid := pid_of(guard.container_id)) is not None:
+        others = (engine for engine in node.engines if engine.key != f"pid:{pid}")
+        return any(engine.name == guard.container_name and is_alive(engine) for engine in others)
     return any(
         container.name == guard.container_name
         and container.status == "running"

@@ -38,7 +38,7 @@ PROBE_START = ("parsers", "system", "host_facts", "pace", "outbox", "children", 
 """Parts of the probe that its main process compiles at the start, in this order."""
 PROBE_LATER = (
     *("masking", "programs", "network", "installed", "scanner", "nvml", "kernel_log", "previous_boot", "desktop"),
-    *("guard.decision", "guard.journal", "guard.docker", "guard.guard"),
+    *("guard.decision", "guard.journal", "guard.docker", "guard.processes", "guard.guard"),
 )
 """Parts of the probe that are compiled where they are needed (`probe.remote.children.LATER_PARTS`)."""
 RUNNER_START = ("start",)

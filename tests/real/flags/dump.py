@@ -1,6 +1,6 @@
 """What an installed engine's own argument parser has, and what it makes of an argv; run by the engine's interpreter.
 
-    PYTHON dump.py vllm < /dev/null > vllm-0.32.0.json   its flags
+    PYTHON dump.py vllm < /dev/null > vllm-0.32.0.json   its flags, and the metrics that its source names
     PYTHON dump.py vllm < argvs.json > readings.json     what each argv sets: {flag: value}, or the parser's error
 
 Only the standard library and the engine are imported; its source on PYTHONPATH serves as well as an install.
@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import sys
 from typing import Any
@@ -78,6 +79,17 @@ def _turns_off(parser: argparse.ArgumentParser, action: argparse.Action, option:
     return getattr(namespace, action.dest) is False
 
 
+def metrics_of(engine: str) -> list[str]:
+    """The names of metrics in its source, without what Prometheus' client adds to them."""
+    names: set[str] = set()
+    for folder, _, files in os.walk(os.path.dirname(sys.modules[engine].__file__ or "")):
+        for name in files:
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as source:
+                    names.update(re.findall(rf"[\"']({engine}:[a-z0-9_]+)[\"']", source.read()))
+    return sorted({name.removesuffix("_total") for name in names})
+
+
 def reading(main: argparse.ArgumentParser, parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:
     """What an argv sets: {first long name: its value as typed, True or False}; {"error": why} if refused."""
     names = {}
@@ -110,7 +122,9 @@ def main() -> None:
             [line, reading(main_parser, parser, [*prefix, *shlex.split(line)])] for line in lines
         ]  # fmt: skip
     text = ",\n".join(json.dumps(row) for row in rows)
-    printed.write(f'{{"engine": "{engine}", "version": "{version.partition("+")[0]}", "{what}": [\n{text}\n]}}\n')
+    metrics = "" if lines else f'"metrics": {json.dumps(metrics_of(engine))}, '
+    named = f'"engine": "{engine}", "version": "{version.partition("+")[0]}", {metrics}'
+    printed.write(f'{{{named}"{what}": [\n{text}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m tests.real.flags.table DUMP.json...
 
-A version that the table has already is replaced; the others stay, with the flags and spellings that each has.
+A version that the table has already is replaced; the others stay, with the flags and spellings that each has. What was
+wrong is printed: in the table of that version, and in the figures of the engine's file in model/kinds.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from sparktop.engines.metrics import sources_of
+from sparktop.model.engine import EngineKind
 
 PATH = Path(__file__).parents[3] / "src" / "sparktop" / "cmdline" / "engine_flags.toml"
 HEAD = """\
@@ -140,6 +144,25 @@ def _in(part: str, version: str, versions: list[str]) -> str:
     return name if is_in else ""
 
 
+def wrong(dump: Mapping[str, Any], options: Iterable[Mapping[str, Any]] | None) -> Iterator[str]:
+    """What these options, of the table for its version, have otherwise than a dump, and which figures it can't give."""
+    named = {frozenset(option["opts"]): option for option in dump["flags"] if option["opts"]}
+    ours = {frozenset(option["opts"]): option for option in options or named.values()}
+    yield from (f"no flag: {' '.join(sorted(names))}" for names in ours.keys() - named.keys())
+    yield from (f"missing: {' '.join(sorted(names))}" for names in named.keys() - ours.keys())
+    for names in named.keys() & ours.keys():
+        kinds = [re.sub("pair.*", "pair", kind_of(option[names])) for option in (ours, named)]
+        if kinds[0] != kinds[1] or set(ours[names]["off"]) != set(named[names]["off"]):
+            yield f"other values: {' '.join(sorted(names))}: {kinds[0]}, really {kinds[1]}"
+    kind, metrics = EngineKind(dump["engine"]), set(dump.get("metrics", ()))
+    figures = {figure: [[one.name for one in sources] for sources in all_] for figure, all_ in sources_of(kind).items()}
+    figures |= {figure: [[name] for name in names] for figure, names in kind.traits.histograms.items()}
+    for figure, alternatives in figures.items() if metrics else ():
+        bare = [{re.sub("(_(total|count|sum|bucket))+$", "", name) for name in names} for names in alternatives]
+        if not any(names <= metrics for names in bare):
+            yield f"no metric of {figure}: {' '.join(sorted(set().union(*bare) - metrics))}"
+
+
 def _order(item: tuple[str, object]) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", item[0]))
 
@@ -148,7 +171,14 @@ def main() -> None:
     engines = dumped(PATH.read_text()) if PATH.exists() else {}
     for path in sys.argv[1:]:
         dump = json.loads(Path(path).read_text())
-        engines.setdefault(dump["engine"], {})[re.match(r"[\d.]+", dump["version"])[0]] = dump["flags"]  # type: ignore[index]
+        version = re.match(r"[\d.]+", dump["version"])[0]  # type: ignore[index]
+        versions = engines.setdefault(dump["engine"], {})
+        print(
+            f"{dump['engine']} {version}",
+            *(list(wrong(dump, versions.get(version))) or ["nothing is wrong"]),
+            sep="\n  ",
+        )
+        versions[version] = dump["flags"]
     PATH.write_text(merged(engines))
 
 

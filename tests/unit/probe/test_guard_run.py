@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.guard_support import GIB, ID, NAME, FakeDocker, Place, order
+from tests.guard_support import GIB, ID, NAME, FakeDocker, Place, elsewhere, order
 from tests.nvml_stand_ins import BROKEN_NVML
 from tests.probe_support import RunningProbe, processes_of
 from tests.support import poll, unavailable
@@ -19,6 +20,7 @@ from tests.support import poll, unavailable
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import Bye, Sample
 from sparktop.probe import bundle
+from sparktop.probe.remote.guard import processes
 
 Start = Callable[..., RunningProbe]
 
@@ -352,3 +354,57 @@ def test_what_an_earlier_boot_or_chance_left_is_dropped(start: Start, place: Pla
     poll(lambda: (probe.take(), not list(place.journal.iterdir()))[1], what="that they are gone")
     assert not probe.of(GuardState)
     assert not probe.of(Bye)
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_it_ends_a_process_by_its_pid_and_start(start: Start, place: Place, is_deaf: bool) -> None:
+    """Without Docker: SIGTERM, and SIGKILL to what is left after the grace; the workers with it."""
+    trap = "trap '' TERM;" if is_deaf else ""
+    server = subprocess.Popen(["sh", "-c", f"{trap} sleep 600 & echo ready; wait; wait"], stdout=subprocess.PIPE)
+    with server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        workers = processes.family(server.pid)[1:]
+        target = f"pid:{server.pid}:{processes.started(server.pid)}"
+        probe = armed_probe(start, id=target, name="llama.cpp:8080")
+        place.set_available(4.01 * GIB)
+        probe.more_samples(3)
+        assert server.poll() is None
+        place.set_available(3.9 * GIB)
+        fired = phase(probe, GuardPhase.FIRED)
+        if fired.answered_s is None:
+            fired = probe.first(GuardState, lambda state: state.answered_s is not None)
+        assert (fired.container_id, fired.container_name) == (target, "llama.cpp:8080")
+        assert server.wait(10) == (-signal.SIGKILL if is_deaf else -signal.SIGTERM)
+        poll(lambda: not any(map(processes.started, workers)), what="the end of its workers")
+    assert len(workers) == 1
+
+
+@pytest.mark.parametrize(
+    ("id_", "words"),
+    [
+        ("pid:{pid}:1", "no such process"),  # another that has its pid
+        ("pid:4194300:17", "no such process"),
+        ("pid:{pid}:x", "neither a container id nor"),
+        ("pid:{pid}", "neither a container id nor"),
+    ],
+)
+def test_another_process_with_its_pid_is_left_alone(start: Start, place: Place, id_: str, words: str) -> None:
+    probe = start()
+    place.set_available(3.9 * GIB)
+    probe.send(order(id=id_.format(pid=os.getpid())))
+    wanted = GuardPhase.FAILED if "neither" in words else GuardPhase.DISARMED
+    assert words in phase(probe, wanted).detail
+
+
+def test_a_process_that_ends_by_itself_disarms_it(start: Start, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "launch", _looking_often(bundle.launch))
+    with subprocess.Popen(["sleep", "600"]) as server:
+        target = f"pid:{server.pid}:{processes.started(server.pid)}"
+        probe = armed_probe(start, id=target, name="llama.cpp:8080")
+        server.kill()
+        assert "no longer exists" in phase(probe, GuardPhase.DISARMED).detail
+
+
+def _looking_often(launch: Callable[..., bundle.Launch]) -> Callable[..., bundle.Launch]:
+    return lambda **more: elsewhere(launch(**more), {"VERIFY_S = 20.0": "VERIFY_S = 0.5"})

@@ -1,4 +1,4 @@
-"""An order to the probe: kill a container when memory runs low."""
+"""An order to the probe: kill a container, or an engine outside containers, when memory runs low."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sparktop.dataclass import dataclass
 from sparktop.errors import TransportError
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.guard import GuardPhase, GuardState
+from sparktop.model.guard import GuardPhase, GuardState, pid_of
 from sparktop.operate.acts.remote import container_changes
 from sparktop.operate.step.act import Act
 from sparktop.operate.step.hands import Hands
@@ -25,13 +25,15 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOrder(Act):
-    """An order to the probe: kill this container when memory runs low, without waiting for the console."""
+    """An order to the probe: kill this engine when memory runs low, without waiting for the console."""
 
     changes: ClassVar[bool] = True
 
     container_id: str
-    """64 hex digits, or the "{NAME}" under which an earlier step on the node saved them; empty disarms."""
+    """64 hex digits, or the "{NAME}" under which an earlier step on the node saved them; of an engine in no container
+    "pid:PID:START", the start in ticks of the boot; empty disarms."""
     container_name: str = ""
+    """Or that engine's name."""
     floor_bytes: int = 0
     empty_within_s: float | None = None
     """Also kill it when memory would be empty within this time at its current rate."""
@@ -68,10 +70,15 @@ class GuardOrder(Act):
         if self.empty_within_s is not None:
             when += f", or they would be gone within {self.empty_within_s:g} s"
         stay = f"for {self.stay_s / 60:g} min after the console has gone" if self.stay_s else "as long as the console"
-        yield f"the probe ends {self.container_name} ({self.container_id[:12]}) when {when}; it stays armed {stay}"
+        pid = pid_of(self.container_id)
+        target = self.container_id[:12] if pid is None else f"pid {pid}"
+        yield f"the probe ends {self.container_name} ({target}) when {when}; it stays armed {stay}"
 
     def outdated(self, view: NodeView) -> Iterator[str]:
-        if _ID.fullmatch(self.container_id):
+        pid = pid_of(self.container_id)
+        if pid is not None and not any(pid in engine.pids for engine in view.engines):
+            yield f"pid {pid} ended"
+        elif _ID.fullmatch(self.container_id):
             yield from container_changes(self.container_id, None, view, self.container_name)
 
     def words(self) -> Mapping[str, Any]:

@@ -1,8 +1,9 @@
-"""Arm or disarm the guard: the probe itself kills one container before memory runs out. Pure.
+"""Arm or disarm the guard: the probe itself kills one engine before memory runs out. Pure.
 
 Arming changes nothing on the node but the probe's state. The effect of its kill was observed on a real Docker Engine
 (20.10): a kill by the API is SIGKILL, and Docker treats it as the operator's will, so no restart policy restarts the
-container, except `always` when Docker or the machine restarts. So the policy is left as it is.
+container, except `always` when Docker or the machine restarts. So the policy is left as it is. An engine in no
+container is killed by its pid and start (`probe/remote/guard/processes`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import re
 from collections.abc import Iterator
 
 from sparktop.engines.ranks import EngineRank, is_alive
-from sparktop.model.engine import Container, Engine, EngineState
+from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
-from sparktop.model.guard import GuardPhase
+from sparktop.model.guard import GuardPhase, pid_of
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Ask, AskPrivileges, Survey
 from sparktop.operate.acts.guard_order import GuardOrder, guard_text
+from sparktop.operate.plan.origin import unit_of_process
+from sparktop.operate.plan.process import root_pid, stat_ask, stat_of
 from sparktop.operate.plan.running_rank import requested_ranks, require_known_container
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.secrets.sudo import require_docker
@@ -46,7 +49,11 @@ def default_floor_bytes(total_bytes: int) -> int:
 
 
 def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return () if _is_off(request) else tuple(AskPrivileges(node=name) for name in request.nodes)
+    if _is_off(request):
+        return ()
+    bare = [rank for rank in requested_ranks(request, picture) if rank.engine.container is None and rank.engine.pids]
+    stats = (stat_ask(rank.node.name, root_pid(rank.engine)) for rank in bare)
+    return (*(AskPrivileges(node=name) for name in request.nodes), *stats)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -68,7 +75,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
         effect=_effect(orders),
         warnings=tuple(dict.fromkeys(_warnings(request, team, orders))),
-        equivalent=tuple(f"on {node}, when it fires: docker kill {order.container_name}" for node, order in orders),
+        equivalent=tuple(f"on {node}, when it fires: {_typed(order)}" for node, order in orders),
     )
 
 
@@ -90,23 +97,11 @@ def _disarm_plan(request: Request, picture: FleetState) -> Plan:
 
 
 def _guard_order(request: Request, rank: EngineRank, survey: Survey) -> GuardOrder:
-    engine, name, node = rank.engine, rank.engine.name, rank.node
-    container = _container(engine)
+    engine, node = rank.engine, rank.node
     if node.sample is None:
         raise Refused(f"no figures yet from {node.name}", ("wait for its first figures",))
     require_known_container(rank, survey)
-    if container is None:
-        raise Refused(
-            f"{name} on {rank.node.name} runs in no container: the guard kills containers, over Docker's socket",
-            ("run it in a container", f"or stop it by hand when needed: sparktop act stop-engine {rank.node.name}"),
-        )
-    require_docker(survey.privileges(node.name), node.name)
-    if container.status != "running" or not is_alive(engine):
-        raise Refused(
-            f"{container.name} on {rank.node.name} is not running ({container.status or 'unknown'}): there is "
-            "nothing to end",
-            ("start it, then arm the guard; a safe restart arms it by itself for the first request",),
-        )
+    target, name = _target(rank, survey)
     memory = node.sample.memory
     floor_gib = _number(request, "floor_gib", 0.1, 4096.0)
     floor = default_floor_bytes(memory.total_bytes) if floor_gib is None else int(floor_gib * GIB)
@@ -127,17 +122,43 @@ def _guard_order(request: Request, rank: EngineRank, survey: Survey) -> GuardOrd
     if within is None:
         within = EMPTY_WITHIN_S if engine.state in _UP else 0.0
     return GuardOrder(
-        container_id=container.container_id,
-        container_name=container.name,
+        container_id=target,
+        container_name=name,
         floor_bytes=floor,
         empty_within_s=within or None,
         stay_s=(stay or 0.0) * 60.0,
     )
 
 
-def _container(engine: Engine) -> Container | None:
-    container = engine.container
-    return container if container is not None and len(container.container_id) == 64 else None
+def _target(rank: EngineRank, survey: Survey) -> tuple[str, str]:
+    """(what the probe knows it by, its name): the rank's container, else its server's process."""
+    engine, node, container = rank.engine, rank.node, rank.engine.container
+    if container is None:
+        return _process(rank, survey), engine.name
+    require_docker(survey.privileges(node.name), node.name)
+    if container.status != "running" or not is_alive(engine):
+        raise Refused(
+            f"{container.name} on {rank.node.name} is not running ({container.status or 'unknown'}): there is "
+            "nothing to end",
+            ("start it, then arm the guard; a safe restart arms it by itself for the first request",),
+        )
+    return container.container_id, container.name
+
+
+def _process(rank: EngineRank, survey: Survey) -> str:
+    engine, node = rank.engine, rank.node
+    pid = root_pid(engine) if engine.pids else 0
+    stat = stat_of(survey, stat_ask(node.name, pid)) if pid else None
+    if stat is None or stat.has_ended:
+        raise Refused(
+            f"{engine.name} on {node.name} is not running: there is nothing to end", ("start it, then arm the guard",)
+        )
+    return f"pid:{pid}:{stat.started_ticks}"
+
+
+def _typed(order: GuardOrder) -> str:
+    pid = pid_of(order.container_id)
+    return f"docker kill {order.container_name}" if pid is None else f"kill {pid}; sleep 1; kill -9 {pid}"
 
 
 def _number(request: Request, option: str, least: float, most: float) -> float | None:
@@ -195,14 +216,20 @@ def _effect(orders: list[tuple[str, GuardOrder]]) -> str:
 
 
 def _warnings(request: Request, team: tuple[EngineRank, ...], orders: list[tuple[str, GuardOrder]]) -> Iterator[str]:
-    yield "It kills the container by SIGKILL: its running requests are lost, and it can save nothing."
+    if any(pid_of(order.container_id) is None for _, order in orders):
+        yield "It kills the container by SIGKILL: its running requests are lost, and it can save nothing."
+    if any(pid_of(order.container_id) for _, order in orders):
+        yield "It sends SIGTERM, and SIGKILL after 1 s to what is left: its running requests are lost."
     for rank in team:
         container = rank.engine.container
         view, node = rank.node, rank.node.name
         order = next((order for ordered, order in orders if ordered == node), None)
-        if container is None or order is None or view.sample is None:
+        if order is None or view.sample is None:
             continue
-        if container.restart_policy == "always":
+        name = order.container_name
+        if unit := unit_of_process(rank.engine, view) if container is None else None:
+            yield f"{unit[0]} may start it again at once, and so take the memory again: see its Restart=."
+        if container is not None and container.restart_policy == "always":
             yield (
                 f"Docker leaves {container.name} stopped after that; its policy `always` starts it again when "
                 f"Docker or {node} restarts."
@@ -216,9 +243,9 @@ def _warnings(request: Request, team: tuple[EngineRank, ...], orders: list[tuple
             )
         if available < order.floor_bytes * NARROW:
             margin = gib(available - order.floor_bytes)
-            yield f"{node} has {gib(available)} available: {margin} more in use, and {container.name} is killed."
+            yield f"{node} has {gib(available)} available: {margin} more in use, and {name} is killed."
         if rank.engine.state not in _UP:
-            load_text = f"{container.name} is not ready yet, and memory falls fast while a model loads"
+            load_text = f"{name} is not ready yet, and memory falls fast while a model loads"
             yield (
                 f"{load_text}: that may kill it."
                 if order.empty_within_s

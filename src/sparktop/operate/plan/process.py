@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
+from sparktop.model.engine import Engine
 from sparktop.model.operation import Privilege, Signal
 from sparktop.model.survey import FileText, Survey
 from sparktop.model.telemetry import Process
@@ -41,6 +42,11 @@ class ProcessStat:
     def is_same(self, seen: Process) -> bool:
         """Whether it is the process that the picture shows under its pid."""
         return abs(seen.started_boot_s - self.started_boot_s) <= SAME_START_S
+
+
+def root_pid(engine: Engine) -> int:
+    """The server's process, of an engine that runs in no container."""
+    return int(engine.key.removeprefix("pid:").partition(":")[0])
 
 
 def stat_ask(node: str, pid: int) -> FileText:

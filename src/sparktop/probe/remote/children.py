@@ -26,7 +26,7 @@ LATER_PARTS = {
     "kernel": ("programs", "kernel_log"),
     "previous": ("programs", "kernel_log", "masking", "previous_boot"),
     "desktop": ("desktop",),
-    "guard": ("guard.decision", "guard.journal", "guard.docker", "guard.guard"),
+    "guard": ("guard.decision", "guard.journal", "guard.docker", "guard.processes", "guard.guard"),
 }
 """What each child, and the guard in the main process, compiles beside the parts that all have, in this order."""
 uncompiled: dict[str, bytes] = {}

@@ -135,6 +135,9 @@ class SimulatedGuard(Guard):
     def is_claimed(self) -> bool:
         return True
 
+    def line_to(self, order: dict[str, Any]) -> DockerLine:
+        return self._line
+
     def outlive_session(self) -> None:
         pass
 

@@ -9,6 +9,7 @@ from tests.table import over
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.diagnosis import Diagnosis
+from sparktop.diagnose.ended_by import ended_by_guard
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
@@ -63,7 +64,19 @@ def test_another_end_is_still_a_riddle() -> None:
 
 
 def test_without_dockers_answer_it_says_so() -> None:
-    assert "hasn't answered yet" in findings(after(replace(FIRED, answered_s=None)))["guard.fired"].title
+    assert "hasn't ended yet" in findings(after(replace(FIRED, answered_s=None)))["guard.fired"].title
+
+
+def test_of_a_process_it_speaks_of_no_container() -> None:
+    bare = replace(FIRED, container_id="pid:77352:4711", container_name="llama.cpp:8080")
+    ended = engine("llama.cpp:8080", container=None, state=EngineState.EXITED, exited_wall_s=FIRED.since_wall_s)
+    view = replace(node(engines=(ended,)), guard=bare)
+    found = findings(view)["guard.fired"]
+    assert "docker" not in f"{found.explanation} {found.remedies}".lower()
+    assert ended_by_guard(view, ended)
+    assert not ended_by_guard(view, replace(ended, key="pid:1"))
+    again = replace(view, engines=(ended, engine("llama.cpp:8080", container=None, key="pid:9")))
+    assert "guard.fired" not in findings(again)
 
 
 @over(

@@ -19,6 +19,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Answer, AskPrivileges, Privileges, Survey
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.machine import guard
+from sparktop.operate.plan.process import stat_ask
 from sparktop.operate.run.guard_orders import StandingOrders
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.wait import Since, WaitVerdict
@@ -71,6 +72,23 @@ def test_it_orders_one_container_and_nothing_else() -> None:
     assert guard.asks(request(), picture(node()), Survey()) == (AskPrivileges(node="spark1"),)
 
 
+def test_an_engine_in_no_container_is_known_by_its_pid_and_start() -> None:
+    """Without Docker, which this user may not even use."""
+    bare = engine(container=None, name="llama.cpp:8080")
+    fleet = picture(node(engines=(bare,)))
+    question = stat_ask("spark1", 77352)
+    assert guard.asks(request(target=bare.name), fleet, Survey()) == (AskPrivileges(node="spark1"), question)
+    stat = f"77352 (llama-server) S 1 {' '.join(['0'] * 17)} 4711 1 100 0 0"
+    known = Survey(answers={**survey("denied").answers, question: Answer(value=stat)})
+    plan = planned(request(target=bare.name), fleet, known)
+    assert (order_of(plan).container_id, order_of(plan).container_name) == ("pid:77352:4711", "llama.cpp:8080")
+    assert parse_order(order_of(plan).words()["guard"])["id"] == "pid:77352:4711"
+    assert "SIGTERM" in plan.warnings[0]
+    assert plan.equivalent == ("on spark1, when it fires: kill 77352; sleep 1; kill -9 77352",)
+    gone = picture(node(engines=(replace(bare, pids=(1,)),)))
+    assert (list(order_of(plan).outdated(fleet.nodes[0])), len(list(order_of(plan).outdated(gone.nodes[0])))) == ([], 1)
+
+
 def test_what_is_set_is_taken() -> None:
     plan = planned(request(floor_gib="8.5", empty_within_s="0", stay_minutes="30"), picture(node()))
     compare_plan("guard-with-options", plan)
@@ -113,7 +131,7 @@ def test_a_small_machine_has_a_small_floor() -> None:
         (request(), node(), survey("denied"), "usermod -aG docker spark"),
         (request(), node(), survey("missing"), "no Docker Engine"),
         (request(), node(), Survey(), "could not be asked"),
-        (request(), node(engines=(engine(container=None),)), survey(), "no container"),
+        (request(), node(engines=(engine(container=None),)), survey(), "is not running"),
         (
             request(),
             node(engines=(engine(state=EngineState.EXITED, container=container(status="exited")),)),

@@ -106,8 +106,10 @@ def parse_order(words: Message) -> Message:
         "token": str(words.get("token") or "")[:64],
         "again": bool(words.get("again")),
     }
-    if order["id"] and (len(order["id"]) != 64 or set(order["id"]) - set("0123456789abcdef")):
-        raise ValueError("not a container id")
+    kind, *numbers = order["id"].split(":")
+    is_process = kind == "pid" and len(numbers) == 2 and all(each.isdecimal() and len(each) < 20 for each in numbers)
+    if order["id"] and not is_process and (len(order["id"]) != 64 or set(order["id"]) - set("0123456789abcdef")):
+        raise ValueError("neither a container id nor pid:PID:START")
     if order["id"] and (order["floor"] <= 0 or not (within is None or 0 < order["within"] <= 600)):
         raise ValueError("not a threshold")
     return order

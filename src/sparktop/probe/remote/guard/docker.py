@@ -69,6 +69,9 @@ def _number(digits: bytes, base: int) -> int:
 class DockerLine:
     """One connection; its owner's poll watches it, and answers come in the order of the requests."""
 
+    noun = "container"
+    silence = "Docker hasn't answered"
+
     def __init__(self, path: str = "") -> None:
         self.path = path or SOCKET
         self.poll: Any = None

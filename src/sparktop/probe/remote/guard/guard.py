@@ -1,4 +1,4 @@
-"""The guard: kills one container by itself before memory runs out.
+"""The guard: kills one container, or one engine outside containers, by itself before memory runs out.
 
 SSH dies first on a starved host, so the guard never waits for the network: its connection to the Docker Engine is open,
 the kill request is written in advance, and memory is read four times a second or more (`guard_decision`). It acts once.
@@ -19,6 +19,7 @@ import time
 from sparktop.probe.remote.guard.decision import LOOK_S, decide, look_after_s, parse_order, reason
 from sparktop.probe.remote.guard.docker import DockerLine
 from sparktop.probe.remote.guard.journal import Journal, is_held
+from sparktop.probe.remote.guard.processes import ProcessLine
 from sparktop.probe.remote.parsers import parse_process_stat
 from sparktop.probe.remote.system import CLAIM, EVENT, boottime, read_file
 
@@ -62,10 +63,12 @@ class Guard:
     """At most one in a probe. The main loop calls `turn`, and `ready` when Docker has answered or hung up."""
 
     def __init__(self, probe: Probe, line: DockerLine | None = None, journal: Any = None) -> None:
-        """`line` and `journal` are the simulated guard's; it has its own of the next five methods, too."""
+        """`line` and `journal` are the simulated guard's; it has its own of the next six methods, too."""
         self.probe = probe
-        self.line = line or DockerLine(probe.settings.get("docker", ""))
-        self.line.poll = probe.poll
+        self.docker = line or DockerLine(probe.settings.get("docker", ""))
+        self.docker.poll = probe.poll
+        self.line: DockerLine | ProcessLine = self.docker
+        """To what is guarded."""
         self.journal = journal or Journal()
         self.order: Message = {}
         self.state = "off"
@@ -96,6 +99,9 @@ class Guard:
     def wall_s(self) -> float:
         return time.time()
 
+    def line_to(self, order: Message) -> DockerLine | ProcessLine:
+        return ProcessLine(order["id"], order["name"]) if order["id"].startswith("pid:") else self.docker
+
     def outlive_session(self) -> None:
         """Ignore the signal that a session's end sends."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -113,7 +119,7 @@ class Guard:
     # orders
 
     def take(self, words: Message) -> None:
-        """Follow the console's order: arm for a container, or disarm. A repeated order gets the state again."""
+        """Follow the console's order: arm, or disarm. A repeated order gets the state again."""
         try:
             order = parse_order(words)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -130,6 +136,7 @@ class Guard:
         if not order["id"]:
             self.report("disarmed", "by sparktop")
             return
+        self.line = self.line_to(order)
         self.path = b"/containers/" + order["id"].encode()
         self.kill = b"POST %b/kill HTTP/1.1\r\nHost: docker\r\nContent-Length: 0\r\n\r\n" % self.path
         self.state, self.due_at = "watching", 0.0
@@ -226,6 +233,8 @@ class Guard:
             self.wait(now)
         elif self.has_rival:
             self.watch_rival(now)
+        if self.line is not self.docker and self.line.asked:
+            self.ready()
 
     def look(self, now: float) -> None:
         """Read memory and decide."""
@@ -246,14 +255,14 @@ class Guard:
         elif not self.line.asked and now >= self.verify_at:
             self.verify(now)
         elif self.line.asked and now - self.line.asked[0][1] > ANSWER_S:
-            self.report("failed", f"armed, but the Docker Engine hasn't answered for {ANSWER_S:g} s")
+            self.report("failed", f"armed, but {self.line.silence} for {ANSWER_S:g} s")
 
     def is_low(self) -> bool:
         """Whether less than the floor is available."""
         return bool(self.readings and decide(self.readings, self.order["floor"] // 1024, None))
 
     def fire(self, now: float, why: str) -> None:
-        """Kill the container; the request is sent before anything else is done."""
+        """Kill it; the request is sent before anything else is done."""
         if self.line.socket is None and not self.line.open():
             self.report("failed", f"armed and memory is low, but {self.line.problem}")
             return
@@ -267,13 +276,13 @@ class Guard:
     def wait(self, now: float) -> None:
         """Wait for Docker's answer to the kill; after a broken connection, reconnect and inspect the container."""
         if now - self.fired_at > GIVE_UP_S:
-            self.finish(f"Docker hasn't answered for {GIVE_UP_S:g} s")
+            self.finish(f"{self.line.silence} for {GIVE_UP_S:g} s")
         elif self.line.socket is None and not self.line.open():
             self.report("failed", f"sent the request, but {self.line.problem}; trying again")
         elif not self.line.asked:
             self.inspect("check", now)
         elif now - self.line.asked[0][1] > ANSWER_S:
-            self.report("failed", f"sent the request, but Docker hasn't answered for {ANSWER_S:g} s")
+            self.report("failed", f"sent the request, but {self.line.silence} for {ANSWER_S:g} s")
 
     # Docker
 
@@ -316,7 +325,10 @@ class Guard:
         container = parse_container(body) if status == 200 else {}
         refusal = ""
         if status == 404:
-            refusal = "the container no longer exists" if self.verified else "there is no such container"
+            noun = self.line.noun
+            refusal = f"the {noun} no longer exists" if self.verified else f"there is no such {noun}"
+        elif status == 403:
+            refusal = docker_message(body)
         elif status != 200 or not container:
             self.report("failed", f"armed, but Docker answered {status}: {docker_message(body)}")
             self.verify_at = self.now() + RETRY_S
@@ -338,9 +350,9 @@ class Guard:
         if status in (200, 204):
             self.finish("", round(now - self.fired_at, 3))
         elif status == 404:
-            self.finish("the container no longer exists")
+            self.finish(f"the {self.line.noun} no longer exists")
         else:
-            self.finish(f"Docker answered {status}: {docker_message(body)}")
+            self.finish(docker_message(body) if status == 403 else f"Docker answered {status}: {docker_message(body)}")
 
     def finish(self, problem: str, answered_s: float | None = None) -> None:
         """Switch off and report the outcome of the kill."""
