@@ -146,6 +146,8 @@ class RecipeSource:
     """Empty: a folder that is no git checkout."""
     day: str = ""
     """When the commit was made: "2026-06-13"."""
+    covers: str = ""
+    """The URL of sparkrun's registry of the same name, which it hides."""
     is_trusted: bool = False
     """The operator has agreed to launch from it, as it is at this commit."""
 
