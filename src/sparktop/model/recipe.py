@@ -178,6 +178,8 @@ class Patch:
     """Of a mod; its `run.sh` makes the change."""
     command: str = ""
     """Of a `pre_exec`; may hold {parameters}."""
+    source: str = ""
+    """The source of recipes that a mod was found in; empty: the recipe's own, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

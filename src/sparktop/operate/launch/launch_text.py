@@ -60,7 +60,9 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
     if inputs.rendered is not None:
         yield from inputs.rendered.notes
         if (patched := inputs.rendered.patched) is not None:
-            names = ", ".join(patch.name for patch in patched.patches)
+            names = ", ".join(
+                f"{patch.name} of {patch.source}" if patch.source else patch.name for patch in patched.patches
+            )
             yield (
                 f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "
                 f"remove it with: docker rmi {patched.name}"
