@@ -84,7 +84,7 @@ def test_a_repository_is_copied_at_its_commit_updated_and_removed(
     assert [path.name for path in copy.parent.glob("*team@*")] == [f"team@{second}"]
     shutil.rmtree(repo)
     assert main(["recipes", "source", "update", "team"]) == 1
-    assert f"@team stays at {second[:7]}: git can't read it" in capsys.readouterr().err
+    assert f"@team stays at {second[:7]}: git can't read {url}: '/" in capsys.readouterr().err
     assert listed("team") == ["@team/a", "@team/d"]
     assert main(["recipes", "source", "remove", "@team"]) == 0
     assert listed("team") == [*copy.parent.iterdir()] == []
