@@ -72,6 +72,7 @@ def test_the_list_begins_with_what_runs_here_or_with_the_smallest_model() -> Non
     assert in_order(rows, FleetState(nodes=(view,)))[0] == runs
     gone = replace(view, engines=(replace(engine, state=EngineState.EXITED),))
     assert in_order(rows, FleetState(nodes=(gone,)))[0].id == "qwen3-0.6b"
+    assert in_order([replace(row, source="@team") for row in rows[:1]] + list(rows[1:]), FleetState())[0].source == ""
 
 
 def test_a_secret_in_a_recipe_is_not_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_flag, polar, spec_of
 from sparktop.cmdline.source import Item, Word, hull
@@ -121,6 +122,11 @@ def joined_words(flag: str, value: str, kind: EngineKind) -> tuple[str, ...]:
 
 def values_of(argv: Sequence[str], kind: EngineKind | None = None) -> Mapping[str, str]:
     """The first value of each flag's last occurrence, by canonical name; "" for a switch, `no-NAME` for one off."""
+    return _values(tuple(argv), kind)
+
+
+@lru_cache(maxsize=32)  # one argv is asked for dozens of flags
+def _values(argv: tuple[str, ...], kind: EngineKind | None) -> Mapping[str, str]:
     values: dict[str, str] = {}
     for flag in parsed(argv, kind)[0]:
         values.pop(opposite(flag.name), None)

@@ -67,11 +67,12 @@ class RecipeRow:
 
 
 def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, ...]:
-    """The rows with what runs on these nodes first; where nothing of it does, the smallest model, for a first test."""
+    """The rows with what runs on these nodes first; where nothing of it does, the smallest model that no source has,
+    for a first test."""
     running = {engine.model for view in fleet.nodes for engine in view.engines if is_alive(engine)}
     first = [row for row in rows if row.recipe is not None and row.recipe.model in running]
     if not first:
-        sizes = {row.id: row.recipe.need.weights_gib for row in rows if row.recipe is not None}
+        sizes = {row.id: row.recipe.need.weights_gib for row in rows if row.recipe is not None and not row.source}
         known = [row for row in rows if sizes.get(row.id)]
         first = sorted(known, key=lambda row: sizes[row.id] or 0.0)[:1]
     return (*first, *(row for row in rows if row not in first))

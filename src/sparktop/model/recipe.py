@@ -146,6 +146,8 @@ class RecipeSource:
     """Empty: a folder that is no git checkout."""
     day: str = ""
     """When the commit was made: "2026-06-13"."""
+    covers: str = ""
+    """The URL of sparkrun's registry of the same name, which it hides."""
     is_trusted: bool = False
     """The operator has agreed to launch from it, as it is at this commit."""
 
@@ -176,6 +178,8 @@ class Patch:
     """Of a mod; its `run.sh` makes the change."""
     command: str = ""
     """Of a `pre_exec`; may hold {parameters}."""
+    source: str = ""
+    """The source of recipes that a mod was found in; empty: the recipe's own, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

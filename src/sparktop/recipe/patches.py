@@ -12,6 +12,7 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Patch
@@ -59,9 +60,7 @@ def patched_image(base: str, patches: Sequence[Patch], values: Mapping[str, str]
     """The image with these patches; None without any."""
     if not patches:
         return None
-    filled = tuple(
-        Patch(name=patch.name, files=patch.files, command=_filled(patch.command, values)) for patch in patches
-    )
+    filled = tuple(replace(patch, command=_filled(patch.command, values)) for patch in patches)
     digest = hashlib.sha256(repr((base, *((p.name, p.command) for p in filled))).encode())
     for patch in filled:
         for file in patch.files:

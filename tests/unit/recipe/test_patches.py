@@ -53,12 +53,17 @@ def test_a_mod_is_found_where_its_launchers_look(
     (tmp_path / "repo" / ".git").mkdir()
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "run.sh").write_text("true")
+    rows = "".join(f"- {{name: {registry}, url: u, subpath: .}}\n" for registry in ("eugr-vllm", "other"))
+    (tmp_path / "home/.config/sparkrun").mkdir(parents=True)
+    (tmp_path / "home/.config/sparkrun/registries.yaml").write_text(f"registries:\n{rows}")
     recipe = tmp_path / "repo" / "recipes" / "r.yaml"
     recipe.write_text(f"{PLAIN}mods: ['{name}']\n")
     reading = shelf.read_file(recipe)
     assert [each.key for each in reading.errors] == ([] if found else ["mods"])
     if reading.recipe is not None:
-        assert reading.recipe.patches == (Patch(name=name, files=(PatchFile(path="run.sh", content=b"true"),)),)
+        source = "@eugr-vllm: u" if "registries" in place else ""
+        files = (PatchFile(path="run.sh", content=b"true"),)
+        assert reading.recipe.patches == (Patch(name=name, files=files, source=source),)
 
 
 def test_a_mod_takes_no_file_from_elsewhere(tmp_path: Path) -> None:

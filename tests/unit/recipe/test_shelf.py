@@ -251,8 +251,8 @@ def test_validate_says_every_problem_with_its_place(
 
 
 VALIDATED = """\
-✖ bad.yaml:3: mods: `mods/x`: no folder of that name with run.sh in . and its repository, nor in sparkrun's cache; \
-git clone https://github.com/eugr/spark-vllm-docker ~/spark-vllm-docker has eugr's mods
+✖ bad.yaml:3: mods: `mods/x`: no folder of that name with run.sh in . and its repository, nor in a source of recipes; \
+eugr's: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker
 ✖ bad.yaml:4: defalts: unknown key: did you mean `defaults`?
 ✖ bad.yaml:5: command: the parameter `{port}` has no value; \
 set it: `defaults: port: ...`, or --set port=...

@@ -84,7 +84,7 @@ def test_a_repository_is_copied_at_its_commit_updated_and_removed(
     assert [path.name for path in copy.parent.glob("*team@*")] == [f"team@{second}"]
     shutil.rmtree(repo)
     assert main(["recipes", "source", "update", "team"]) == 1
-    assert f"@team stays at {second[:7]}: git can't read it" in capsys.readouterr().err
+    assert f"@team stays at {second[:7]}: git can't read {url}: '/" in capsys.readouterr().err
     assert listed("team") == ["@team/a", "@team/d"]
     assert main(["recipes", "source", "remove", "@team"]) == 0
     assert listed("team") == [*copy.parent.iterdir()] == []
@@ -217,6 +217,9 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     assert listed("main") + listed("lab") == ["@main/a", "@lab/c"]
     assert main(["recipes", "source", "remove", "main"]) == 2
     assert "sparkrun registry disable main" in capsys.readouterr().err
+    written(home / ".local/state/sparktop/recipe-sources", {"lab.json": json.dumps({"place": str(tmp_path)})})
+    assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://h/x")
+    sources.remove(sources.source("lab"))
     (home / ".cache/sparkrun").rename(tmp_path / "moved")
     assert sources.sources() == ()
     written(home / ".config/sparkrun", {"config.yaml": f"cache_dir: {tmp_path}/moved\n"})

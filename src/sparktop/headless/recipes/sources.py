@@ -38,6 +38,8 @@ def source_command(words: Sequence[str], *, as_json: bool) -> int:
             each for each in sources.sources() if each.kind is SourceKind.GIT
         ]
         return max((_VERBS[verb](each) for each in chosen), default=0)
+    except BrokenPipeError:
+        raise  # whoever read the output has gone
     except OSError as error:
         raise SparktopError(f"the sources of recipes can't be kept: {error}") from error
 
@@ -59,9 +61,10 @@ def source_line(source: RecipeSource, shelf_entries: Sequence[Entry]) -> str:
     """ "@arena: https://github.com/a/b at 3075780 of 2026-06-13, 37 recipes, 22 of them with errors"."""
     own = [item for item in shelf_entries if item.source == source]
     broken = sum(item.recipe is None for item in own)
-    return f"{source.text}, {len(own)} recipe{'s' if len(own) != 1 else ''}" + (
-        f", {broken} of them with errors" if broken else ""
-    )
+    count = f"{len(own)} recipe{'s' if len(own) != 1 else ''}"
+    errors = f", {broken} of them with errors" if broken else ""
+    hides = f"; hides sparkrun's registry of that name, {source.covers}" if source.covers else ""
+    return f"{source.text}, {count}{errors}{hides}"
 
 
 def _list(*, as_json: bool) -> int:

@@ -13,6 +13,7 @@ from sparktop.masking import mask_argv
 from sparktop.model.fleet import Contact
 from sparktop.model.operation import ImagePull, Transfer
 from sparktop.model.prospect import Fit
+from sparktop.model.recipe import SourceKind
 from sparktop.model.state import State
 from sparktop.operate.acts.patch_image import PatchImage
 from sparktop.operate.acts.remote import Remote
@@ -47,16 +48,21 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
     """What the review warns of: a new source, engines that are stopped, risks, memory, gates, the guard, sudo."""
     source = inputs.order.recipe.source
     if source is not None and not source.is_trusted:
+        kept = "at this commit" if source.commit else "also after its files change"
+        if source.commit and source.kind is not SourceKind.GIT:
+            kept = "until it is at another commit"
         yield (
             f"First launch from {source.text}. Its recipes choose the image, command, mounts and rights of what runs "
-            f"here. Running this agrees to that, for every recipe of it{' at this commit' if source.commit else ''}."
+            f"here. Running this agrees to that, for every recipe of it {kept}."
         )
     yield from make_room.warnings(inputs.engines_to_stop)
     yield from inputs.order.recipe.risks
     if inputs.rendered is not None:
         yield from inputs.rendered.notes
         if (patched := inputs.rendered.patched) is not None:
-            names = ", ".join(patch.name for patch in patched.patches)
+            names = ", ".join(
+                f"{patch.name} of {patch.source}" if patch.source else patch.name for patch in patched.patches
+            )
             yield (
                 f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "
                 f"remove it with: docker rmi {patched.name}"

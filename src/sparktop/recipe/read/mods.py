@@ -1,24 +1,24 @@
 """What a recipe changes in its image before the engine starts: its `pre_exec` commands, then its mods.
 
 A mod is a folder with `run.sh`. As sparkrun does, it is looked for beside the recipe, in the recipe's repository, then
-in the sources that are on this machine (docs/facts/engines.md section 5.1).
+in the sources of recipes (docs/facts/engines.md section 5.1).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sparktop import files
 from sparktop.config import shown as shown_path
-from sparktop.model.recipe import Patch, PatchFile
+from sparktop.model.recipe import Patch, PatchFile, RecipeSource
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 
-Finder = Callable[[str], tuple[PatchFile, ...]]
-"""The files of a mod by its name; raises ModProblem."""
+Finder = Callable[[str], Patch]
+"""A mod by its name; raises ModProblem."""
 BUILT_IN = "drop-caches"
 """What every launch does anyway."""
 MAX_BYTES, MAX_FILES = 5_000_000, 500
@@ -32,7 +32,7 @@ class ModProblem(Exception):
     """Why a mod's files can't be had."""
 
 
-def nowhere(name: str) -> tuple[PatchFile, ...]:
+def nowhere(name: str) -> Patch:
     """The finder of a recipe that is in no folder."""
     raise ModProblem("the recipe is in no folder")
 
@@ -65,43 +65,46 @@ def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
             fields.add("mods", note, kind=ProblemKind.NOTE)
         else:
             try:
-                yield Patch(name=name, files=find(name))
+                yield find(name)
             except ModProblem as problem:
-                remedy = "git clone https://github.com/eugr/spark-vllm-docker ~/spark-vllm-docker has eugr's mods"
+                remedy = "eugr's: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker"
                 fields.add("mods", f"`{shown(name)}`: {problem}", kind=ProblemKind.MISSING, remedy=remedy)
 
 
-def finder(recipe: Path) -> Finder:
+def finder(recipe: Path, sources: Sequence[RecipeSource]) -> Finder:
     """Finds the mods of a recipe's file on this machine."""
 
-    def find(name: str) -> tuple[PatchFile, ...]:
+    def find(name: str) -> Patch:
         match = _NAME.fullmatch(name)
         assert match is not None  # checked by who asks
         rel = match["rel"].removeprefix("mods/")
-        for folder in dict.fromkeys(_places(recipe.absolute(), match["scope"] or "")):
+        for folder, source in _places(recipe.absolute(), match["scope"] or "", sources):
             if (folder / rel / "run.sh").is_file():
-                return _files(folder / rel)
+                return Patch(name=name, files=_files(folder / rel), source=source)
         where = f"@{match['scope']}" if match["scope"] else f"{shown_path(recipe.parent)} and its repository"
-        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in sparkrun's cache")
+        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in a source of recipes")
 
     return find
 
 
-def _places(recipe: Path, scope: str) -> Iterator[Path]:
-    """Folders that hold mods, the nearest first; those of a scope are in a folder that is named for it."""
+def _places(recipe: Path, scope: str, sources: Sequence[RecipeSource]) -> Iterator[tuple[Path, str]]:
+    """(folder that holds mods, the source it is in where that isn't the recipe's), the nearest first; those of a scope
+    are in a folder or source that is named for it."""
     home = Path.home()
+    own = next((source for source in sources if recipe.is_relative_to(source.tree)), None)
     for level, folder in enumerate(recipe.parents[:_LEVELS]):
         if level and (folder == home or folder in home.parents):
             break
         if not scope or any(scope in part for part in folder.parts):
-            yield from _with_mods(folder)
-        if (folder / ".git").exists():
+            yield from ((place, "") for place in _with_mods(folder))
+        if (folder / ".git").exists() or (own is not None and folder == Path(own.tree)):
             break
-    for folder in sorted((home / ".cache" / "sparkrun" / "registries").glob("*")):
-        if not scope or folder.name == scope or folder.name.startswith(f"{scope}-"):
-            yield from _with_mods(folder)
+    for source in sources:
+        if not scope or source.name == scope or source.name.startswith(f"{scope}-"):
+            told = "" if source is own else source.text
+            yield from ((place, told) for place in _with_mods(Path(source.tree)))
     if scope in ("", "eugr"):
-        yield home / "spark-vllm-docker" / "mods"
+        yield home / "spark-vllm-docker" / "mods", ""
 
 
 def _with_mods(folder: Path) -> Iterator[Path]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -83,23 +83,33 @@ def names() -> tuple[str, ...]:
 
 def entries() -> tuple[Entry, ...]:
     """All recipes by id, those of sources last; unreadable ones are included."""
-    found = _found()
-    return tuple(_entry(name, *found[name]) for name in sorted(found, key=lambda name: (name.startswith("@"), name)))
+    known = sources()
+    found = _found(known)
+    ids = sorted(found, key=lambda name: (name.startswith("@"), name))
+    return tuple(_entry(name, *found[name], known=known) for name in ids)
 
 
 Found = tuple[Path, Origin, RecipeSource | None, str]
 """A recipe file, its origin, its source, and the file that it replaces."""
 
 
-def _entry(name: str, path: Path, origin: Origin, source: RecipeSource | None, covers: str) -> Entry:
-    reading = _of_shelf(read_file(path), name, source)
+def _entry(
+    name: str,
+    path: Path,
+    origin: Origin,
+    source: RecipeSource | None,
+    covers: str,
+    *,
+    known: Sequence[RecipeSource] | None = None,
+) -> Entry:
+    reading = _of_shelf(read_file(path, known), name, source)
     return Entry(id=name, path=str(path), origin=origin, reading=reading, covers=covers, source=source)
 
 
-def _found() -> dict[str, Found]:
-    """Every recipe file by its id."""
+def _found(known: Sequence[RecipeSource] | None = None) -> dict[str, Found]:
+    """Every recipe file by its id; `known` are all sources."""
     found: dict[str, Found] = {}
-    for source in sources():
+    for source in sources() if known is None else known:
         tree, folders = Path(source.tree), tuple(map(Path, source.folders))
         is_whole = folders == (tree,)  # its other YAML files are no recipes
         paths = [(path, folder) for folder in folders for path in _files(folder) if not is_whole or is_recipe(path)]
@@ -229,8 +239,11 @@ def recipe(name: str) -> Recipe:
     return chosen
 
 
-def read_file(path: Path) -> Reading:
-    """Read one recipe file; a file that can't be opened, or is no text, becomes a problem."""
+def read_file(path: Path, known: Sequence[RecipeSource] | None = None) -> Reading:
+    """Read one recipe file; a file that can't be opened, or is no text, becomes a problem.
+
+    `known` are the sources to look for its mods in; None: all.
+    """
     shown = sanitise.line(str(path))
     try:
         raw = files.read(path, MAX_CHARS * 4)
@@ -241,7 +254,7 @@ def read_file(path: Path) -> Reading:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8")
-    return read(text, shown, finder(path))
+    return read(text, shown, finder(path, sources() if known is None else known))
 
 
 def _of_shelf(reading: Reading, name: str, source: RecipeSource | None) -> Reading:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -65,7 +66,7 @@ def clone(url: str, folder: Path) -> tuple[str, str]:
         GitFailed: the repository can't be read.
     """
     flags = ("--quiet", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--template=")
-    _git(("clone", *flags, "--", url, str(folder)), CLONE_LIMIT_S)
+    _git(("clone", *flags, "--", url, str(folder)), CLONE_LIMIT_S, url)
     commit, day = head(folder)
     if not commit:
         raise GitFailed(f"{url} has no commit", hint="look at the repository")
@@ -76,14 +77,16 @@ def clone(url: str, folder: Path) -> tuple[str, str]:
 def head(folder: Path) -> tuple[str, str]:
     """(commit that is checked out there, its day); empty where it is no checkout, or git can't tell."""
     try:
-        told = _git(("-C", str(folder), "log", "-1", "--no-show-signature", "--format=%H %cs"), _HEAD_LIMIT_S)
+        words = ("-C", str(folder), "log", "-1", "--no-show-signature", "--format=%H %cs")
+        told = _git(words, _HEAD_LIMIT_S, str(folder))
     except GitFailed:
         return "", ""
     commit, _, day = told.strip().partition(" ")
     return (commit, day) if re.fullmatch(r"[0-9a-f]{40,64}", commit) else ("", "")
 
 
-def _git(words: tuple[str, ...], limit_s: float) -> str:
+def _git(words: tuple[str, ...], limit_s: float, place: str) -> str:
+    """What git prints; `place` is the repository, as an error names it."""
     environment = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY} | _ENVIRONMENT
     try:
         process = subprocess.Popen(
@@ -102,12 +105,12 @@ def _git(words: tuple[str, ...], limit_s: float) -> str:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
-            raise GitFailed(f"git gave no answer in {limit_s:.0f} s, and was stopped", hint="try again") from None
+            raise GitFailed(f"git got no answer from {place} in {limit_s:.0f} s", hint="try again") from None
         raise
     if process.returncode:
         lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
         causes = [line for line in lines if not line.lower().startswith(("warning", "cloning", "remote:"))]
         why = (causes or lines or ["it does not say why"])[0]  # what ssh says comes before git's own
         said = mask_text(sanitise.line(why.removeprefix("fatal: "), limit=300))
-        raise GitFailed(f"git can't read it: {said}", hint="try it by hand: git ls-remote URL")
+        raise GitFailed(f"git can't read {place}: {said}", hint=f"try it by hand: git ls-remote {shlex.quote(place)}")
     return out.decode("utf-8", "replace")

@@ -29,7 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 def sources() -> tuple[RecipeSource, ...]:
     """All sources, by name; one that the operator added wins over sparkrun's registry of the same name."""
-    by_name = {each.name: each for each in (*_registries(), *_kept())}
+    by_name = {each.name: each for each in _registries()}
+    for each in _kept():
+        hidden = by_name.get(each.name)
+        by_name[each.name] = replace(each, covers=hidden.place) if hidden is not None else each
     return tuple(by_name[name] for name in sorted(by_name))
 
 
