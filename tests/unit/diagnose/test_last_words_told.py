@@ -95,6 +95,8 @@ def test_a_program_that_was_stopped_has_none(lines: list[str]) -> None:
         ),
         (["error: no compiler for this GPU", *["it went on"] * 6], Severity.WARNING),
         (["Failed to open the shop: no key"], Severity.INFO),
+        (['level=fatal msg="the shop has no key"'], Severity.WARNING),
+        (["ERROR the shop has no key", "If it is a GPU's, unlock it"], Severity.CRITICAL),
     ],
 )
 def test_an_end_that_concerns_the_machine_is_told_whatever_follows(lines: list[str], severity: Severity) -> None:
@@ -264,3 +266,8 @@ def test_one_request_that_a_healthy_server_refuses_is_a_note() -> None:
         again for line in lines for again in ([line, line] if "404" in line or "does not exist" in line else [line])
     ]
     assert loud(*twice) != []
+
+
+def test_a_path_is_advised_whole() -> None:
+    advice = advice_of("a.h:7:10: fatal error: fold/fold.h: No such file or directory", "", "")
+    assert ["fold/fold.h" in fill(one.title, advice.values) for one in advice.remedies] == [True]

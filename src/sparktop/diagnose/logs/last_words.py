@@ -38,7 +38,7 @@ _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,6
 """How llama.cpp begins a message: tag and function."""
 _FIELD = re.compile(r"""\b(?:msg|error|err)=(?:"((?:[^"\\]|\\.){0,1000})"?|(\S+))""")
 """What a line of logfmt says."""
-_GOES_ON = re.compile(r"\s+(?!at |\d+: |#|\^|\[)\S|Caused by:")
+_GOES_ON = re.compile(r"\s+(?!at |\d+(?:: | \|)|#|\^|\[)\S|Caused by:")
 """How a line after an error begins that belongs to its message: no frame of its stack."""
 _OF_A_PROCESS = re.compile(r"\b(?:terminated|died|crashed|panicked|error loading|failed to (?:load|start))\b")
 """Words of a server about a process of its own, or a model: no client's fault."""
@@ -49,7 +49,7 @@ _STATUS = re.compile(
 """What tells only that another process ended."""
 _THROWN = re.compile(r"^terminate called after throwing an instance of '(?:\w+::)*(?P<error>\w+)'\s*(?:what\(\):)?")
 _FAILURE = re.compile(
-    r"(?!-- )[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
+    r"(?!-- |\s|#|['\"])[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
     r"|\bexited before\b|\bis dead\b|\b(?:crashed|aborted|killed)$)"
 )
 """How a line without a level says that something failed."""
@@ -77,6 +77,8 @@ class LastWords:
     """All of it, up to ALL_CHARS."""
     is_crash: bool = False
     """A runtime ended the process with it."""
+    is_fatal: bool = False
+    """That, or the program itself by its own word."""
     file: str = ""
     """The source that raised it: of the innermost frame outside Python's own library."""
 
@@ -91,6 +93,8 @@ class _Ended:
     file: str = ""
     is_crash: bool = False
     """A runtime ended the process with it."""
+    is_fatal: bool = False
+    """That, or the program itself by its own word."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +186,9 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         elif _goes_on(process.newest, body, index):
             process.newest.said += f" {body.strip()}"
         elif level in ("error", "critical") and elsewhere.search(body) is None:
-            process.newest = _Ended(process="", said=_message(body), index=index, is_crash=is_crash(body))
+            process.newest = _Ended(
+                process="", said=_message(body), index=index, is_crash=is_crash(body), is_fatal=level == "critical"
+            )
             errors.append(process.newest)
         elif level is None and _FAILURE.match(body) and _MENDED.search(body) is None and elsewhere.search(body) is None:
             process.newest = _Ended(process="", said=_message(body), index=index)
@@ -207,6 +213,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         is_last=_written_after(lines, words.index) <= END_LINES,
         words=all_words,
         is_crash=words.is_crash,
+        is_fatal=words.is_fatal,
         file=words.file,
     )
 
@@ -248,7 +255,7 @@ def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str], after: int = 
         if _written_between(lines, error.index, first.index) > GAP_LINES:
             break
         first = error
-    first.is_crash = bool(crashes)
+    first.is_crash, first.is_fatal = bool(crashes), any(error.is_fatal for error in errors)
     return first
 
 
