@@ -140,6 +140,11 @@ def test_its_own_advice_and_its_part_s_lever_come_first(file: str, error: str, a
     assert any(advised in remedy.title for remedy in found[0].remedies[:2]), found[0].remedies
 
 
+def test_advice_below_the_error_is_its_own() -> None:
+    first = explained("ERROR vllm.fold: no map", "Maps are new.", "To go on, add --no-map to the command.")[0]
+    assert "add --no-map" in first.remedies[0].title
+
+
 def test_two_paths_in_one_error_are_advised_apart() -> None:
     advice = advice_of("Permission denied: '/a/key'; No such file or directory: '/b/key'", "", "")
     titles = [fill(remedy.title, advice.values) for remedy in advice.remedies]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TypeGuard
 
 from sparktop.dataclass import dataclass
@@ -18,6 +19,8 @@ END_LINES = 3
 """With at most so many lines after it, an error is the last that a program said."""
 AFTER_LINES = 12
 """At most so many lines follow the last error of a program that logs no traceback."""
+HINT_LINES = 6
+"""So many lines after an error may advise what to do."""
 TERSE_CHARS = 30
 """Shorter words say little without the code that failed."""
 WORD_CHARS = 24
@@ -57,7 +60,9 @@ _MENDED = re.compile(
     r"(?i:\bfall(?:ing|s)? ?back\b|\bignor|\bskip|\bretry|\binstead\b|\bcontinu|\blocally$|\bgenerating new\b)"
 )
 """The program goes on without it."""
-_HINT = re.compile(r"(?:If |You |See |Please |Run |Try |Use |For |Consult |(?i:note|hint|tip): )|\s|-+$")
+_HINT = re.compile(
+    r"(?:If |You |See |Please |Run |Try |Use |For |To |Possible |Consult |\d\. |(?i:note|hint|tip): )|\s|-+$"
+)
 """A line that only helps with the error above it, or goes on with it."""
 _DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
 _MIDDLE = re.compile(r"EngineCore|Scheduler")
@@ -75,6 +80,8 @@ class LastWords:
     """Hardly anything was logged after it."""
     words: str
     """All of it, up to ALL_CHARS."""
+    hints: str = ""
+    """What the next lines advise."""
     is_crash: bool = False
     """A runtime ended the process with it."""
     is_fatal: bool = False
@@ -212,6 +219,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         index=words.index,
         is_last=_written_after(lines, words.index) <= END_LINES,
         words=all_words,
+        hints=" ".join(filter(_HINT.match, islice(_bodies(lines, words.index), HINT_LINES))),
         is_crash=words.is_crash,
         is_fatal=words.is_fatal,
         file=words.file,
@@ -265,8 +273,11 @@ def _written_between(lines: Sequence[str], first: int, last: int) -> int:
 
 def _written_after(lines: Sequence[str], index: int) -> int:
     """Lines after this one, without what belongs to it."""
-    bodies = [text[head_of(text).stop :] for text in lines[index + 1 :] if text.strip()]
-    return sum(_HINT.match(body) is None for body in bodies)
+    return sum(_HINT.match(body) is None for body in _bodies(lines, index))
+
+
+def _bodies(lines: Sequence[str], index: int) -> Iterator[str]:
+    return (text[head_of(text).stop :] for text in lines[index + 1 :] if text.strip())
 
 
 def shortened(said: str) -> str:

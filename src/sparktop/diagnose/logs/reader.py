@@ -15,7 +15,7 @@ from functools import cache
 from sparktop.diagnose.logs import engine_state, unwrap
 from sparktop.diagnose.logs.advice import advice_of
 from sparktop.diagnose.logs.head import head_of
-from sparktop.diagnose.logs.last_words import TRACEBACK, last_line, last_words
+from sparktop.diagnose.logs.last_words import ALL_CHARS, TRACEBACK, last_line, last_words
 from sparktop.diagnose.logs.level import level_of
 from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
@@ -340,7 +340,7 @@ class LogReader:
             return None
         text, line, wall_s = recent[words.index]
         who = words_of_kinds({self._kind} if self._kind else self._kinds) or self._other or ""
-        advice = advice_of(words.words, words.file, self._engine or "")
+        advice = advice_of(f"{words.words}. {words.hints}"[:ALL_CHARS], words.file, self._engine or "")
         concerns = rule.near and any(
             map(
                 _expression(rule, rule.near).search,
