@@ -95,6 +95,8 @@ def test_a_program_that_was_stopped_has_none(lines: list[str]) -> None:
         ),
         (["error: no compiler for this GPU", *["it went on"] * 6], Severity.WARNING),
         (["Failed to open the shop: no key"], Severity.INFO),
+        (['level=fatal msg="the shop has no key"'], Severity.WARNING),
+        (["ERROR the shop has no key", "If it is a GPU's, unlock it"], Severity.CRITICAL),
     ],
 )
 def test_an_end_that_concerns_the_machine_is_told_whatever_follows(lines: list[str], severity: Severity) -> None:
@@ -136,6 +138,11 @@ def test_its_own_advice_and_its_part_s_lever_come_first(file: str, error: str, a
     found = explained("Traceback (most recent call last):", VLLM.format(file), "    f()", error)
     assert found[0].rule == "engine.last-words"
     assert any(advised in remedy.title for remedy in found[0].remedies[:2]), found[0].remedies
+
+
+def test_advice_below_the_error_is_its_own() -> None:
+    first = explained("ERROR vllm.fold: no map", "Maps are new.", "To go on, add --no-map to the command.")[0]
+    assert "add --no-map" in first.remedies[0].title
 
 
 def test_two_paths_in_one_error_are_advised_apart() -> None:
@@ -264,3 +271,8 @@ def test_one_request_that_a_healthy_server_refuses_is_a_note() -> None:
         again for line in lines for again in ([line, line] if "404" in line or "does not exist" in line else [line])
     ]
     assert loud(*twice) != []
+
+
+def test_a_path_is_advised_whole() -> None:
+    advice = advice_of("a.h:7:10: fatal error: fold/fold.h: No such file or directory", "", "")
+    assert ["fold/fold.h" in fill(one.title, advice.values) for one in advice.remedies] == [True]

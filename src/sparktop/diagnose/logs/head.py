@@ -40,7 +40,7 @@ _LOGGERS = tuple(
         rf"{_LEVEL}(?:: *|[ \t]+)",  # uvicorn, logging.basicConfig, Rust's tracing
         r"\d+\.\d\d\.\d{3}\.\d{3} (?P<level>[IWED]) ",  # llama.cpp: since its start
         rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+ - (?P<source>[\w.]{{1,60}}) - {_LEVEL} - ",
-        rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}[.,]\d+Z?(?:[ |\[-]+[\w.]{{1,40}})?[ \t|\[-]+{_LEVEL}\b[\]\s|:-]+",
+        rf"\d{{4}}-\d\d-\d\d[ T]{_TIME}(?:[.,]\d+)?Z?(?:[ |\[-]+[\w.]{{1,40}})?[ \t|\[-]+{_LEVEL}\b[\]\s|:-]+",
         rf"(?:\[[\w .:-]{{1,30}}\] ?|[\d/:., -]{{8,30}})?\[{_LEVEL}\] ?",  # [TensorRT-LLM][ERROR], 2026-02-27 [ERROR]
         r"##\[(?P<level>error|warning)\]",  # a step of continuous integration
         rf"\[?(?P<level>[IWEF])\d{{3,4}} {_TIME}\.\d+ +(?:\d+ +)?(?P<source>[\w./-]{{1,80}}:\d+)\] ",  # glog, as torch

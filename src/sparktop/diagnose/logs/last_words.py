@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TypeGuard
 
 from sparktop.dataclass import dataclass
@@ -18,6 +19,8 @@ END_LINES = 3
 """With at most so many lines after it, an error is the last that a program said."""
 AFTER_LINES = 12
 """At most so many lines follow the last error of a program that logs no traceback."""
+HINT_LINES = 6
+"""So many lines after an error may advise what to do."""
 TERSE_CHARS = 30
 """Shorter words say little without the code that failed."""
 WORD_CHARS = 24
@@ -38,7 +41,7 @@ _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,6
 """How llama.cpp begins a message: tag and function."""
 _FIELD = re.compile(r"""\b(?:msg|error|err)=(?:"((?:[^"\\]|\\.){0,1000})"?|(\S+))""")
 """What a line of logfmt says."""
-_GOES_ON = re.compile(r"\s+(?!at |\d+: |#|\^|\[)\S|Caused by:")
+_GOES_ON = re.compile(r"\s+(?!at |\d+(?:: | \|)|#|\^|\[)\S|Caused by:")
 """How a line after an error begins that belongs to its message: no frame of its stack."""
 _OF_A_PROCESS = re.compile(r"\b(?:terminated|died|crashed|panicked|error loading|failed to (?:load|start))\b")
 """Words of a server about a process of its own, or a model: no client's fault."""
@@ -49,7 +52,7 @@ _STATUS = re.compile(
 """What tells only that another process ended."""
 _THROWN = re.compile(r"^terminate called after throwing an instance of '(?:\w+::)*(?P<error>\w+)'\s*(?:what\(\):)?")
 _FAILURE = re.compile(
-    r"(?!-- )[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
+    r"(?!-- |\s|#|['\"])[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
     r"|\bexited before\b|\bis dead\b|\b(?:crashed|aborted|killed)$)"
 )
 """How a line without a level says that something failed."""
@@ -57,7 +60,9 @@ _MENDED = re.compile(
     r"(?i:\bfall(?:ing|s)? ?back\b|\bignor|\bskip|\bretry|\binstead\b|\bcontinu|\blocally$|\bgenerating new\b)"
 )
 """The program goes on without it."""
-_HINT = re.compile(r"(?:If |You |See |Please |Run |Try |Use |For |Consult |(?i:note|hint|tip): )|\s|-+$")
+_HINT = re.compile(
+    r"(?:If |You |See |Please |Run |Try |Use |For |To |Possible |Consult |\d\. |(?i:note|hint|tip): )|\s|-+$"
+)
 """A line that only helps with the error above it, or goes on with it."""
 _DEEP = re.compile(r"(?:Vllm|Ray)?Worker|[A-Z]{2}\d|rank\d")
 _MIDDLE = re.compile(r"EngineCore|Scheduler")
@@ -75,8 +80,12 @@ class LastWords:
     """Hardly anything was logged after it."""
     words: str
     """All of it, up to ALL_CHARS."""
+    hints: str = ""
+    """What the next lines advise."""
     is_crash: bool = False
     """A runtime ended the process with it."""
+    is_fatal: bool = False
+    """That, or the program itself by its own word."""
     file: str = ""
     """The source that raised it: of the innermost frame outside Python's own library."""
 
@@ -91,6 +100,8 @@ class _Ended:
     file: str = ""
     is_crash: bool = False
     """A runtime ended the process with it."""
+    is_fatal: bool = False
+    """That, or the program itself by its own word."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +193,9 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         elif _goes_on(process.newest, body, index):
             process.newest.said += f" {body.strip()}"
         elif level in ("error", "critical") and elsewhere.search(body) is None:
-            process.newest = _Ended(process="", said=_message(body), index=index, is_crash=is_crash(body))
+            process.newest = _Ended(
+                process="", said=_message(body), index=index, is_crash=is_crash(body), is_fatal=level == "critical"
+            )
             errors.append(process.newest)
         elif level is None and _FAILURE.match(body) and _MENDED.search(body) is None and elsewhere.search(body) is None:
             process.newest = _Ended(process="", said=_message(body), index=index)
@@ -206,7 +219,9 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         index=words.index,
         is_last=_written_after(lines, words.index) <= END_LINES,
         words=all_words,
+        hints=" ".join(filter(_HINT.match, islice(_bodies(lines, words.index), HINT_LINES))),
         is_crash=words.is_crash,
+        is_fatal=words.is_fatal,
         file=words.file,
     )
 
@@ -248,7 +263,7 @@ def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str], after: int = 
         if _written_between(lines, error.index, first.index) > GAP_LINES:
             break
         first = error
-    first.is_crash = bool(crashes)
+    first.is_crash, first.is_fatal = bool(crashes), any(error.is_fatal for error in errors)
     return first
 
 
@@ -258,8 +273,11 @@ def _written_between(lines: Sequence[str], first: int, last: int) -> int:
 
 def _written_after(lines: Sequence[str], index: int) -> int:
     """Lines after this one, without what belongs to it."""
-    bodies = [text[head_of(text).stop :] for text in lines[index + 1 :] if text.strip()]
-    return sum(_HINT.match(body) is None for body in bodies)
+    return sum(_HINT.match(body) is None for body in _bodies(lines, index))
+
+
+def _bodies(lines: Sequence[str], index: int) -> Iterator[str]:
+    return (text[head_of(text).stop :] for text in lines[index + 1 :] if text.strip())
 
 
 def shortened(said: str) -> str:

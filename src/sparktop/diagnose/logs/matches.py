@@ -9,6 +9,7 @@ from dataclasses import replace
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
 from sparktop.diagnose.logs.last_words import shortened
+from sparktop.diagnose.logs.level import level_of
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine, steps_of, typed
 from sparktop.model.change import Change
@@ -64,7 +65,7 @@ class Claim:
     """Everything a rule matched in one log."""
 
     __slots__ = (
-        *("count", "engine", "index", "newest", "others", "place", "port"),
+        *("asserts", "count", "engine", "index", "newest", "others", "place", "port"),
         *("retried", "rule", "run", "served_again", "stream", "subjects"),
     )
 
@@ -72,6 +73,8 @@ class Claim:
         self.rule = rule
         self.stream = stream
         self.subjects: dict[str, _Subject] = {}
+        self.asserts = False
+        """A line told it as more than information."""
         self.others = 0
         """Matches with further titles, which are only counted."""
         self.count = 0
@@ -96,6 +99,7 @@ class Claim:
         if not self.count:
             self.index, self.place = line.index, line.place
         self.count += 1
+        self.asserts = self.asserts or level_of(line.text) not in ("info", "debug")
         self.newest = line.index
         self.run = run
         subject = self.subjects.get(title)
@@ -211,7 +215,7 @@ def _finding(
         line = claim.served_again[1]
         at = "" if line is None else f" (line {line})"
         explanation += f" This was in an earlier run: the engine was started again since, and came to serve{at}."
-    is_sure = rule.confidence is Confidence.CONFIRMED and not (rule.consequence or rule.fallback)
+    is_sure = rule.confidence is Confidence.CONFIRMED and claim.asserts and not (rule.consequence or rule.fallback)
     return Finding(
         rule=rule.id,
         severity=rule.severity,

@@ -15,7 +15,7 @@ from functools import cache
 from sparktop.diagnose.logs import engine_state, unwrap
 from sparktop.diagnose.logs.advice import advice_of
 from sparktop.diagnose.logs.head import head_of
-from sparktop.diagnose.logs.last_words import TRACEBACK, last_line, last_words
+from sparktop.diagnose.logs.last_words import ALL_CHARS, TRACEBACK, last_line, last_words
 from sparktop.diagnose.logs.level import level_of
 from sparktop.diagnose.logs.literals import Gate
 from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
@@ -340,9 +340,12 @@ class LogReader:
             return None
         text, line, wall_s = recent[words.index]
         who = words_of_kinds({self._kind} if self._kind else self._kinds) or self._other or ""
-        advice = advice_of(words.words, words.file, self._engine or "")
+        advice = advice_of(f"{words.words}. {words.hints}"[:ALL_CHARS], words.file, self._engine or "")
         concerns = rule.near and any(
-            map(_expression(rule, rule.near).search, (words.words, words.file, self._ended_as))
+            map(
+                _expression(rule, rule.near).search,
+                (words.words, words.file, self._ended_as, *texts[words.index : words.index + 3]),
+            )
         )
         is_loud = bool(who) or self._is_container or (bool(concerns) and (words.is_last or words.is_crash))
         file = words.file.rpartition("/")[2]
@@ -350,7 +353,7 @@ class LogReader:
             rule,
             explanation=rule.explanation
             + (f" It was raised in {advice.part} ({file})." if advice.part and file else ""),
-            severity=rule.severity if is_loud else Severity.WARNING if concerns else Severity.INFO,
+            severity=rule.severity if is_loud else Severity.WARNING if concerns or words.is_fatal else Severity.INFO,
             remedies=(*advice.remedies, *rule.remedies),
         )
         who = who or self._ended_as

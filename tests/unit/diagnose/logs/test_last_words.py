@@ -136,6 +136,7 @@ def test_what_it_said(lines: list[str], said: str) -> None:
         ["Failed to fold the map, falling back to none"],
         ["-- Could not find a map"],
         ["| 7 | failed to fold |"],
+        ["    If the map couldn't be folded."],
     ],
 )
 def test_what_says_nothing_of_an_end(lines: list[str]) -> None:

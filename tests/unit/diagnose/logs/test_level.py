@@ -64,6 +64,7 @@ from sparktop.diagnose.logs.level import Level, level_of
         ('level=info ts=2026-04-09T10:00:00Z msg="error rate 0"', "info"),
         ('t=2026-04-09T10:00:00Z level=fatal msg="no address"', "critical"),
         ("2026-04-09T10:00:00.312Z\tERROR\tmain.go:4\tno manager", "error"),
+        ("2026-04-09T10:00:00Z\tFATAL\tno manager", "critical"),
         ("2026-04-09 10:00:00 0 [ERROR] the store is locked", "error"),
         ("FATA[0000] no store", "critical"),
         ("2026/04/09 10:00:00 main.go:7: WARN no seat", "warning"),
