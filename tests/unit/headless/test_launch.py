@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sparktop.headless.adopt import adopt_container
 from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
@@ -20,7 +21,6 @@ from sparktop.cli import main
 from sparktop.cli.launch import _notes, _secrets, _values, launch_arguments, order_of
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
-from sparktop.headless.adopt import adopt_container
 from sparktop.headless.launch import Launch, exported, launch
 from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
