@@ -17,6 +17,7 @@ from sparktop.bringup.card import (
     from_gates,
     judged,
     passed,
+    told,
     unknown,
     warning,
 )
@@ -38,7 +39,6 @@ from sparktop.checks.judgement import worst
 from sparktop.model.state import State
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
-from sparktop.operate.launch.gates.node import linger_words
 from sparktop.operate.launch.inputs.docker import info_ask
 
 
@@ -168,13 +168,8 @@ def _linger(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if host is None:
         return unknown("not read yet")
     judgement = judge_linger(LingerFacts(host=host, shares_ipc=True, engine_user_id=host.user_id))
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    found = linger_words(host.user).get(
-        judgement.case,
-        f"lingering is off for user {host.user}: its last logout removes the shared memory of --ipc=host containers",
-    )
-    return judged(judgement, found, by_action("enable-linger", f"Turn lingering on for user {host.user}"))
+    turn_on = by_action("enable-linger", f"Turn lingering on for user {host.user}")
+    return told(judge_linger, judgement, turn_on, user=host.user, engine_user=host.user)
 
 
 def _restart(seen: CheckInputs, nodes: Nodes) -> Outcome:

@@ -9,6 +9,7 @@ from sparktop.model.telemetry import Collector, CollectorState, Disk, GapReason,
 
 SUPPORTED_BRANCH = "580"
 """The only driver branch that NVIDIA supports on GB10 (docs/facts/engines.md KRN-16)."""
+DRIVER_BACK_STEP = "run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages"
 FIRST_USER_ID = 1000
 """logind keeps the IPC objects of root and of system users, whose ids are lower (logind.conf(5), RemoveIPC=)."""
 
@@ -45,7 +46,8 @@ def judge_driver_pending(node: NodeView) -> Judgement:
     if node.driver_version == node.facts.driver_installed:
         return passed()
     nvml = node.collectors.get("nvml")
-    return failed("refused") if nvml and nvml.state is CollectorState.FAILED else warning("pending")
+    is_refused = nvml is not None and nvml.state is CollectorState.FAILED
+    return failed("pending", is_refused=1.0) if is_refused else warning("pending")
 
 
 def _unread_driver(node: NodeView) -> Judgement:

@@ -356,7 +356,7 @@ CASES: list[tuple[str, State, str, Given]] = [
         Given({"id -nG": "plain docker\n"}, privileges=Privileges(user="plain", docker="open", sudo="password")),
     ),
     ("access.sudo", PASSED, "logged in as root", Given(privileges=Privileges(is_root=True, docker="open"))),
-    ("access.linger", WARNING, "lingering is off", spoilt({"is_lingering": False, "removes_ipc": True})),
+    ("access.linger", WARNING, "does not linger", spoilt({"is_lingering": False, "removes_ipc": True})),
     ("access.linger", UNKNOWN, "not read", spoilt({"is_lingering": None})),
     ("access.memlock", WARNING, "8 MiB", on("prlimit", "8388608\n")),
     ("access.memlock", UNKNOWN, "no program", on("prlimit", MISSING)),

@@ -35,17 +35,17 @@ from sparktop.operate.launch.inputs.gate_inputs import disk_ask
 # --- driver, linger, port
 
 
-@case("driver", "spark1", WARNED, "driver 590.48.01: 580 is the branch", "nvidia-spark-ota-check")
+@case("driver", "spark1", WARNED, "Driver 590.48.01 isn't from the 580 branch", "DGX Dashboard")
 def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_version="590.48.01"))
 
 
-@case("driver", "spark1", WARNED, "driver 585.10: 580 is the branch", "nvidia-spark-ota-check")
+@case("driver", "spark1", WARNED, "Driver 585.10 isn't from the 580 branch", "DGX Dashboard")
 def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_version="585.10"))
 
 
-@case("driver", "spark1", WARNED, "driver 570.124: 580 is the branch", "nvidia-spark-ota-check")
+@case("driver", "spark1", WARNED, "Driver 570.124 isn't from the 580 branch", "DGX Dashboard")
 def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_version="570.124"))
 
@@ -56,12 +56,12 @@ def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_version="595.84"))
 
 
-@case("driver", "spark1", WARNED, "driver 580.142 is loaded and 580.178.04 is installed", "sparktop act reboot spark1")
+@case("driver", "spark1", WARNED, "Driver 580.178.04 waits for a reboot: 580.142 still runs", "sparktop act reboot spark1")
 def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_installed="580.178.04"))
 
 
-@case("driver", "spark1", FAILED, "NVML does not answer meanwhile", "sparktop act reboot spark1")
+@case("driver", "spark1", FAILED, "no container gets the GPU", "sparktop act reboot spark1")
 def _(world: World) -> None:
     failed = Collector(name="nvml", state=CollectorState.FAILED)
     world.view("spark1", facts=facts("spark1", driver_installed="580.178.04"), gpu=None, collectors={"nvml": failed})

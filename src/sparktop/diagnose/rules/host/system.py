@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sparktop.checks.host import (
+    DRIVER_BACK_STEP,
     SUPPORTED_BRANCH,
     DiskFacts,
     DriverFacts,
@@ -26,7 +27,6 @@ from sparktop.model.telemetry import HostFacts
 from sparktop.text.units import duration, gib
 
 MANY_ZOMBIES = 100
-DRIVER_BACK_STEP = "run the update in the DGX Dashboard, or reinstall its nvidia-driver-580-open packages"
 
 
 @check_rule(judge_driver_pending)
@@ -34,11 +34,12 @@ def driver_pending(fleet: FleetState) -> Iterator[Finding]:
     """host.driver-pending: the installed driver is not the loaded one."""
     for node, host, judgement in _problems(fleet, judge_driver_pending):
         loaded, installed = node.driver_version, host.driver_installed
-        nvml = node.collectors.get("nvml") if judgement.case == "refused" else None
+        is_refused = "is_refused" in judgement.figures
+        nvml = node.collectors.get("nvml") if is_refused else None
         yield found(
             judge_driver_pending.id,
             "pending",
-            {"loaded": loaded, "installed": installed, "is_refused": judgement.case == "refused"},
+            {"loaded": loaded, "installed": installed, "is_refused": is_refused},
             severity=SEVERITY[judgement.state],
             evidence=(
                 seen(node, "facts", f"/proc/driver/nvidia/version: {loaded}; module on disk: {installed}"),
@@ -70,7 +71,7 @@ def driver_branch(fleet: FleetState) -> Iterator[Finding]:
         version, gpu = node.driver_version, node.first_gpu
         yield found(
             judge_driver_branch.id,
-            "other",
+            judgement.case,
             {"version": version, "branch": SUPPORTED_BRANCH, "back": DRIVER_BACK_STEP},
             severity=SEVERITY[judgement.state],
             evidence=(seen(node, "facts", f"driver {version}, {host.product or (gpu.name if gpu else 'GB10')}"),),

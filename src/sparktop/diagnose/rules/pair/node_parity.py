@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sparktop.checks.host import SUPPORTED_BRANCH, judge_driver_pending
+from sparktop.checks.host import DRIVER_BACK_STEP, SUPPORTED_BRANCH, judge_driver_pending
 from sparktop.checks.node_facts import COMPONENTS, versions
 from sparktop.checks.parity import (
     ImageFacts,
@@ -15,7 +15,6 @@ from sparktop.checks.parity import (
 )
 from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
-from sparktop.diagnose.rules.host.system import DRIVER_BACK_STEP
 from sparktop.engines.pair import Team, node_pair, said, whole
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.finding import Evidence, Finding

@@ -76,9 +76,6 @@ def gpu_runtime_gate(node: str, survey: Survey, *, wants_gpu: bool = True) -> Ga
             has_toolkit=bool(toolkit),
         )
     )
-    if judgement.unknown:
-        why = why_unanswered(survey, info_ask(node), judgement.unknown)
-        return unknown("gpu-runtime", node, f"whether Docker hands out the GPU is not known: {why}")
     return told(
         "gpu-runtime",
         node,
@@ -87,6 +84,7 @@ def gpu_runtime_gate(node: str, survey: Survey, *, wants_gpu: bool = True) -> Ga
         means="the nvidia runtime" if "nvidia" in names else f"CDI: {', '.join(devices[:3])}",
         toolkit=toolkit,
         listed=", ".join(names) or "none",
+        why=why_unanswered(survey, info_ask(node), judgement.unknown),
     )
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from sparktop.checks.host import (
+    DRIVER_BACK_STEP,
     SUPPORTED_BRANCH,
     DriverFacts,
     LingerFacts,
@@ -33,6 +34,7 @@ from sparktop.operate.launch.inputs.gate_inputs import (
     judged,
     passed,
     port_of,
+    told,
     unknown,
     why_unanswered,
 )
@@ -43,9 +45,6 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 _LISTEN_STATE = "0A"
-
-
-_UPDATE = "then the DGX Dashboard's update (localhost:11000), firmware too"
 
 
 def asks(nodes: Sequence[str]) -> Iterator[Ask]:
@@ -73,45 +72,24 @@ def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
     """Whether the node's driver is loaded, supported, and of the branch or version that is `required`."""
     if view is None:
         return unknown("driver", node, "which NVIDIA driver is loaded is not known: not read yet")
-    pending_judgement = judge_driver_pending(view)
-    judgement = judge_driver_branch(DriverFacts(node=view, required=required))
-    if pending_judgement.is_problem:
-        judgement = worst(pending_judgement, judgement)
-    version, installed = view.driver_version, view.facts.driver_installed if view.facts else ""
-    pending = f"driver {version} is loaded and {installed} is installed: it waits for a reboot"
-    see = f"on {node}: nvidia-spark-ota-check summary"
-    detail, steps = {
-        "": (f"driver {version}", ()),
-        "unread": (f"which NVIDIA driver is loaded is not known: {judgement.unknown}", ()),
-        "refused": (
-            f"{pending}, and NVML does not answer meanwhile: no container gets the GPU",
-            (f"sparktop act reboot {node}",),
-        ),
-        "pending": (pending, (f"sparktop act reboot {node}   # then both are one version",)),
-        "required": (f"driver {version} is loaded, and the recipe wants branch {required}", (see, _UPDATE)),
-        "branch": (
-            (
-                f"driver {version}: {SUPPORTED_BRANCH} is the branch that NVIDIA supports on a Spark, and 590 is "
-                "reported to hang in CUDA graphs"
-            ),
-            (see, f"{_UPDATE}   # it brings {SUPPORTED_BRANCH}.x"),
-        ),
-    }[judgement.case]
-    return judged("driver", node, judgement, detail, *steps)
+    pending, branch = judge_driver_pending(view), judge_driver_branch(DriverFacts(node=view, required=required))
+    is_pending = pending.is_problem and worst(pending, branch) is pending
+    return told(
+        "driver",
+        node,
+        judge_driver_pending if is_pending else judge_driver_branch,
+        pending if is_pending else branch,
+        version=view.driver_version,
+        loaded=view.driver_version,
+        refuses="is_refused" in pending.figures,
+        installed=view.facts.driver_installed if view.facts else "",
+        required=required,
+        branch=SUPPORTED_BRANCH,
+        back=DRIVER_BACK_STEP,
+    )
 
 
 # --- logind
-
-
-def linger_words(user: str) -> dict[str, str]:
-    """What is said of a user whose IPC objects stay, by the check's case."""
-    return {
-        "root": "root's own IPC objects stay at logout",
-        "system-user": f"the IPC objects of {user}, a system user, stay at logout",
-        "lingers": f"{user} lingers",
-        "no-logind": "no systemd there: nothing is removed at logout",
-        "kept": f"{user} does not linger, but RemoveIPC=no",
-    }
 
 
 def _linger(inputs: GateInputs, node: str) -> Gate:
@@ -129,23 +107,7 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
         is_required=inputs.order.recipe.requires.linger,
     )
     judgement = judge_linger(facts)
-    mend = f"on {node}: sudo loginctl enable-linger {host.user or '$USER'}"
-    stays = f"{host.user} does not linger"
-    words = linger_words(host.user) | {
-        "unread": f"whether {host.user or 'the user'} lingers is not known: {judgement.unknown}",
-        "required": f"the recipe wants {host.user} to linger, and it doesn't",
-        "no-engine": f"{stays}; whether that affects the container is not known",
-        "own-ipc": f"{stays}, but the container has IPC of its own",
-        "user": f"{stays}; whether {container_user} of the container is the same user is not known",
-        "root-engine": f"{stays}, but the container runs as root, whose objects are left",
-        "other-user": f"{stays}, but the container runs as another user, {container_user}",
-        "loses": (
-            f"{stays} and RemoveIPC is on: at the last logout logind removes the semaphores of a container with "
-            f"--ipc=host and user {container_user}, and its worker dies with FileNotFoundError"
-        ),
-    }
-    detail = words[judgement.case]
-    return judged("linger", node, judgement, detail, mend if judgement.case != "unread" else "")
+    return told("linger", node, judge_linger, judgement, user=host.user or "$USER", engine_user=container_user)
 
 
 # --- the port

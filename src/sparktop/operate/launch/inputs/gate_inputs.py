@@ -11,6 +11,7 @@ from sparktop.checks.judgement import Check, Judgement
 from sparktop.dataclass import dataclass
 from sparktop.knowledge.card import found
 from sparktop.masking import mask_text
+from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.prospect import Budget, Gate, Lever
 from sparktop.model.recipe import Order
@@ -123,11 +124,17 @@ def told(
     name: str, node: str, check: Check[Any], judgement: Judgement, *, levers: tuple[Lever, ...] = (), **figures: object
 ) -> Gate:
     """The gate that shows a check's judgement in the words of its card; one that passed needs no remedy."""
-    if judgement.unknown:
-        return unknown(name, node, judgement.unknown)
-    said = found(check.id, judgement.case or "passed", {**judgement.figures, **figures})
-    steps = (step for remedy in said.remedies for step in remedy.steps or (remedy.title,))
+    said = found(check.id, judgement.case or "passed", {"why": judgement.unknown, **judgement.figures, **figures})
+    steps = (step for remedy in said.remedies for step in _typed(remedy, node))
     return replace(judged(name, node, judgement, said.title, *steps), levers=levers)
+
+
+def _typed(remedy: Remedy, node: str) -> tuple[str, ...]:
+    """What to type for a remedy."""
+    if remedy.action and node:
+        return (f"sparktop act {remedy.action} {node}   # {remedy.title}",)
+    where = f"on {node}: " if node else ""
+    return tuple(f"{where}{step}" for step in remedy.steps or (remedy.title,))
 
 
 def _gate(name: str, node: str, state: State, detail: str, *steps: str) -> Gate:
