@@ -13,6 +13,7 @@ from itertools import takewhile
 from sparktop.model.operation import DockerCall
 from sparktop.operate.acts.arrivals import AwaitBack
 from sparktop.operate.acts.operation_text import CREATE, typed
+from sparktop.operate.acts.patch_image import PatchImage
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.secrets.masking import Masker
@@ -52,6 +53,8 @@ def typed_lines(step: Step, plan: Plan) -> tuple[str, ...]:
     tells."""
     if not isinstance(step.act, Remote):
         return ()
+    if isinstance(step.act, PatchImage):  # others' programs: all that they do is shown
+        return step_lines(step, plan)
     names = {
         one.act.container_id: one.act.name
         for one in plan.steps

@@ -14,8 +14,8 @@ from sparktop.recipe.patches import APPLY, FOLDER, PatchedImage
 APPLY_LIMIT_S = 3600.0
 """Mods install packages, and some compile."""
 COMMIT_LIMIT_S = 900.0
-_SHOWN_LINES = 400
-"""Of one file; longer ones, and those that are no text, are shown by their size."""
+_SHOWN_LINES = 200
+"""Of one file."""
 _PATH = "/containers/{PATCH}"
 
 
@@ -31,11 +31,8 @@ class PatchImage(Remote):
             yield f"{patch.name}:"
             yield from (f"  {line}" for line in _lines(patch.command.encode()))
             for file in patch.files:
-                lines = _lines(file.content)
-                size = f"{len(file.content):,} bytes"
-                yield f"  {sanitise.line(file.path)} ({size}{'' if lines else ', not shown'})"
-                yield from (f"    {line}" for line in lines)
-        yield f"undone by: {self.undoing()[0]}"
+                yield f"  {sanitise.line(file.path)} ({len(file.content):,} bytes)"
+                yield from (f"    {line}" for line in _lines(file.content))
 
     def commands(self) -> tuple[str, ...]:
         name = container_name(self.image)
@@ -92,9 +89,10 @@ def container_name(image: PatchedImage) -> str:
 
 
 def _lines(content: bytes) -> list[str]:
-    """A text's lines; none of what isn't one, or is too long to read."""
+    """A text's first lines, and how many more there are; none of what isn't text."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
         return []
-    return [sanitise.line(line) for line in lines] if len(lines) <= _SHOWN_LINES else []
+    shown, more = lines[:_SHOWN_LINES], len(lines) - _SHOWN_LINES
+    return [*map(sanitise.line, shown), *([f"… {more} more lines"] if more > 0 else [])]
