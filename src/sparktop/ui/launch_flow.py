@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from sparktop import faults
 from sparktop.clock import Clock
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
@@ -81,8 +82,11 @@ class LaunchFlow:
     async def _look(self, screen: RecipesScreen) -> None:
         """Add what is there on the nodes to the list, once they have told."""
         if self._found is None:
-            self._found = await self.here(self.picture())
-            screen.add(self._found)
+            try:
+                self._found = await self.here(self.picture())
+            except Exception as error:  # noqa: BLE001 - the recipes are listed all the same
+                screen.say(faults.named("the list of what runs here", error))
+            screen.add(self._found or ())
 
     async def anew(self, order: Order, nodes: tuple[str, ...]) -> Plan | None:
         """Open the launch of an earlier order again; the reviewed plan to run, or None."""

@@ -22,6 +22,7 @@ from sparktop.cli.launch import _notes, _secrets, _values, launch_arguments, ord
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
 from sparktop.headless.launch import Launch, exported, launch
+from sparktop.headless.recipes.adopt import adopt_container
 from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.lint_support import CASES
 from tests.recipe_support import order, seat
 from tests.table import over
@@ -134,6 +136,33 @@ def _filled(value: Any, folder: Path) -> Any:
     return value.replace("FOLDER/", f"{folder}/").replace("FOLDER", folder.name) if isinstance(value, str) else value
 
 
+HOSTILE = "x\nprivileged: true\x1b]52;c;x\x07 [/red] ${A:-$(reboot)} {model}"
+QUOTED = json.dumps(HOSTILE)
+
+
+@over(
+    "text",
+    [
+        f"    container_name: {QUOTED}\n    command: --model Org/M\n",
+        f"    command: [--model, Org/M, --dtype, {QUOTED}]\n",
+        f"    command: --model Org/M\n    environment: {{A: {QUOTED}}}\n    {QUOTED}: 1\n",
+        f"    command: --model Org/M\n    volumes: [{QUOTED}, {json.dumps(f'./x:{HOSTILE}')}]\n",
+    ],
+)
+def test_a_hostile_file_is_only_text(tmp_path: Path, text: str) -> None:
+    found = adopt(tmp_path, {"compose.yaml": SERVICE + text})
+    told = "".join(map(str, found.reading.problems))
+    recipe = found.reading.recipe
+    assert not [char for char in told + "".join(recipe.risks if recipe else ()) if ord(char) < 32]
+    if recipe is not None:
+        assert set(yaml.safe_load(found.text)) <= KEYS
+        assert "privileged" not in recipe.options
+
+
+KEYS = {"recipe_version", "model", "runtime", "container", "description", "min_nodes", "max_nodes", "defaults"}
+KEYS |= {"command", "env", "executor_config", "runtime_config", "runtime_cache"}
+
+
 def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:
     files = {"compose.yaml": SERVICE + "    command: --model Org/M\n"}
     alone = adopt(tmp_path, files).reading.recipe
@@ -170,6 +199,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
     "inside.sh": (f"{RUN} vllm/vllm-openai:v0.27.0 --model /opt/model\n", 1, ""),
     "pip.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && vllm serve Org/M'\n", 1, ""),
+    "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
     "two.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name b {VLLM}\n", 1, ""),
 }
 

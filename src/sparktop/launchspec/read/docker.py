@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from sparktop import sanitise
 from sparktop.cmdline.container_body import docker_run
 from sparktop.cmdline.docker_run import DockerRun, variable
 from sparktop.cmdline.shell import plain_words
@@ -30,7 +31,7 @@ def container_specs(
         image: GET /images/<id>/json of its image; empty where it isn't known.
         argv: of the engine's process, for one that `docker exec` has started in it.
     """
-    name = str(inspect.get("Name") or "").lstrip("/")
+    name = sanitise.name(str(inspect.get("Name") or "").lstrip("/"))
     body = {**mapping(inspect.get("Config")), "HostConfig": mapping(inspect.get("HostConfig"))}
     document = Document(name, docker_run(name, body, image, mask=False))
     scope = Scope(document=document, kind=SourceKind.INSPECT)

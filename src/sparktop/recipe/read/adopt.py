@@ -62,6 +62,8 @@ _UNNEEDED = frozenset(
 """Options that are said otherwise, or that don't change what the engine does."""
 _UNKNOWN = re.compile(r"\$[\w{(@*#?!-]|`")
 _HARMLESS = re.compile(r"(?:set|echo|printf|sleep|ulimit|nvidia-smi|date|:|true)\b")
+_WRITES = re.compile(r"\b(?:echo|printf)\b[^\n;&|]*>>?\s*[\w/$\"'.]")
+"""Words that are written into a file: where they go is left out of a command that was read."""
 _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)(?:/snapshots/([0-9a-f]{7,64}))?(?:/|\Z)")
 _IDLE_WRAPPERS = frozenset({"exec", "env", "nohup", "sudo", "time", "setsid", "then", "do", "-E", "tini", "--"})
 
@@ -98,7 +100,7 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "", overrides: Sequenc
     problems = tuple(sorted(dict.fromkeys(adoption.problems), key=lambda problem: problem.line))
     if any(problem.is_error for problem in problems):
         return Adopted(name=container, text="", reading=Reading(recipe=None, problems=problems), kind=_kind(spec))
-    text = f"# {container or 'An engine'} {adoption.how()}, by `sparktop recipes adopt`.\n" + dumped(data)
+    text = f"# {shown(container) or 'An engine'} {adoption.how()}, by `sparktop recipes adopt`.\n" + dumped(data)
     reading = read(text, f"{container or str(spec.engine)}.yaml")
     # What the reader finds is the launch's own: its lines are of a text that nobody has seen.
     found = tuple(replace(problem, file=spec.document.name, line=adoption.line(None)) for problem in reading.problems)
@@ -178,16 +180,16 @@ class _Adoption:
                 file=self.spec.document.name,
                 line=self.line(item),
                 key=key,
-                text=mask_text(text),
-                remedy=remedy,
+                text=sanitise.line(mask_text(text)),
+                remedy=sanitise.line(remedy),
                 kind=ProblemKind.MISSING,
             )
         )
 
     def leave(self, item: Item | None, text: str) -> None:
         """What the recipe leaves out or changes: shown before each launch."""
-        place = f" ({_source(self.spec)}:{self.line(item)})" if self.spec.document.text else ""
-        self.risks.append(mask_text(f"{text}{place}"))
+        place = "" if self.spec.kind is SourceKind.INSPECT else f" ({_source(self.spec)}:{self.line(item)})"
+        self.risks.append(sanitise.line(mask_text(f"{text}{place}")))
 
     def known(self, item: Item, key: str, value: str | None = None) -> str:
         """The value of an item; refused where it stands elsewhere."""
@@ -292,8 +294,9 @@ class _Adoption:
 
     def check_prelude(self) -> None:
         """What runs in the container before the engine, and what the engine is started through."""
+        writes = _WRITES.search(self.spec.document.text) is not None
         for row in self.spec.prelude.splitlines():
-            if not _HARMLESS.match(row):
+            if not _HARMLESS.match(row) or (writes and row.startswith(("echo", "printf"))):
                 text = f"`{shown(row)}` runs in the container before the engine"
                 self.refuse(None, text, "build an image that has it: docker commit, or a Dockerfile")
                 return
