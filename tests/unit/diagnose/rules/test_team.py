@@ -61,7 +61,7 @@ def test_what_is_wrong_is_told_once_of_its_ranks(fleet: FleetState, told: dict[s
 def test_the_first_to_die_is_named_and_who_waits() -> None:
     one = found(four(engines={0: ended(0), 2: ended(2, 90.0)}))["rank-died"]
     assert one.title == "big-rank2 on spark3 exited; spark2 and spark4 wait for it"
-    assert found(four(engines={1: ended(1)}))["rank-died"].title.endswith("; spark1 and spark3 and spark4 wait for it")
+    assert found(four(engines={1: ended(1)}))["rank-died"].title.endswith("; spark1, spark3 and spark4 wait for it")
 
 
 def test_tcp_is_told_where_no_rank_of_four_uses_rdma() -> None:
