@@ -64,6 +64,14 @@ def test_the_first_to_die_is_named_and_who_waits() -> None:
     assert found(four(engines={1: ended(1)}))["rank-died"].title.endswith("; spark1, spark3 and spark4 wait for it")
 
 
+def test_of_many_who_wait_the_number_is_told() -> None:
+    words = tuple("8" if word == "2" else word for word in SERVE)
+    eight = [rank(n, held=box(n, argv=(*words, "--node-rank", str(n), *["--headless"][:n]))) for n in range(8)]
+    gone = dead(5, held=eight[5].container)
+    fleet = picture(*(spark(n + 1, engines=(gone if n == 5 else eight[n],)) for n in range(8)))
+    assert found(fleet)["rank-died"].title == "big-rank5 on spark6 exited; its other 7 ranks wait for it"
+
+
 def test_tcp_is_told_where_no_rank_of_four_uses_rdma() -> None:
     silent = picture(*(spark(n + 1, engines=(rank(n, held=of_four(n)),), rdma_bytes_per_s=0.0) for n in range(4)))
     assert found(silent)["nccl-on-tcp"].nodes == ALL
