@@ -79,7 +79,8 @@ async def demo(name: str, *, speed: float, has_engines: bool = True) -> AsyncIte
             shown = Demo(made)
             await shown.until(
                 lambda picture: (
-                    len(picture.nodes) == 2 and all(_is_seen(node, has_engines=has_engines) for node in picture.nodes)
+                    len(picture.nodes) == len(connectors)
+                    and all(_is_seen(node, has_engines=has_engines) for node in picture.nodes)
                 )
             )
             yield shown

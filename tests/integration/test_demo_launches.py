@@ -6,11 +6,14 @@ Every recipe that ships, to its end; what doesn't fit; what has to come first; w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.integration.demo import Demo, demo
 
+from sparktop.engines.pair import over_nodes
+from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Phase
@@ -144,6 +147,24 @@ async def test_what_is_in_the_way_is_stopped_first_where_that_was_agreed_to() ->
         assert state_of(shown.picture, "spark1", "vllm-gpt-oss-120b") in (EngineState.READY, EngineState.SERVING)
         assert state_of(shown.picture, "spark1", "vllm-qwen36") is EngineState.EXITED
         assert state_of(shown.picture, "spark2", "sglang-mistral4") is not EngineState.EXITED
+
+
+async def test_four_of_eight_are_launched_on_and_the_model_comes_once_from_the_hub() -> None:
+    nodes = ("spark1", "spark2", "spark3", "spark4")
+    async with demo("eight-nodes", speed=25) as shown:
+        await shown.until(lambda seen: not any(is_alive(one) for view in seen.nodes for one in view.engines))  # at 110
+        wanted = order("minimax-m2.7-nvfp4", {"tensor_parallel": "4"})
+        wanted = replace(wanted, recipe=replace(wanted.recipe, max_nodes=8))
+        plan = await planned(shown, wanted, *nodes)
+        assert plan.prospect is not None
+        sources = [f"{one.node}, {one.source}" for one in plan.prospect.fetches if one.kind == "model"]
+        assert sources == ["spark1, from huggingface.co", *(f"{one}, over the fabric from spark1" for one in nodes[1:])]
+        starts = [step.node for step in plan.steps if step.id.startswith("start")]
+        assert starts == [*nodes[1:], "spark1"]
+        run = await shown.run(plan)
+        assert "serves" in step(run, "smoke").detail
+        (team,) = over_nodes(shown.picture)
+        assert ([rank.node.name for rank in team.ranks], team.is_up) == ([*nodes], True)
 
 
 async def test_image_and_model_come_first_once_from_the_hub_and_then_over_the_fabric() -> None:

@@ -10,6 +10,7 @@ from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
+from tests.unit.diagnose.rules.test_team import four
 
 from sparktop.documents.engine_table import (
     SORTS,
@@ -244,6 +245,20 @@ def test_a_figure_that_is_unknown_is_no_zero_in_its_chart() -> None:
     assert "n/a" in rows["waiting"]
     drawn = {label: any("\u2800" < char < "\u2900" for char in row) for label, row in rows.items()}
     assert drawn == {"running": True, "waiting": False}
+
+
+async def test_a_rank_without_a_row_gets_one_where_it_is_looked_for_or_has_the_room() -> None:
+    app, _ = console(four())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "spark1 +3" in screen(pilot))
+        pane = app.console_screen.engines
+        app.console_screen.action_view("engines")
+        assert len(pane.rows) == 4
+        app.console_screen.action_view("overview")
+        assert len(pane.rows) == 1
+        assert pane.find("spark3", "big-rank2")
+        assert (len(pane.rows), pane.selected and pane.selected.node) == (4, "spark3")
+        assert not pane.find("spark3", "no-such")
 
 
 async def test_the_view_of_engines_has_the_selected_ones_charts() -> None:

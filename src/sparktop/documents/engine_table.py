@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -49,6 +50,8 @@ class EngineRow:
     """Severity of the finding that the engine makes no progress; None without one."""
     is_stopped: bool = False
     """A console stopped it, to stay stopped or to start it again: its exit code is no failure."""
+    folded: int = 0
+    """How many further ranks of it have no row of their own, as they are ready and nothing is wrong with them."""
 
 
 class EngineColumn(StrEnum):
@@ -135,6 +138,31 @@ def engine_rows(fleet: FleetState) -> tuple[EngineRow, ...]:
         for view in fleet.nodes
         for engine in view.engines
     )
+
+
+def folded(rows: Sequence[EngineRow], fleet: FleetState) -> tuple[EngineRow, ...]:
+    """The rows without those of ready ranks, where an engine has more than one: its head's row counts them."""
+    heads = {
+        (rank.node.name, rank.engine.key): (team.head.node.name, team.head.engine.key)
+        for team in over_nodes(fleet)
+        for rank in team.ranks[1:]
+        if len(team.ranks) > 2
+    }
+    quiet = [
+        (row.node, row.engine.key)
+        for row in rows
+        if row.engine.state is EngineState.READY and row.stalled is None and not row.is_old
+    ]
+    counts = Counter(heads[key] for key in quiet if key in heads)
+    return tuple(
+        replace(row, folded=counts[key])
+        for row in rows
+        if (key := (row.node, row.engine.key)) not in quiet or key not in heads
+    )
+
+
+def _node_cell(row: EngineRow) -> Line:
+    return Line.of(row.node, (f" +{row.folded}" if row.folded else "", "quiet"))
 
 
 SORTS: Mapping[EngineColumn, Callable[[EngineRow], float]] = {
@@ -225,7 +253,7 @@ COLUMNS: tuple[Column, ...] = (
         is_left=True,
         cell=lambda r: Line.of((r.engine.name, "strong")),
     ),
-    Column(key=EngineColumn.NODE, rank=2, width=6, widest=14, is_left=True, cell=lambda r: Line.of(r.node)),
+    Column(key=EngineColumn.NODE, rank=2, width=6, widest=14, is_left=True, cell=lambda r: _node_cell(r)),
     Column(key=EngineColumn.STATE, rank=0, width=9, widest=26, is_left=True, cell=state_cell),
     Column(key=EngineColumn.MODEL, rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model_cell(r.engine)),
     Column(key=EngineColumn.RUN, rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),

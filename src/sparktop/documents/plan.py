@@ -17,6 +17,7 @@ from sparktop.operate.actions import REQUESTS_AT_RISK, action
 from sparktop.operate.plan.likely import likely
 from sparktop.operate.step.plan import Difference, OnFailure, Plan, Refusal, Step
 from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
+from sparktop.text.sentences import listed
 from sparktop.text.units import duration
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
@@ -132,7 +133,7 @@ def refusal_text(refusal: Refusal) -> str:
 
 def _head(plan: Plan, width: int) -> list[Line]:
     sign, tone, meaning = RISKS[plan.risk]
-    nodes = " and ".join(masked(name) for name in plan.nodes)
+    nodes = listed(masked(name) for name in plan.nodes)
     if plan.risk is Risk.DISRUPTIVE:
         chosen = action(plan.request.action)
         meaning = chosen.at_risk if chosen is not None else REQUESTS_AT_RISK

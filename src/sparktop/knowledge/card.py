@@ -25,6 +25,7 @@ from sparktop.knowledge import rule_file
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.text.sentences import listed
 
 Figures = Mapping[str, object]
 _FOLDER = Path(__file__).parent
@@ -154,7 +155,7 @@ def _is_there(value: object) -> bool:
 
 def _shown(value: object) -> object:
     if isinstance(value, tuple):
-        return _Text(" and ".join(map(str, value)))
+        return _Text(listed(map(str, value)))
     return _Text(value) if isinstance(value, str) else value
 
 

@@ -278,7 +278,9 @@ class ConsoleScreen(Screen[None]):
         if arrangement != self._arranged:
             self._arranged = arrangement
             self._apply(arrangement)
-        self.engines.can_filter = self.view == "engines"
+        if self.engines.can_filter != (self.view == "engines"):
+            self.engines.can_filter = self.view == "engines"
+            self.engines.refill()
         self.engines.set_details(self._has_details or self.view == "engines")
         self.keys.show(self.view)
         self._show_nodes()

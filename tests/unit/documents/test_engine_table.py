@@ -7,8 +7,9 @@ from dataclasses import replace
 from tests.pictures_support import picture
 from tests.table import over
 from tests.unit.diagnose.rules.pair_support import rank, spark
+from tests.unit.diagnose.rules.test_team import ended, four
 
-from sparktop.documents.engine_table import engine_rows, state_cell
+from sparktop.documents.engine_table import engine_rows, folded, state_cell
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
@@ -51,3 +52,14 @@ def test_a_worker_rank_is_stalled_while_the_head_of_its_pair_is() -> None:
     states = [value for node in told.values() for key, value in node.items() if key.startswith("engine ")]
     assert states == ["stalled", "stalled"], "as the screen says"
     assert "stalled" not in state_cell(engine_rows(fleet)[1]).plain
+
+
+def test_ready_ranks_of_an_engine_over_many_are_folded_into_its_heads_row() -> None:
+    rows = folded(engine_rows(four()), four())
+    assert [(row.node, row.folded) for row in rows] == [("spark1", 3)]
+    fleet = four(engines={2: ended(2)})
+    assert [(row.node, row.folded) for row in folded(engine_rows(fleet), fleet)] == [
+        (f"spark{number}", 0) for number in range(1, 5)
+    ], "a rank that waits for one that died is not ready"
+    pair = picture(spark(1), spark(2))
+    assert folded(engine_rows(pair), pair) == engine_rows(pair)

@@ -36,6 +36,7 @@ COURSES = {
     "capture-stuck": (170, 130, 3),
     "desktop-freeze": (17, 120, 4),
     "driver-pending": (2, 120, 2),
+    "eight-nodes": (70, 240, 4),
     "leak-after-kill": (19, 45, 4),
     "memory-spike": (16, 25, 3),
     "orphan": (25, 25, 3),

@@ -62,9 +62,9 @@ def test_the_ones_that_ship_are_those_of_the_issue() -> None:
 
 
 @over("name", NAMES)
-def test_each_loads_with_two_nodes_and_a_calm_beginning(name: str) -> None:
+def test_each_loads_with_its_nodes_and_a_calm_beginning(name: str) -> None:
     scenario = load(name)
-    assert [node.name for node in scenario.nodes] == ["spark1", "spark2"]
+    assert [node.name for node in scenario.nodes] == [f"spark{1 + n}" for n in range(8 if name == "eight-nodes" else 2)]
     assert scenario.description
     assert all(fault.start_s >= 10 for node in scenario.nodes for fault in node.faults)
     last_fault = max((fault.end_s for node in scenario.nodes for fault in node.faults), default=0)
@@ -160,6 +160,23 @@ absent = true
     assert (scenario.title, scenario.length_s, scenario.nodes[0].seed) == ("u", 60, 9)
     assert scenario.nodes[0].engines == ()
     assert [c.name for c in scenario.nodes[0].containers] == ["vllm-one"]
+
+
+def test_a_node_may_be_like_one_above_it_in_its_own_words(tmp_path: Path) -> None:
+    more = """
+[[nodes]]
+name = "spark2"
+like = "spark1"
+instead = { "vllm-one" = "vllm-two", "line" = "lime" }
+[nodes.tracks]
+util = 5
+"""
+    first, second = load_file(written(tmp_path, GOOD + more)).nodes
+    assert [(c.name, c.log[0].text) for c in second.containers] == [("vllm-two", "lime")]
+    assert ([c.name for c in first.containers], second.engines[0].port) == (["vllm-one"], 8000)
+    assert (first.tracks["util"].at(10), second.tracks["util"].at(10)) == (96, 5)
+    with pytest.raises(ConfigError, match="there is no 'spark9' above it"):
+        load_file(written(tmp_path, GOOD + more.replace('like = "spark1"', 'like = "spark9"')))
 
 
 def test_the_readmes_example_is_one(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ MENDED = {
     "capture-stuck": (400, "gpu.capture-stuck", "relaunch"),
     "desktop-freeze": (80, "kernel.xid-119", "reboot"),
     "driver-pending": (30, "host.driver-pending", "reboot"),
+    "eight-nodes": (80, "cluster.rank-died", "safe-restart"),
     "leak-after-kill": (49, "memory.held-after-exit", "reboot"),
     "memory-spike": (18, "memory.first-request-spike", "stop-engine"),
     "orphan": (60, "memory.held-after-exit", "end-holder"),

@@ -34,6 +34,7 @@ from sparktop.recipe.container_spec import Rendered, RenderedRank
 from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.recipe.read.shelf import word
 from sparktop.recipe.render.host_config import body
+from sparktop.text.sentences import listed
 from sparktop.text.units import GIB
 
 
@@ -46,7 +47,7 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
     up = start_order(ranks, executor)
     has_key = bool(ranks[0].api_key)
     steps = tuple(_steps(inputs, ranks, up, grace_s))
-    where = " and ".join(rank.node for rank in ranks)
+    where = listed(rank.node for rank in ranks)
     kind = inputs.order.recipe.engine.traits.name
     source = inputs.order.recipe.source
     return Plan(
@@ -260,7 +261,7 @@ def _check_inputs(request: Request, inputs: LaunchInputs) -> None:
     # Where the operator agreed to stop it, it is launched anew.
     if running_ranks and not set(running_ranks) <= set(inputs.gate_inputs.order.stops):
         name = shlex.quote(running_ranks[0][1])
-        where = " and ".join(node for node, _ in running_ranks)
+        where = listed(node for node, _ in running_ranks)
         hosts = " ".join(map(shlex.quote, request.nodes))
         how_to_set_policy = tuple(
             policy_remedies(inputs.rendered, policy_of(inputs.order.recipe), inputs.gate_inputs.survey)
@@ -298,5 +299,5 @@ def blocking_reason(gates: Sequence[Gate]) -> str:
     nodes: dict[str, list[str]] = {}
     for gate in further:
         nodes.setdefault(gate.name, []).append(gate.node)
-    names = [f"{name} on {' and '.join(on)}" if any(on) else name for name, on in nodes.items()]
+    names = [f"{name} on {listed(on)}" if any(on) else name for name, on in nodes.items()]
     return f"{first.sentence}; shut too: {', '.join(names)}" if names else first.sentence

@@ -23,6 +23,7 @@ from sparktop.operate.plan.sequence import way_back
 from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
 from sparktop.operate.step.plan import Step
+from sparktop.text.sentences import listed
 from sparktop.text.units import gib
 
 
@@ -94,7 +95,7 @@ def restart_steps(engines: Sequence[EngineToStop]) -> Iterator[Step]:
 def warnings(engines: Sequence[EngineToStop]) -> Iterator[str]:
     """What stopping them costs."""
     for engine in engines:
-        where = " and ".join(rank.node for rank in engine.ranks)
+        where = listed(rank.node for rank in engine.ranks)
         total_bytes = sum(held_bytes(rank.engine, rank.view) or 0 for rank in engine.ranks)
         holds = f", which holds {gib(total_bytes)}" if total_bytes else ""
         stays = "stays stopped once the launch serves" if engine.comes_back else "can't be started again from here"

@@ -32,6 +32,7 @@ from sparktop.operate.plan.starter import Starter
 from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.recipe.container_spec import RenderedRank
 from sparktop.recipe.read import shelf
+from sparktop.text.sentences import listed
 
 MEASURE_LIMIT_S = 300.0
 REASONING_TOKENS = 512
@@ -260,7 +261,7 @@ def keep_log(order: Sequence[PlannedRank]) -> Step:
     nodes = tuple(rank.node for rank in order)
     return Step(
         id="back-evidence",
-        title=f"Save the log of {order[0].name}, with evidence of {' and '.join(nodes)}",
+        title=f"Save the log of {order[0].name}, with evidence of {listed(nodes)}",
         node=order[0].node,
         act=CollectEvidence(nodes=nodes, engines=tuple(dict.fromkeys(rank.name for rank in order)), needs=STARTED),
         limit_s=EVIDENCE_LIMIT_S,

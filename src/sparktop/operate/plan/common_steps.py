@@ -17,6 +17,7 @@ from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program
 from sparktop.operate.step.plan import OnFailure, Step
+from sparktop.text.sentences import listed
 
 EVIDENCE_LIMIT_S = 90.0
 RESOLVED_LIMIT_S = 90.0
@@ -64,7 +65,7 @@ def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:
     """Collect evidence before anything is stopped; a failure is no reason to leave a machine frozen."""
     return Step(
         id="evidence",
-        title=f"Collect evidence of {' and '.join(nodes)}",
+        title=f"Collect evidence of {listed(nodes)}",
         node=nodes[0],
         act=CollectEvidence(nodes=tuple(nodes), engines=tuple(engines)),
         limit_s=EVIDENCE_LIMIT_S,

@@ -33,6 +33,7 @@ from sparktop.operate.relaunch.rank_change import RankChange, targets
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.secrets.masking import secrets_of
 from sparktop.operate.step.plan import Difference, Step
+from sparktop.text.sentences import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ class PlainRelaunch(RankRelaunch):
                 f"remove it with: docker rm {name}"
             )
         return (
-            f"The old containers are kept as {' and '.join(f'{name} on {node}' for node, name in names.items())}, "
+            f"The old containers are kept as {listed(f'{name} on {node}' for node, name in names.items())}, "
             "stopped and without a restart policy; remove each with: docker rm NAME"
         )
 

@@ -44,6 +44,7 @@ from sparktop.operate.relaunch.rank_change import asks as rank_change_asks
 from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
 from sparktop.operate.secrets.sudo import sudo_notes
 from sparktop.operate.step.plan import Difference, Plan, Step, risk_of
+from sparktop.text.sentences import listed
 
 _NAMED = {"volume": "mount"}
 """Lint's name for a `docker run` option that has several."""
@@ -178,8 +179,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     expected = doubt(ranks, picture, is_changed=True)
     return Plan(
         request=request,
-        title=f"Relaunch {head.name} on {' and '.join(rank.node for rank in ranks)} "
-        f"{relaunch_text.summary(differences)}",
+        title=f"Relaunch {head.name} on {listed(rank.node for rank in ranks)} {relaunch_text.summary(differences)}",
         risk=risk_of(steps),
         steps=steps,
         way_back=tuple(way_back(down, up, grace_s)),

@@ -24,6 +24,7 @@ from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import shown_value
 from sparktop.recipe import parameters
 from sparktop.recipe.launch_line import launch_line
+from sparktop.text.sentences import listed
 
 _PARALLELISM = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _RENDEZVOUS = ("nnodes", "node_rank", "headless", "master_addr", "dist_init_addr", "nccl_init_addr",
@@ -35,7 +36,7 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
     head = rank_changes[0]
     if not head.origin.recipe:
         return
-    name = f"{head.rank.name} on {' and '.join(rank_change.rank.node for rank_change in rank_changes)}"
+    name = f"{head.rank.name} on {listed(rank_change.rank.node for rank_change in rank_changes)}"
     for flag, value in head.change.flags.items():
         main = parameters.main_name(flag)
         if command_of(head.rank.engine).value(flag) == value:

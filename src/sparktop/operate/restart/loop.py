@@ -28,6 +28,7 @@ from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.step.plan import Plan, Step
+from sparktop.text.sentences import listed
 
 _NEEDED = re.compile(r"(?:docker|containerd|ssh|sshd|systemd-.*|dbus|NetworkManager|user@.*)\.service")
 
@@ -147,7 +148,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     require_root_for(steps, survey)
     return Plan(
         request=request,
-        title=f"Break the restart loop of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        title=f"Break the restart loop of {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(way_back((), [LoopingEngine(rank=rank) for rank in up], GRACE_S)),

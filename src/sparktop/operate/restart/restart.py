@@ -34,6 +34,7 @@ from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root, sudo_notes
 from sparktop.operate.step.plan import Plan, Step, risk_of
+from sparktop.text.sentences import listed
 from sparktop.text.units import gib, span
 
 MEMORY_LONGEST_S = 3600.0
@@ -75,7 +76,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     expected = doubt(starters, picture)
     return Plan(
         request=request,
-        title=f"Safe restart of {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        title=f"Safe restart of {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=risk_of(steps),
         steps=steps,
         way_back=tuple(way_back((), up, grace_s)),

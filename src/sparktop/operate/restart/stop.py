@@ -36,6 +36,7 @@ from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.step.plan import OnFailure, Plan, Step
+from sparktop.text.sentences import listed
 from sparktop.text.units import GIB, gib
 
 MEMORY_S = 300.0
@@ -60,7 +61,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     with refused_options():
         grace_s = grace_of(request, ranks)
     if not any(_is_stoppable(rank, survey) for rank in ranks):
-        where = " and ".join(rank.node for rank in ranks)
+        where = listed(rank.node for rank in ranks)
         raise Refused(f"{ranks[0].name} on {where} does not run", _start_commands(ranks))
     down, up = in_order(ranks, ranks)
     evidence = evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks])
@@ -79,7 +80,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     require_root_for(steps, survey)
     return Plan(
         request=request,
-        title=f"Stop {ranks[0].name} on {' and '.join(rank.node for rank in ranks)}",
+        title=f"Stop {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(way_back((), [StoppedEngine(rank=rank) for rank in up], grace_s)),

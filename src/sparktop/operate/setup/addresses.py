@@ -28,6 +28,7 @@ from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.setup.neighbours import neighbours_ask, wiring
 from sparktop.operate.step.plan import Difference, Plan, Step
+from sparktop.text.sentences import listed
 
 FILE = "/etc/netplan/40-sparktop-cable.yaml"
 TRIED = "/run/netplan/40-sparktop-cable.yaml"
@@ -88,7 +89,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     require_root_for(steps, survey)
     return Plan(
         request=request,
-        title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {_listed(request.nodes)} addresses",
+        title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {listed(request.nodes)} addresses",
         risk=Risk.DISRUPTIVE,
         steps=steps,
         way_back=tuple(_remove_step(node, back[node], request.nodes) for node in files),
@@ -111,10 +112,6 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 Segment = Mapping[str, Interface]
 """The interfaces that one half of a cable, or of a switch, joins: one of each node."""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _ports(node: str, picture: FleetState) -> Mapping[int, tuple[Interface, ...]]:
@@ -160,7 +157,7 @@ def _segments(request: Request, picture: FleetState, survey: Survey) -> tuple[Se
         )
     if found.shape not in (Shape.RING, Shape.SWITCH):
         raise Refused(
-            f"{_listed(request.nodes)} are neither a ring nor all on one switch",
+            f"{listed(request.nodes)} are neither a ring nor all on one switch",
             ("sparktop bringup NODES --only wiring   # draws the cables that were heard",),
         )
     ports = {node: _ports(node, picture) for node in request.nodes}
@@ -176,7 +173,7 @@ def _segments(request: Request, picture: FleetState, survey: Survey) -> tuple[Se
 
 
 def _heard(silent: Sequence[str]) -> str:
-    return f"{silent[0]} hears" if len(silent) == 1 else f"{_listed(silent)} hear"
+    return f"{silent[0]} hears" if len(silent) == 1 else f"{listed(silent)} hear"
 
 
 def _refuse_what_works(segments: Sequence[Segment]) -> None:

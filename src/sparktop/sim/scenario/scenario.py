@@ -1,4 +1,4 @@
-"""Load scenarios by name: scripts of two simulated Sparks, from the TOML files in scenarios/ (its README.md has the
+"""Load scenarios by name: scripts of simulated Sparks, from the TOML files in scenarios/ (its README.md has the
 keys).
 
 A file may extend another one next to it: tables are merged key by key, lists of tables by `name`.
@@ -6,7 +6,8 @@ A file may extend another one next to it: tables are merged key by key, lists of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def load_file(path: Path) -> Scenario:
     nodes = raw.get("nodes", ())
     if not isinstance(nodes, list):
         raise ConfigError(f"{path.name}.nodes: must be tables, written [[nodes]]")
-    raw["nodes"] = [_prepared(node) for node in nodes]
+    raw["nodes"] = [_prepared(node) for node in _copied(nodes, path.name)]
     raw["description"] = str(raw.get("description", "")).strip()
     scenario = read(Scenario, {"name": path.stem, **raw}, path.name)
     for node in scenario.nodes:
@@ -70,6 +71,29 @@ def load_file(path: Path) -> Scenario:
 
 def _directory() -> Path:
     return Path(__file__).parent.with_name("scenarios")
+
+
+def _copied(nodes: Sequence[dict[str, Any]], file: str) -> Iterator[dict[str, Any]]:
+    """The nodes, those that are `like` another with its keys, and their own words `instead` of its."""
+    seen: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        if (like := node.pop("like", None)) is not None:
+            if like not in seen:
+                raise ConfigError(f"{file}.nodes[{node.get('name')}].like: there is no {like!r} above it")
+            node = merged(_reworded(seen[like], node.pop("instead", {})), node)
+        seen[str(node.get("name"))] = copy.deepcopy(node)
+        yield node
+
+
+def _reworded(value: Any, words: Mapping[str, str]) -> Any:
+    """The value with these words replaced in every text of it."""
+    if isinstance(value, dict):
+        return {key: _reworded(part, words) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_reworded(part, words) for part in value]
+    for old, new in words.items() if isinstance(value, str) else ():
+        value = value.replace(old, new)
+    return value
 
 
 def _prepared(node: Mapping[str, Any]) -> dict[str, Any]:

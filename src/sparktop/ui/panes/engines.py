@@ -13,6 +13,7 @@ from sparktop.documents.engine_table import (
     choose,
     details,
     engine_rows,
+    folded,
     heading,
     searched_text,
     sorted_rows,
@@ -48,6 +49,7 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         self._fleet = FleetState()
         self._details = False
         self._sorted_by: EngineColumn | None = None
+        self._folds = True
         self.filter_bar = SearchBar()
         self.can_filter = False
         """Whether it has the whole screen: then the key / filters the engines, and the selected one has charts."""
@@ -79,7 +81,10 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
 
     def refill(self) -> None:
         before = self.selected
-        self._rows = sorted_rows(self.matching(engine_rows(self._fleet), searched_text), self._sorted_by)
+        rows = engine_rows(self._fleet)
+        if self._folds and not self.can_filter:
+            rows = folded(rows, self._fleet)
+        self._rows = sorted_rows(self.matching(rows, searched_text), self._sorted_by)
         self._at = self._index_of(before)
         self._post_if_changed(before)
         self.redraw()
@@ -103,6 +108,10 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
     def find(self, node: str, name: str) -> bool:
         """Move the cursor to an engine by name; False where there is none."""
         index = next((i for i, row in enumerate(self._rows) if (row.node, row.engine.name) == (node, name)), None)
+        if index is None and self._folds:  # perhaps one that has no row
+            self._folds = False
+            self.refill()
+            return self.find(node, name)
         if index is not None:
             self.select(index)
         return index is not None

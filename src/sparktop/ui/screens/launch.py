@@ -22,6 +22,7 @@ from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.text.lines import BLANK, Line
+from sparktop.text.sentences import listed
 from sparktop.ui.dialogs.page import CoveringScreen
 from sparktop.ui.screens.launch_choices import (
     WHERE,
@@ -147,7 +148,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         if not self.is_attached or not self._check_sheet.is_attached:
             return
         frame = self.query_one(".sheet-frame")
-        nodes = " and ".join(masked(name) for name in self.draft.nodes)
+        nodes = listed(masked(name) for name in self.draft.nodes)
         status = "   ▸ looking again …" if self.planning.is_planning and self.planning.answer is not None else ""
         frame.border_title = Text(
             f"launch  {one_line(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{status}"

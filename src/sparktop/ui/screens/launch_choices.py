@@ -25,6 +25,7 @@ from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
 from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped
+from sparktop.text.sentences import listed
 from sparktop.text.units import bare_gib, duration, size
 from sparktop.ui.screens.launch_draft import (
     Draft,
@@ -44,7 +45,7 @@ def head_lines(state: LaunchState, width: int, height: int) -> list[Line]:
     """Verdict and picture of memory, for a screen `height`; faded while they are outdated."""
     answer = state.answer
     if answer is None:
-        nodes = " and ".join(masked(name) for name in state.draft.nodes)
+        nodes = listed(masked(name) for name in state.draft.nodes)
         return [Line.of(("▸ ", "info"), (f"Asking {nodes} whether it fits and what blocks it …", "strong"))]
     is_roomy = height >= ROOMY_ROWS
     is_refused = isinstance(answer, Refusal)
@@ -280,8 +281,7 @@ def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
     for nodes in node_sets:
         is_on = nodes == state.draft.nodes
         names = [masked(name) for name in nodes]
-        others = " and ".join(filter(None, (", ".join(names[1:-1]), names[-1])))
-        text = names[0] if len(names) == 1 else f"{names[0]} (head){',' if len(names) > 2 else ' and'} {others}"
+        text = names[0] if len(names) == 1 else listed((f"{names[0]} (head)", *names[1:]))
         line = Line.of((f"{ON if is_on else OFF} ", "key" if is_on else "quiet"), (text, "value" if is_on else ""))
         views = [view for view in map(state.fleet.node, nodes) if view is not None]
         unreachable = [view for view in views if view.link.state in (LinkState.LOST, LinkState.REFUSED)]

@@ -61,7 +61,15 @@ def test_what_is_wrong_is_told_once_of_its_ranks(fleet: FleetState, told: dict[s
 def test_the_first_to_die_is_named_and_who_waits() -> None:
     one = found(four(engines={0: ended(0), 2: ended(2, 90.0)}))["rank-died"]
     assert one.title == "big-rank2 on spark3 exited; spark2 and spark4 wait for it"
-    assert found(four(engines={1: ended(1)}))["rank-died"].title.endswith("; spark1 and spark3 and spark4 wait for it")
+    assert found(four(engines={1: ended(1)}))["rank-died"].title.endswith("; spark1, spark3 and spark4 wait for it")
+
+
+def test_of_many_who_wait_the_number_is_told() -> None:
+    words = tuple("8" if word == "2" else word for word in SERVE)
+    eight = [rank(n, held=box(n, argv=(*words, "--node-rank", str(n), *["--headless"][:n]))) for n in range(8)]
+    gone = dead(5, held=eight[5].container)
+    fleet = picture(*(spark(n + 1, engines=(gone if n == 5 else eight[n],)) for n in range(8)))
+    assert found(fleet)["rank-died"].title == "big-rank5 on spark6 exited; its other 7 ranks wait for it"
 
 
 def test_tcp_is_told_where_no_rank_of_four_uses_rdma() -> None:

@@ -104,7 +104,7 @@ def test_four_nodes_pass_on_a_switch_and_in_a_ring_in_its_order() -> None:
             "same-driver",
             "",
             lambda world: world.view("spark3", facts=replace(world.views["spark3"].facts, kernel="6.1")),
-            "on spark1 and spark2 and spark4",
+            "on spark1, spark2 and spark4",
         ),
         (
             "equal-memory",

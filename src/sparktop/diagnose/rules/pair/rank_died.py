@@ -19,6 +19,8 @@ from sparktop.text.units import requests, span
 SAME_LIFE_S = 60.0
 """Ranks of one launch start within this time. Only ages are compared, because node clocks differ."""
 BUSY_PERCENT = 50.0
+MOST_NAMED = 3
+"""More waiting ranks are counted."""
 
 
 @live_rule(
@@ -111,7 +113,9 @@ def _finding(team: Team, dead: EngineRank, waiting: Sequence[EngineRank], age_s:
             "ago": span(age_s),
             "detail": detail,
             "other": alive.node.name,
-            "others": tuple(rank.node.name for rank in waiting),
+            "others": names
+            if len(names := tuple(rank.node.name for rank in waiting)) <= MOST_NAMED
+            else f"its other {len(names)} ranks",
             "wait": "waits" if len(waiting) == 1 else "wait",
             "pending": requests(pending) if pending else None,
             "holds": pending > 0,

@@ -18,6 +18,7 @@ from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
 from sparktop.operate.launch.inputs.link import Fabric, fabrics, rails
+from sparktop.text.sentences import listed
 
 USUAL_MTU = 1500
 PING_LARGEST = 65507
@@ -146,7 +147,7 @@ def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) 
                 ("plug the cable in at both ends", f"sudo ip link set {end.interface} up"),
             ),
             "no-rdma": (
-                f"only {where} leads to {' and '.join(node for node in ends if node != end.node)}, without RDMA: {why}",
+                f"only {where} leads to {listed(node for node in ends if node != end.node)}, without RDMA: {why}",
                 ("plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",),
             ),
             "no-network": (
@@ -232,7 +233,7 @@ def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
         return
     apart = [(near, far) for near, far in _in_a_circle(ends) if far.node not in near.neighbours]
     for near, far in apart:
-        leads = f"RDMA of {near.node} leads to {' and '.join(near.neighbours)}, not to {far.node}, the next rank"
+        leads = f"RDMA of {near.node} leads to {listed(near.neighbours)}, not to {far.node}, the next rank"
         order = "name the nodes in the order of their cables, each after the one that it is cabled to"
         yield (failed if wants_rdma else warned)("hca", near.node, leads, order)
     if apart:

@@ -39,6 +39,7 @@ from sparktop.operate.launch.inputs.gate_inputs import (
     why_unanswered,
 )
 from sparktop.recipe.render.rank_argv import MASTER_PORT, RAY_PORT
+from sparktop.text.sentences import listed
 from sparktop.text.units import GIB, gib
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -274,6 +275,6 @@ def _software(inputs: GateInputs) -> Gate:
 def _by_version(versions_of: Mapping[NodeView, str]) -> str:
     """ "580.159 on spark1 and spark3 and 580.95 on spark2"."""
     return " and ".join(
-        f"{version} on {' and '.join(view.name for view, own in versions_of.items() if own == version)}"
+        f"{version} on {listed(view.name for view, own in versions_of.items() if own == version)}"
         for version in dict.fromkeys(versions_of.values())
     )

@@ -22,6 +22,7 @@ from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.survey import Ask, Output, Survey
 from sparktop.model.telemetry import Interface, RdmaPort
 from sparktop.probe.remote.network import parse_gid
+from sparktop.text.sentences import listed
 
 GIDS_AT_MOST = 16
 """Entries to ask for of a port: the table is filled from the front."""
@@ -122,12 +123,12 @@ def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mappin
     views = _read_views(nodes, picture)
     if not views:
         silent = [node for node in nodes if (view := picture.node(node)) is None or view.network is None]
-        why = f"the network of {' and '.join(silent)} has not been read yet"
+        why = f"the network of {listed(silent)} has not been read yet"
         return {node: Fabric(node=node, problems=(why,), is_unread=True) for node in nodes}
     common_ends = _best_ends(views)
     ends = common_ends if common_ends is not None else _reached_ends(views, survey)
     if ends is None:
-        why = f"{' and '.join(nodes)} have no IPv4 addresses in one network that could connect them"
+        why = f"{listed(nodes)} have no IPv4 addresses in one network that could connect them"
         return {view.name: _fabric_without_address(view, why) for view in views}
     is_ring = len(views) > 2 and not frozenset.intersection(*map(_active_networks, views))
     return {
