@@ -31,8 +31,13 @@ from sparktop.text.lines import plain
 
 QWEN, TINY, GPT_OSS = "qwen3.6-35b-a3b-fp8", "qwen3-0.6b", "gpt-oss-120b"
 MISTRAL, NATIVE, RAY = "mistral-small-4-119b-nvfp4", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"
+DENSE, HYBRID = "qwen3.8-27b-nvfp4", "nemotron-3.5-lightning-30b-a3b-nvfp4"
 DRAFT = "mistralai/Mistral-Small-4-119B-2603-eagle"
-WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6}
+DRAFTS = {MISTRAL: DRAFT, HYBRID: "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4-DSpark"}
+WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6} | {
+    DENSE: 20.4,
+    HYBRID: 20.0,
+}
 BOTH = ("spark1", "spark2")
 SECRETS = {"HF_TOKEN": "hf_canaryABCDEFGHIJKLMN", "VLLM_API_KEY": "sk-canary-4f2a9c77"}
 SGLANG_PAIR = Recipe(
@@ -144,8 +149,8 @@ def of(name: str, spot: Nodes | None = None, *, grace_s: str = "", **more: Any) 
     spot = spot or Nodes(nodes=BOTH[: one.min_nodes])
     for node in spot.nodes:
         spot.models.setdefault(node, (more.get("values", {}).get("model", one.model), WEIGHTS_GIB[name]))
-    if name == MISTRAL and not spot.also and spot.hub is None:
-        spot.also = (DRAFT,)
+    if name in DRAFTS and not spot.also and spot.hub is None:
+        spot.also = (DRAFTS[name],)
     return spot, Order(recipe=one, **more), ({"grace_s": grace_s} if grace_s else {})
 
 
