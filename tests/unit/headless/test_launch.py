@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sparktop.headless.adopt import adopt_container
 from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
@@ -22,6 +21,7 @@ from sparktop.cli.launch import _notes, _secrets, _values, launch_arguments, ord
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.act import OutputOptions
 from sparktop.headless.launch import Launch, exported, launch
+from sparktop.headless.recipes.adopt import adopt_container
 from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request
