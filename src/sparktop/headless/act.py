@@ -321,11 +321,12 @@ async def carry_out(operating: Operating, plan: Plan, output: OutputOptions, sec
         put(output, plan_page(plan), data)
         say("sparktop: nothing was run: there is no terminal to ask on\n  --yes runs it, --dry-run only prints it")
         return 1
-    if output.is_agreed and (source := plan.new_source) is not None:
+    if output.is_agreed and (new_sources := plan.new_sources):
         put(output, plan_page(plan), data)
+        trusting = "; ".join(f"sparktop recipes source trust {source.name}" for source in new_sources)
         say(
-            f"sparktop: nothing was run: nobody has agreed to launch from @{source.name} as it is now\n"
-            f"  sparktop recipes source trust {source.name}, or launch without --yes and type {plan.typed}"
+            f"sparktop: nothing was run: nobody has agreed to launch from {plan.typed.replace(' ', ' and ')} as it is "
+            f"now\n  {trusting}, or launch without --yes and type {plan.typed}"
         )
         return 1
     _show(output, plan_page(plan))

@@ -178,8 +178,8 @@ class Patch:
     """Of a mod; its `run.sh` makes the change."""
     command: str = ""
     """Of a `pre_exec`; may hold {parameters}."""
-    source: str = ""
-    """The source of recipes that a mod was found in; empty: the recipe's own, or none."""
+    source: RecipeSource | None = None
+    """The source of recipes that a mod was found in; None: the recipe's own, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +233,17 @@ class Recipe:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     source: RecipeSource | None = None
     """Where it is from; None for a shipped recipe, one of the operator's own, and a file."""
+
+    @property
+    def new_sources(self) -> tuple[RecipeSource, ...]:
+        """Its source and those of its mods that the operator hasn't agreed to yet."""
+        every = (self.source, *(patch.source for patch in self.patches))
+        return tuple(dict.fromkeys(source for source in every if source is not None and not source.is_trusted))
+
+    @property
+    def consent(self) -> str:
+        """What is typed to agree to them: "@arena @eugr"."""
+        return " ".join(f"@{source.name}" for source in self.new_sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

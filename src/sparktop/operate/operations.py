@@ -246,8 +246,8 @@ class Operations:
         if refusal is not None:
             execution.refuse(refusal)
         else:
-            if plan.new_source is not None and self._recalls:
-                self._trust(plan.new_source)
+            for source in plan.new_sources if self._recalls else ():
+                self._trust(source)
             execution.start()
         return execution
 

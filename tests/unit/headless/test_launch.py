@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sparktop.headless.adopt import adopt_container
 from tests.table import over
 from tests.ui import pictures
 from tests.ui.look import clock_of_pictures

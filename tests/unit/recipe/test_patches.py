@@ -17,6 +17,7 @@ from sparktop.recipe.container_spec import NodeContext, Rendered
 from sparktop.recipe.patches import APPLY, PatchedImage, patched_image
 from sparktop.recipe.read import shelf
 from sparktop.recipe.render.render import render
+from sparktop.recipe.sources.sources import sources
 
 FILES = (PatchFile(path="run.sh", content=b"true"), PatchFile(path="a/b.py", content=b"1", is_program=True))
 MOD = Patch(name="mods/fix-x", files=FILES)
@@ -61,7 +62,8 @@ def test_a_mod_is_found_where_its_launchers_look(
     reading = shelf.read_file(recipe)
     assert [each.key for each in reading.errors] == ([] if found else ["mods"])
     if reading.recipe is not None:
-        source = "@eugr-vllm: u" if "registries" in place else ""
+        source = next((each for each in sources() if each.tree in str(tmp_path / place)), None)
+        assert (source is not None) is ("registries" in place)
         files = (PatchFile(path="run.sh", content=b"true"),)
         assert reading.recipe.patches == (Patch(name=name, files=files, source=source),)
 

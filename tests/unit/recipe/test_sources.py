@@ -239,14 +239,18 @@ def test_a_launch_is_agreed_to_once_for_each_commit(tmp_path: Path) -> None:
     first = planned()
     assert first.typed == "@team"
     assert "First launch from @team: " in first.warnings[0]
-    assert first.new_source is not None
-    sources.trust(first.new_source)
+    sources.trust(*first.new_sources)
     again = planned()
-    assert (again.typed, again.new_source) == ("", None)
+    assert (again.typed, again.new_sources) == ("", ())
     assert not any("First launch" in warning for warning in again.warnings)
     assert again.steps == first.steps
     committed(tmp_path / "team", {})
-    at_commit = planned().new_source
-    assert at_commit is not None, "its commit is another"
-    assert at_commit.commit
-    assert replace(first, request=again.request, typed="spark1").new_source is None
+    (at_commit,) = planned().new_sources
+    assert at_commit.commit, "its commit is another"
+    assert replace(first, typed="spark1").new_sources == ()
+    sources.trust(at_commit)
+    sources.add("mods", str(written(tmp_path / "mods", {"mods/x/run.sh": "true"})))
+    written(tmp_path / "team", {"a.yaml": (tmp_path / "team/a.yaml").read_text() + "mods: [mods/x]\n"})
+    with_mod = planned()
+    assert [source.name for source in with_mod.new_sources] == ["mods"], "what its mod is of is agreed to as well"
+    assert f"(mods/x of @mods: {tmp_path}/mods)" in "".join(with_mod.warnings)

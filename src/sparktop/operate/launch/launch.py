@@ -49,7 +49,6 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
     steps = tuple(_steps(inputs, ranks, up, grace_s))
     where = listed(rank.node for rank in ranks)
     kind = inputs.order.recipe.engine.traits.name
-    source = inputs.order.recipe.source
     return Plan(
         request=request,
         title=f"Launch {inputs.prospect.title} on {where} ({kind})",
@@ -61,7 +60,7 @@ def launch_plan(request: Request, inputs: LaunchInputs, grace_s: float) -> Plan:
         outcome=launch_text.outcome(rendered, ranks[0].view.link.contact, has_key=has_key),
         outcome_command=launch_text.first_request(rendered, ranks[0].view.link.contact, has_key=has_key),
         warnings=tuple(dict.fromkeys(launch_text.warnings(inputs, ranks, steps))),
-        typed=f"@{source.name}" if source is not None and not source.is_trusted else "",
+        typed=inputs.order.recipe.consent,
         equivalent=tuple(launch_text.equivalent(inputs, up, steps, grace_s)),
         secrets=tuple(dict.fromkeys(value for value in _secrets(inputs, ranks) if value)),
         prospect=inputs.prospect,

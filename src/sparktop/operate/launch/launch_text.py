@@ -46,14 +46,13 @@ def effect(inputs: LaunchInputs, ranks: Sequence[PlannedRank]) -> str:
 
 def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence[Step]) -> Iterator[str]:
     """What the review warns of: a new source, engines that are stopped, risks, memory, gates, the guard, sudo."""
-    source = inputs.order.recipe.source
-    if source is not None and not source.is_trusted:
+    for source in inputs.order.recipe.new_sources:
         kept = "at this commit" if source.commit else "also after its files change"
         if source.commit and source.kind is not SourceKind.GIT:
             kept = "until it is at another commit"
         yield (
             f"First launch from {source.text}. Its recipes choose the image, command, mounts and rights of what runs "
-            f"here. Running this agrees to that, for every recipe of it {kept}."
+            f"here, and its mods change the image. Running this agrees to all of them, {kept}."
         )
     yield from make_room.warnings(inputs.engines_to_stop)
     yield from inputs.order.recipe.risks
@@ -61,7 +60,7 @@ def warnings(inputs: LaunchInputs, ranks: Sequence[PlannedRank], steps: Sequence
         yield from inputs.rendered.notes
         if (patched := inputs.rendered.patched) is not None:
             names = ", ".join(
-                f"{patch.name} of {patch.source}" if patch.source else patch.name for patch in patched.patches
+                f"{patch.name} of {patch.source.text}" if patch.source else patch.name for patch in patched.patches
             )
             yield (
                 f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "

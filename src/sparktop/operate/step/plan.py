@@ -116,11 +116,10 @@ class Plan:
         return tuple(dict.fromkeys(step.node for step in self.steps))
 
     @property
-    def new_source(self) -> RecipeSource | None:
-        """The source of recipes that the operator agrees to by running the plan; its name is what must be typed."""
+    def new_sources(self) -> tuple[RecipeSource, ...]:
+        """Sources of recipes that the operator agrees to by running the plan; their names are what must be typed."""
         order = self.request.order
-        source = order.recipe.source if order is not None else None
-        return source if source is not None and self.typed == f"@{source.name}" else None
+        return order.recipe.new_sources if order is not None and self.typed == order.recipe.consent else ()
 
 
 def risk_of(steps: Sequence[Step]) -> Risk:

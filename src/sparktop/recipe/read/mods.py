@@ -87,7 +87,7 @@ def finder(recipe: Path, sources: Sequence[RecipeSource]) -> Finder:
     return find
 
 
-def _places(recipe: Path, scope: str, sources: Sequence[RecipeSource]) -> Iterator[tuple[Path, str]]:
+def _places(recipe: Path, scope: str, sources: Sequence[RecipeSource]) -> Iterator[tuple[Path, RecipeSource | None]]:
     """(folder that holds mods, the source it is in where that isn't the recipe's), the nearest first; those of a scope
     are in a folder or source that is named for it."""
     home = Path.home()
@@ -96,15 +96,15 @@ def _places(recipe: Path, scope: str, sources: Sequence[RecipeSource]) -> Iterat
         if level and (folder == home or folder in home.parents):
             break
         if not scope or any(scope in part for part in folder.parts):
-            yield from ((place, "") for place in _with_mods(folder))
+            yield from ((place, None) for place in _with_mods(folder))
         if (folder / ".git").exists() or (own is not None and folder == Path(own.tree)):
             break
     for source in sources:
         if not scope or source.name == scope or source.name.startswith(f"{scope}-"):
-            told = "" if source is own else source.text
-            yield from ((place, told) for place in _with_mods(Path(source.tree)))
+            other = None if source is own else source
+            yield from ((place, other) for place in _with_mods(Path(source.tree)))
     if scope in ("", "eugr"):
-        yield home / "spark-vllm-docker" / "mods", ""
+        yield home / "spark-vllm-docker" / "mods", None
 
 
 def _with_mods(folder: Path) -> Iterator[Path]:
