@@ -53,7 +53,7 @@ def judge_rate(facts: RateFacts) -> Judgement:
     if facts.gbps is None:
         return unknown("it doesn't tell its rate")
     is_full = facts.is_spark is False or facts.gbps >= FULL_GBPS * _TOLERANCE
-    return passed() if is_full else warning()
+    return passed() if is_full else warning("below")
 
 
 @check("cluster.mtu-differs", gate="mtu", bring_up="addresses.mtu")

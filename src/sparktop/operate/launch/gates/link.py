@@ -16,7 +16,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Gate
 from sparktop.model.state import State
 from sparktop.model.survey import Ask, Output, Survey
-from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, unknown, warned
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, told, unknown, warned
 from sparktop.operate.launch.inputs.link import Fabric, fabrics, rails
 from sparktop.text.sentences import listed
 
@@ -139,36 +139,28 @@ def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) 
                 is_same_network=end.is_same_network,
             )
         )
-        rdma = f", {' and '.join(end.hcas)} ACTIVE" if end.hcas else ", no RDMA"
-        detail, steps = {
-            "": (f"{where}{rdma}", ()),
-            "no-carrier": (
-                f"{where} has no carrier",
-                ("plug the cable in at both ends", f"sudo ip link set {end.interface} up"),
-            ),
-            "no-rdma": (
-                f"only {where} leads to {listed(node for node in ends if node != end.node)}, without RDMA: {why}",
-                ("plug the cable in at both ends, and see `4: ACTIVE`: cat /sys/class/infiniband/*/ports/1/state",),
-            ),
-            "no-network": (
-                f"no network has all nodes; they would meet at {where}, which this connection reaches",
-                (f"give the cable's interfaces addresses: {_ADDRESS_HELP}",),
-            ),
-        }[judgement.case]
-        yield judged("link", end.node, judgement, detail, *steps)
+        yield told(
+            "link",
+            end.node,
+            judge_link,
+            judgement,
+            where=where,
+            interface=end.interface,
+            hcas=end.hcas,
+            others=tuple(node for node in ends if node != end.node),
+            reason=why,
+            address_help=_ADDRESS_HELP,
+        )
 
 
 def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
     for end in ends.values():
         rate = end.rate_gbps if end.hcas else end.speed_mbps / 1000 if end.speed_mbps else None
-        device = " and ".join(end.hcas) or end.interface
         view = picture.node(end.node)
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
-        at = f"{device} at {rate:g} Gb/s" if rate is not None else f"{device or 'the interface'} doesn't tell its rate"
-        full = f", where a cabled port of a Spark has {FULL_GBPS:g}" if judgement.is_problem else ""
-        see = f"ethtool {end.interface} | grep -i speed"
-        mend = "reseat the cable, use one that NVIDIA lists for Sparks"
-        yield judged("rate", end.node, judgement, at + full, *((see, mend) if judgement.is_problem else ()))
+        device = " and ".join(end.hcas) or end.interface or "the interface"
+        figures = {"device": device, "rate": rate, "interface": end.interface, "full": f"{FULL_GBPS:g}"}
+        yield told("rate", end.node, judge_rate, judgement, **figures)
 
 
 _Port = tuple[str, str, int | None]

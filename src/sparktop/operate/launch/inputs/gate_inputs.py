@@ -133,8 +133,8 @@ def _typed(remedy: Remedy, node: str) -> tuple[str, ...]:
     """What to type for a remedy."""
     if remedy.action and node:
         return (f"sparktop act {remedy.action} {node}   # {remedy.title}",)
-    where = f"on {node}: " if node else ""
-    return tuple(f"{where}{step}" for step in remedy.steps or (remedy.title,))
+    first, *others = remedy.steps or (remedy.title,)
+    return (f"on {node}: {first}" if node else first, *others)
 
 
 def _gate(name: str, node: str, state: State, detail: str, *steps: str) -> Gate:
