@@ -159,8 +159,16 @@ def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
         view = picture.node(end.node)
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
         device = " and ".join(end.hcas) or end.interface or "the interface"
-        figures = {"device": device, "rate": rate, "interface": end.interface, "full": f"{FULL_GBPS:g}"}
-        yield told("rate", end.node, judge_rate, judgement, **figures)
+        yield told(
+            "rate",
+            end.node,
+            judge_rate,
+            judgement,
+            device=device,
+            rate=rate,
+            interface=end.interface,
+            full=f"{FULL_GBPS:g}",
+        )
 
 
 _Port = tuple[str, str, int | None]
