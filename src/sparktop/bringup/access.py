@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,7 +35,6 @@ from sparktop.checks.host import (
     judge_unit_restart,
 )
 from sparktop.checks.judgement import worst
-from sparktop.model.state import State
 from sparktop.model.survey import Ask, AskPrivileges, Output
 from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
 from sparktop.operate.launch.inputs.docker import info_ask
@@ -50,15 +48,12 @@ def _user(seen: CheckInputs, node: str) -> str:
 def _kernel_log(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     collector = view.collectors.get("kernel") if view is not None else None
-    judgement = judge_kernel_log(collector)
-    if view is None or judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    detail = (collector.detail if collector is not None else "") or "it can't be read"
-    found = detail if judgement.is_problem else f"read from {view.kernel_source or 'the kernel'}"
-    return judged(
-        judgement,
-        found,
+    return told(
+        judge_kernel_log,
+        judge_kernel_log(collector),
         by_action("join-group", "Add the user to systemd-journal, then connect again", group="systemd-journal"),
+        detail=collector.detail if collector is not None else "",
+        source=(view.kernel_source if view is not None else "") or "the kernel",
     )
 
 
@@ -125,17 +120,7 @@ def _cdi(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if devices is None and answer is not None and answer.code == 0:
         devices = ()
     judgement = judge_cdi(CdiFacts(devices=devices, has_toolkit=False if seen.is_missing(ask) else None))
-    if judgement.state is State.UNKNOWN:
-        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
-    found = {
-        "no-toolkit": "there is no nvidia-ctk",
-        "none": "nvidia-ctk lists no CDI device of the GPU",
-    }.get(judgement.case, ", ".join((devices or ())[:3]))
-    make = f"on {node}: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-    steps = (
-        (f"on {node}: sudo apt install nvidia-container-toolkit", make) if judgement.case == "no-toolkit" else (make,)
-    )
-    return judged(judgement, found, by_hand("Describe the GPU to Docker; again after each driver update", *steps))
+    return told(judge_cdi, judgement, why=seen.why_not(ask), node=node, devices=", ".join((devices or ())[:3]))
 
 
 _ADMINS = {"sudo", "admin", "wheel"}
@@ -185,15 +170,10 @@ def _restart(seen: CheckInputs, nodes: Nodes) -> Outcome:
     judgements = [(judge_unit_restart(unit.restart), unit) for unit in units]
     judgement = worst(*(judgement for judgement, _ in judgements))
     unit = next(unit for one, unit in judgements if one is judgement)
-    if judgement.state is State.UNKNOWN:
+    if judgement.unknown:
         return unknown(f"{unit.name}: {judgement.unknown}")
-    found = f"{unit.name}: Restart={unit.restart}"
-    if judgement.is_problem:
-        found += " leaves it down after vLLM died with exit code 0"
-    name = shlex.quote(unit.name)
-    edit = f"sudo sed -i 's/^Restart=.*/Restart=always/' \"$(systemctl show -P FragmentPath -- {name})\""
-    steps = (f"on {node}: {edit} && sudo systemctl daemon-reload   # stops nothing",)
-    return judged(judgement, found, by_hand("Have systemd start it after every end", *steps))
+    case = replace(judgement, case="")
+    return told(judge_unit_restart, case, node=node, unit=unit.name, restart=unit.restart)
 
 
 def memlock_ask(node: str) -> Output:
@@ -204,15 +184,8 @@ def _memlock(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ask = memlock_ask(nodes[0])
     limit = (seen.text(ask) or "").strip()
     judgement = judge_host_memlock(limit)
-    if judgement.state is State.UNKNOWN:
-        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
-    if limit.isdecimal():
-        limit = f"{int(limit) / (1 << 20):,.0f} MiB"
-    steps = (
-        f"on {nodes[0]}: sudo apt install nvidia-spark-limits   # with dgx-spark-ota-update-meta 26.04.1",
-        "a container needs --ulimit memlock=-1 besides",
-    )
-    return judged(judgement, limit, by_hand("Lift the limit", *steps))
+    shown = f"{int(limit) / (1 << 20):,.0f} MiB" if limit.isdecimal() else limit
+    return told(judge_host_memlock, judgement, why=seen.why_not(ask), node=nodes[0], limit=shown)
 
 
 CARDS = (

@@ -17,6 +17,7 @@ from sparktop.bringup.card import (
     judged,
     passed,
     skipped,
+    told,
     unknown,
     warning,
 )
@@ -30,7 +31,6 @@ from sparktop.checks.machine import (
     judge_heat,
     judge_memory_total,
 )
-from sparktop.model.state import State
 from sparktop.model.survey import Ask, FileText, Output
 from sparktop.model.telemetry import CollectorState
 from sparktop.text.units import gib
@@ -38,7 +38,6 @@ from sparktop.text.units import gib
 _CU_INIT = (
     "import ctypes\ntry:\n    print(ctypes.CDLL('libcuda.so.1').cuInit(0))\nexcept OSError:\n    print('missing')\n"
 )
-_DRAIN = "pull the power brick out of the wall and out of the unit, wait 60 s, plug it in"
 
 
 def smi_ask(node: str) -> Output:
@@ -90,20 +89,7 @@ def _cuda(seen: CheckInputs, nodes: Nodes) -> Outcome:
             is_missing=text == "missing",
         )
     )
-    if judgement.state is State.UNKNOWN:
-        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
-    found = {
-        "": "cuInit(0) = 0",
-        "missing": "there is no libcuda.so.1",
-        "dead-engine": "cuInit(0) = 100: NVML lists the GPU, but no CUDA program can use it",
-        "error": f"cuInit(0) = {text}",
-    }[judgement.case]
-    remedies = {
-        "missing": (by_hand("Install the driver by an update of DGX OS", _update(node)),),
-        "dead-engine": (by_action("reboot", f"Reboot {node}: a plain reboot fixes it"),),
-        "error": (by_action("reboot", f"Reboot {node}"), by_hand("If that doesn't help, drain the power", _DRAIN)),
-    }.get(judgement.case, ())
-    return judged(judgement, found, *remedies)
+    return told(judge_cuda, judgement, why=seen.why_not(ask), node=node, code=text)
 
 
 def _hidden_memory(seen: CheckInputs, nodes: Nodes) -> Outcome:
@@ -112,41 +98,22 @@ def _hidden_memory(seen: CheckInputs, nodes: Nodes) -> Outcome:
         return unknown("no sample yet")
     memory, kernel = view.sample.memory, view.facts.kernel
     judgement = judge_handover(handover_facts(kernel, memory))
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
     hidden = gib(float(judgement.figures.get("hidden_bytes", 0)))
-    found = {
-        "": "the kernel holds none back",
-        "advisory": f"kernel {kernel} has an advisory, and holds none back here",
-        "hides": f"{hidden} free to the kernel alone: kexec handover of kernel {kernel}",
-        "other-kernel": f"{hidden} free to the kernel alone, with kernel {kernel}",
-    }[judgement.case]
-    steps = (
-        f"on {nodes[0]}: sudo apt install nvidia-spark-grub-kho && sudo reboot   # kho=off, for 7.0.0-1019 alone",
-        "or boot the 6.17 kernel; then measure the cable's bandwidth again: it was slower on some units",
-    )
-    return judged(judgement, found, by_hand("Give it back", *steps))
+    return told(judge_handover, judgement, node=nodes[0], kernel=kernel, hidden=hidden)
 
 
 def _memory(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     total = view.sample.memory.total_bytes if view is not None and view.sample is not None else None
-    judgement = judge_memory_total(total)
-    if total is None:
-        return unknown(judgement.unknown)
-    steps = ("look at the display memory in the BIOS, and at memory errors: sudo dmesg | grep -i memory",)
-    return judged(judgement, f"{gib(total)} in all", by_hand("Find what is missing", *steps))
+    return told(judge_memory_total, judge_memory_total(total), total=gib(total or 0))
 
 
 def _heat(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     gpu = view.first_gpu if view is not None else None
     temperature = gpu.temperature_c if gpu is not None else None
-    judgement = judge_heat(temperature)
-    if temperature is None or gpu is None:
-        return unknown(judgement.unknown)
-    load = f" at {gpu.utilisation_percent:.0f} % SM" if gpu.utilisation_percent is not None else ""
-    return judged(judgement, f"{temperature} °C{load}", by_hand("Free its vents, and move it off other warm machines"))
+    load = gpu.utilisation_percent if gpu is not None else None
+    return told(judge_heat, judge_heat(temperature), temperature=temperature, load=load)
 
 
 def _disk(seen: CheckInputs, nodes: Nodes) -> Outcome:

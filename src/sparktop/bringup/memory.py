@@ -8,13 +8,12 @@ from sparktop.bringup.card import (
     CheckInputs,
     Nodes,
     Outcome,
-    by_action,
     by_hand,
     card,
     each,
-    judged,
     passed,
     skipped,
+    told,
     unknown,
 )
 from sparktop.checks.machine import MEMORY_AT_REST_GIB, RestFacts, judge_memory_at_rest
@@ -41,12 +40,13 @@ def _rest(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if judgement.case == "busy":
         return skipped(f"{', '.join(engines)} runs: not at rest ({available})")
     holders = [f"{holder.label} {gib(holder.held_bytes)}" for holder in view.holders("gpu", "desktop", "processes")[:3]]
-    found = f"{available} without an engine" + (f"; held by {', '.join(holders)}" if judgement.is_problem else "")
-    return judged(
+    return told(
+        judge_memory_at_rest,
         judgement,
-        f"{found}{f', {MEMORY_AT_REST_GIB:g} expected' if judgement.is_problem else ''}",
-        by_action("drop-caches", f"Drop caches of {nodes[0]}"),
-        by_hand("Find who holds it", f"sparktop {nodes[0]}   # the memory bar names the holders; x ends one"),
+        node=nodes[0],
+        available=available,
+        holders=", ".join(holders),
+        expected=MEMORY_AT_REST_GIB,
     )
 
 

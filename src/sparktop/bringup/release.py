@@ -23,6 +23,7 @@ from sparktop.bringup.card import (
     judged,
     passed,
     skipped,
+    told,
     unknown,
 )
 from sparktop.checks.host import judge_driver_branch, judge_driver_pending, judge_next_kernel
@@ -33,10 +34,6 @@ from sparktop.operate.launch.gates.node import driver_gate
 
 _NO_UPDATES = 2
 """fwupdmgr's exit code where there is nothing to do."""
-_UPDATE = (
-    "open the DGX Dashboard through a tunnel: ssh -L 11000:localhost:11000 {node}, then http://localhost:11000",
-    "or on {node}: sudo apt update && sudo apt dist-upgrade && sudo fwupdmgr upgrade && sudo reboot",
-)
 
 
 def _release(seen: CheckInputs, nodes: Nodes) -> Outcome:
@@ -79,9 +76,7 @@ def _ota(seen: CheckInputs, nodes: Nodes) -> Outcome:
             f"whether an update is out: {why}",
             by_hand("Ask the Dashboard", f"ssh -L 11000:localhost:11000 {node}, then http://localhost:11000"),
         )
-    found = f"{facts.name or 'an update'} is out" if judgement.is_problem else "no newer OTA"
-    steps = tuple(step.format(node=node) for step in _UPDATE)
-    return judged(judgement, found, by_hand("Update DGX OS and its firmware", *steps))
+    return told(judge_ota, judgement, node=node, name=facts.name or "an update")
 
 
 _REBOOT_PACKAGES = "/run/reboot-required.pkgs"
@@ -101,10 +96,8 @@ def _reboot(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if not seen.has_answer(flag):
         return unknown(seen.why_not(flag))
     packages = (seen.text(_packages_ask(nodes[0])) or "").split() if seen.text(flag) is not None else None
-    judgement = judge_reboot_due(packages)
     names = ", ".join(dict.fromkeys(packages or ())) or "packages"
-    found = f"a reboot is due for {names}" if judgement.is_problem else "no reboot is due"
-    return judged(judgement, found, by_action("reboot", f"Reboot {nodes[0]}"))
+    return told(judge_reboot_due, judge_reboot_due(packages), node=nodes[0], names=names)
 
 
 def _driver(seen: CheckInputs, nodes: Nodes) -> Outcome:
@@ -160,15 +153,8 @@ def _firmware(seen: CheckInputs, nodes: Nodes) -> Outcome:
     if seen.is_missing(ask):
         return skipped("fwupdmgr is not installed", by_hand("Install it", f"on {nodes[0]}: sudo apt install fwupd"))
     devices = () if answer is not None and answer.code == _NO_UPDATES else parse_firmware(seen.text(ask))
-    judgement = judge_firmware(devices)
-    if devices is None:
-        return unknown(f"{judgement.unknown}: {seen.why_not(ask)}")
-    found = f"waits: {', '.join(devices)}" if devices else "fwupd has no update"
-    steps = (
-        f"on {nodes[0]}: sudo fwupdmgr refresh && sudo fwupdmgr upgrade && sudo reboot   # up to 25 min",
-        "an OEM unit takes its EC and SoC firmware from its maker's tool",
-    )
-    return judged(judgement, found, by_hand("Update the firmware", *steps))
+    names = ", ".join(devices or ())
+    return told(judge_firmware, judge_firmware(devices), why=seen.why_not(ask), node=nodes[0], names=names)
 
 
 def held_ask(node: str) -> Output:
