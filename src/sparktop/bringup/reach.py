@@ -13,7 +13,6 @@ from sparktop.bringup.card import (
     card,
     each,
     failed,
-    judged,
     passed,
     skipped,
     told,
@@ -128,12 +127,8 @@ def _clock(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     now = node_wall_s(view, seen.picture) if view is not None else None
     ahead_s = now - seen.picture.wall_s if now is not None else None
-    judgement = judge_clock(ahead_s)
-    if ahead_s is None:
-        return unknown(judgement.unknown)
-    side = "ahead of" if ahead_s > 0 else "behind"
-    found = f"{duration(abs(ahead_s))} {side} this machine" if judgement.is_problem else "as on this machine"
-    return judged(judgement, found, by_hand("Set the clock", f"on {nodes[0]}: sudo timedatectl set-ntp true"))
+    difference = f"{duration(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'}" if ahead_s is not None else ""
+    return told(judge_clock, judge_clock(ahead_s), node=nodes[0], difference=difference)
 
 
 CARDS = (

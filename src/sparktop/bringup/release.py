@@ -112,17 +112,8 @@ def _next_kernel(seen: CheckInputs, nodes: Nodes) -> Outcome:
     view = seen.view(nodes[0])
     if view is None or view.facts is None:
         return unknown("not read yet")
-    judgement = judge_next_kernel(view)
-    facts = view.facts
-    if judgement.state is State.UNKNOWN:
-        return unknown(judgement.unknown)
-    found = (
-        f"{facts.kernel_next} boots next, and has no NVIDIA module"
-        if judgement.is_problem
-        else f"{facts.kernel_next or facts.kernel} boots next"
-    )
-    step = f"on {nodes[0]}: sudo apt install linux-modules-nvidia-580-open-{facts.kernel_next}"
-    return judged(judgement, found, by_hand("Install the module for it before you reboot", step))
+    upcoming = view.facts.kernel_next or view.facts.kernel
+    return told(judge_next_kernel, judge_next_kernel(view), upcoming=upcoming, kernel=view.facts.kernel)
 
 
 def firmware_ask(node: str) -> Output:

@@ -103,7 +103,7 @@ def judge_next_kernel(node: NodeView) -> Judgement:
         return passed()
     if host.kernel_next_has_driver is None:
         return unknown("whether it has an NVIDIA module was not read")
-    return passed() if host.kernel_next_has_driver else warning()
+    return passed() if host.kernel_next_has_driver else warning("lacks")
 
 
 DOWNLOAD_FACTOR = 1.1
