@@ -37,14 +37,20 @@ QUICK = {"ENGINE_LOAD_S": "0.6", "ENGINE_HOLD_MIB": "16", "MY_TOKEN": CANARY}
 
 
 @pytest.fixture
-def own(engines: Engines, tmp_path: Path) -> EngineLike:
+def model() -> str:
+    """What its command serves."""
+    return MODEL
+
+
+@pytest.fixture
+def own(engines: Engines, tmp_path: Path, model: str) -> EngineLike:
     """A container of the operator's own."""
     port = free_port()
     return engines.start(
         NAME,
         env=QUICK,
         port=port,
-        argv=("vllm", "serve", MODEL, SHARE, "0.2", "--port", str(port), "--max-model-len", "4096"),
+        argv=("vllm", "serve", model, SHARE, "0.2", "--port", str(port), "--max-model-len", "4096"),
         binds=[f"{tmp_path}:/mine:ro"],
         ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in LIMITS.items()],
         restart_policy={"Name": "unless-stopped"},
@@ -62,10 +68,12 @@ async def adopted(at: Desk) -> Adopted:
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("model", [MODEL, "/opt/in-the-image"])
 async def test_a_running_container_is_launched_in_its_own_place(
     at_desk: Any,  # noqa: F811
     dockerd: Dockerd,
     own: EngineLike,
+    model: str,
 ) -> None:
     before = own.inspect()
     async with at_desk() as at:
@@ -84,11 +92,13 @@ async def test_a_running_container_is_launched_in_its_own_place(
     old = own.inspect()
     assert old["Name"].startswith(f"/{NAME}-before-")
     assert old["HostConfig"]["RestartPolicy"]["Name"] == "no", "else both start after a reboot"
-    assert (after["Config"]["Cmd"], after["Config"]["Image"]) == (before["Config"]["Cmd"], IMAGE)
+    command = after["Config"]["Cmd"]
+    assert (command[: len(before["Config"]["Cmd"])], after["Config"]["Image"]) == (before["Config"]["Cmd"], IMAGE)
+    assert command[len(before["Config"]["Cmd"]) :] in ([], ["--served-model-name", model])
     assert set(before["Config"]["Env"]) <= set(after["Config"]["Env"])
     assert after["HostConfig"]["Binds"][-1:] == before["HostConfig"]["Binds"]
     assert after["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
-    assert own.answers()["data"][0]["id"] == MODEL
+    assert own.answers()["data"][0]["id"] == model
 
 
 async def test_it_is_back_when_the_new_one_fails(at_desk: Any, dockerd: Dockerd, own: EngineLike) -> None:  # noqa: F811

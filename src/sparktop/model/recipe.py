@@ -220,6 +220,8 @@ class Recipe:
     """sparkrun's executor_config: privileged, gpus, ipc, shm_size, network, user, security_opt, cap_add, ulimit,
     devices, memory_limit, restart_policy, labels, volumes ..."""
     served_name: str = ""
+    has_model_inside: bool = False
+    """The model's path is one in the container: of its image, or of a volume that nobody can look into."""
     keeps_compiled: bool = True
     """Whether compiled kernels are kept on the node between starts: `runtime_cache`."""
     need: Need = field(default_factory=Need)

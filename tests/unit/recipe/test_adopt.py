@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "a model in a mounted folder": (
         {"run.sh": f"{RUN} -v /data:/models vllm/vllm-openai:v0.27.0 --model /models/M --max-model-len 8k\n"},
         {"model": "/data/M", "served_name": "/models/M"},
+    ),
+    "a model in the image": (
+        {"run.sh": f"{RUN} vllm/vllm-openai:v0.27.0 --model /opt/model\n"},
+        {"model": "/opt/model", "has_model_inside": True, "served_name": "/opt/model"},
+    ),
+    "a model in a volume": (
+        {"run.sh": f"{RUN} -v models:/models vllm/vllm-openai:v0.27.0 --model /models/m\n"},
+        {"model": "/models/m", "has_model_inside": True, "options.volumes": ["models:/models"]},
     ),
     "a snapshot of the cache": (
         {"run.sh": f"{RUN} i/vllm:1 vllm serve /c/hub/models--Org--M/snapshots/{'a' * 40}\n"},
@@ -197,7 +206,6 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
-    "inside.sh": (f"{RUN} vllm/vllm-openai:v0.27.0 --model /opt/model\n", 1, ""),
     "pip.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && vllm serve Org/M'\n", 1, ""),
     "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
     "two.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name b {VLLM}\n", 1, ""),
@@ -322,3 +330,12 @@ def test_the_cache_that_a_recipe_mounts_is_its_models_place(
     mounts = render(chosen, [seat(cache=cache.replace("~", "/home/me") or "/c")]).head.container.mounts
     targets = [mount.target for mount in mounts]
     assert len(set(targets)) == len(targets), "Docker takes each target once"
+
+
+def test_a_model_in_the_container_is_neither_mounted_nor_renamed() -> None:
+    chosen = order(model="/opt/model", has_model_inside=True)
+    [rank] = render(chosen, [seat()]).ranks
+    assert rank.argv[:3] == ("vllm", "serve", "/opt/model")
+    assert not rank.container.mounts
+    other = render(replace(chosen, values={"model": "/data/other"}), [seat()]).head
+    assert [mount.source for mount in other.container.mounts] == ["/data/other"]

@@ -528,7 +528,7 @@ def test_a_key_that_is_misspelt_is_not_told_as_missing_too() -> None:
         ),
         (
             "gats: [a]",
-            "r.yaml:14: runtime_config.sparktop.gats: unknown key; known keys: executor, expected, models, mute, need",
+            "r.yaml:14: runtime_config.sparktop.gats: unknown key; known keys: executor, expected, model_inside,",
         ),
         (
             "reserv_gib: 12",

@@ -168,6 +168,7 @@ class _Adoption:
         self.problems: list[Problem] = []
         self.risks: list[str] = []
         self.secrets: dict[str, str] = {}
+        self.has_model_inside = False
         self.mounts = [mount for item in spec.options_of("mount") if (mount := self.mount(item))]
 
     def line(self, item: Item | None) -> int:
@@ -256,7 +257,9 @@ class _Adoption:
             up = f"`docker compose up` in {self.folder}"
             self.leave(None, f"{up} starts its own container again, beside this one: take the service out of the file")
         source = {"source": spec.document.name, "says": f"adopted from a {_kind(spec)}"}
-        data["runtime_config"] = {"sparktop": {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}}
+        own: dict[str, object] = {"model_inside": True} if self.has_model_inside else {}
+        own |= {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}
+        data["runtime_config"] = {"sparktop": own}
         return {key: value for key, value in data.items() if value not in ("", {})}
 
     def is_launchable(self) -> bool:
@@ -329,10 +332,14 @@ class _Adoption:
         for source, target, _ in sorted(self.mounts, key=lambda mount: -len(mount[1])):
             if name == target or name.startswith(target.rstrip("/") + "/"):
                 if not source.startswith(("/", "~")):
-                    self.refuse(item, f"{shown(name)} is in the volume {shown(source)}, which sparktop can't look into")
+                    return self.inside(item, name, f"the volume {source}")
                 return source.rstrip("/") + name[len(target.rstrip("/")) :], "", name
-        if not _UNKNOWN.search(name):
-            self.refuse(item, f"{shown(name)} is a path in the image: no mount provides it")
+        return self.inside(item, name, "the image")
+
+    def inside(self, item: Item, name: str, where: str) -> tuple[str, str, str]:
+        """A model that only the container has."""
+        self.has_model_inside = True
+        self.leave(item, f"the model is in {where}, where sparktop can't look: what memory it needs isn't known")
         return name, "", name
 
     # the command

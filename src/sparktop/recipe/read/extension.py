@@ -15,8 +15,8 @@ from sparktop.recipe.read.fields import Fields
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("native", "ray")
 KEYS = (
-    "title", "executor", "served_name", "models", "node_environment", "need", "requires", "ready", "smoke_test",
-    "expected", "mute", "provenance", "risks",
+    "title", "executor", "served_name", "model_inside", "models", "node_environment", "need", "requires", "ready",
+    "smoke_test", "expected", "mute", "provenance", "risks",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ class Extension:
     title: str = ""
     executor: str = ""
     served_name: str = ""
+    has_model_inside: bool = False
     more_models: tuple[str, ...] = ()
     node_environment: dict[str, str] = field(default_factory=dict)
     need: Need = field(default_factory=Need)
@@ -49,6 +50,7 @@ def read_extension(fields: Fields) -> Extension:
         title=fields.text("title", is_any=True).strip(),
         executor=fields.choice("executor", EXECUTORS),
         served_name=fields.word("served_name"),
+        has_model_inside=fields.flag("model_inside"),
         more_models=_models(fields),
         node_environment=_node_environment(fields.section("node_environment")),
         need=_need(fields.section("need")),

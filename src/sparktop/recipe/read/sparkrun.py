@@ -221,6 +221,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         command=command,
         options=_options_on_top(fields) | read_options(fields.section("executor_config")),
         served_name=extension.served_name,
+        has_model_inside=extension.has_model_inside,
         keeps_compiled=_keeps_compiled(fields),
         need=_need(extension.need, metadata),
         requires=extension.requires,

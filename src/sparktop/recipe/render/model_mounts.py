@@ -36,11 +36,13 @@ class ModelPlace:
     """The model as the engine's argv names it."""
     folder: str = ""
     """The model's folder on the node, where it is outside the cache."""
+    is_inside: bool = False
+    """It is in the container already."""
 
     @property
     def is_hub(self) -> bool:
         """Whether the argv names it as the hub does."""
-        return not self.folder
+        return not self.folder and not self.is_inside
 
     def cache_target(self, user: str, own: str) -> str:
         """Where the cache is mounted: the recipe's HF_HOME, root's home, or a path that needs no home."""
@@ -89,6 +91,11 @@ def _mountable_path(text: str) -> str:
     if ":" in text or not text.startswith("/") or re.search(r"[\x00-\x1f\x7f]", text):
         raise CannotRender(f"Docker can't mount {text[:80]!r}: the path has a colon or a control character")
     return text
+
+
+def is_inside(recipe: Recipe, model: str) -> bool:
+    """Whether this model is the one that the recipe's container has inside."""
+    return recipe.has_model_inside and model == recipe.model
 
 
 def own_cache(recipe: Recipe) -> str:

@@ -25,7 +25,7 @@ from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_var
 from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
 from sparktop.recipe.render.host_config import Options, options
-from sparktop.recipe.render.model_mounts import expand_home, model_place, more_models
+from sparktop.recipe.render.model_mounts import ModelPlace, expand_home, is_inside, model_place, more_models
 
 _KEEPS_ENTRYPOINT = (Family.NGC, Family.LMSYS)
 """Image families whose entrypoint sets up the driver's libraries and then runs its arguments. Other images' entrypoint
@@ -124,7 +124,8 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
 def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None) -> tuple[RenderedRank, list[str]]:
     recipe, more = inputs.recipe, more_models(inputs.order)
     inputs = replace(inputs, values=expand_home(inputs.values, more, node))
-    model = model_place(inputs.values["model"], node)
+    name = inputs.values["model"]
+    model = ModelPlace(named=name, is_inside=True) if is_inside(recipe, name) else model_place(name, node)
     argv, own = engine_argv(inputs, node, model)
     argv, notes = rank_argv.with_rank_flags(
         argv,

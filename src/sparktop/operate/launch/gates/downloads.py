@@ -23,6 +23,7 @@ from sparktop.operate.launch.inputs.gate_inputs import (
     gb,
     hub_ask,
     judged,
+    own_model,
     passed,
     unknown,
     warned,
@@ -31,6 +32,7 @@ from sparktop.operate.launch.inputs.gate_inputs import (
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import ModelCopy, is_path, is_repo
 from sparktop.recipe.operator_secrets import HUB_TOKEN, env_path
+from sparktop.recipe.render.model_mounts import is_inside
 
 _PAGES = "https://huggingface.co"
 
@@ -60,6 +62,9 @@ def is_missing(inputs: GateInputs) -> bool:
 
 def gates(inputs: GateInputs) -> Iterator[Gate]:
     """Gates model and ssh, and hub for a model from a hub; for each model."""
+    served = own_model(inputs.order).name
+    if is_inside(inputs.order.recipe, served):
+        yield unknown("model", "", f"{served} is in the container, where sparktop doesn't look")
     yield from dict.fromkeys(gate for model in launch_models(inputs) for gate in _model_gates(inputs, model))
 
 
@@ -227,7 +232,7 @@ def disk_gates(inputs: GateInputs) -> Iterator[Gate]:
     coming_bytes = download_steps.fetch(inputs.order, inputs.contexts, inputs.survey).coming
     image = inputs.image
     for node in inputs.nodes:
-        has_disk = node in models[0].disks
+        has_disk = all(node in model.disks for model in models)
         if not has_disk or not docker.knows_image(inputs.survey, node, image):
             content = "which images" if has_disk else "which models"
             yield unknown("disk", node, f"{content} {node} has is not known, so neither is what has to be fetched")

@@ -15,7 +15,7 @@ from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import HubFile, HubListing, ModelCopy, NodeModels
 from sparktop.recipe.operator_secrets import HUB_TOKEN
 from sparktop.recipe.render.environment import HUB
-from sparktop.recipe.render.model_mounts import parameter_of
+from sparktop.recipe.render.model_mounts import is_inside, parameter_of
 
 
 class ModelOnNodes:
@@ -120,8 +120,9 @@ class ModelOnNodes:
 
 
 def models_on_nodes(order: Order, contexts: Sequence[NodeContext], survey: Survey) -> tuple[ModelOnNodes, ...]:
-    """Every model that the launch loads, the main one first."""
-    return tuple(ModelOnNodes(order, contexts, survey, model) for model in models_of(order))
+    """Every model that the launch loads from the nodes, the main one first."""
+    models = [model for model in models_of(order) if not is_inside(order.recipe, model.name)]
+    return tuple(ModelOnNodes(order, contexts, survey, model) for model in models)
 
 
 FETCH_LIMIT_S = 24 * 3600.0

@@ -23,7 +23,7 @@ from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.models import HubListing, NodeModels, hub_listing_of, is_path, is_repo, node_models_of
 from sparktop.recipe.operator_secrets import HUB_TOKEN
 from sparktop.recipe.parameters import resolve
-from sparktop.recipe.render.model_mounts import more_models, own_cache
+from sparktop.recipe.render.model_mounts import is_inside, more_models, own_cache
 
 GB = 10**9
 
@@ -160,7 +160,8 @@ def disk_ask(node: str, order: Order | None = None) -> ModelsOnDisk:
 
 def model_folders_ask(order: Order, node: str) -> ModelsOnDisk | None:
     """Asks for models given by path, outside of the usual folders; None where there are none."""
-    roots = tuple(model.name for model in models_of(order) if is_path(model.name))
+    paths = [model.name for model in models_of(order) if is_path(model.name)]
+    roots = tuple(name for name in paths if not is_inside(order.recipe, name))
     return ModelsOnDisk(node=node, roots=roots, cache=own_cache(order.recipe)) if roots else None
 
 
