@@ -152,6 +152,11 @@ def cables(one: NodeView, other: NodeView) -> Iterator[Cable]:
                 yield Cable(network=shared, ports=(port, far_port), interfaces=(interface, far_interface))
 
 
+def mtus(node: NodeView) -> frozenset[int | None]:
+    """The MTUs of the interfaces that RDMA ports have an address on."""
+    return frozenset(interface.mtu for _, interface, _ in _fabric(node))
+
+
 def _fabric(node: NodeView) -> Iterator[tuple[RdmaPort, Interface, frozenset[IPv4Network]]]:
     for port in node.rdma_ports:
         interface = next((candidate for candidate in node.interfaces if candidate.name == port.interface), None)

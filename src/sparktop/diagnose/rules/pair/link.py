@@ -14,7 +14,7 @@ from sparktop.checks.nccl import named_ports
 from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Team, cables, is_one_machine, node_groups, said, whole
+from sparktop.engines.pair import Cable, Team, cables, is_one_machine, mtus, node_groups, said, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -35,7 +35,8 @@ TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
 def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.mtu-differs: the two ends of a cable have different MTUs."""
     told: set[str] = set()
-    for one, other in (pair for group in node_groups(fleet) for pair in combinations(group, 2)):
+    groups = (group for group in node_groups(fleet) if len(frozenset[int | None]().union(*map(mtus, group))) > 1)
+    for one, other in (pair for group in groups for pair in combinations(group, 2)):
         differing = [
             cable
             for cable in cables(one, other)
@@ -95,10 +96,14 @@ def _address(cable: Cable) -> str:
 def link_slow(fleet: FleetState) -> Iterable[Finding]:
     """cluster.link-slow: a port of the cable is up at less than 200 Gb/s."""
     for node, group in ((node, joined) for joined in node_groups(fleet) for node in joined):
-        slow = _one_per_device(
+        slow = [
             port
-            for port in (cable.ports[0] for other in group if other is not node for cable in cables(node, other))
+            for port in node.rdma_ports
             if port.is_active and judge_rate(RateFacts(gbps=port.rate_gbps, is_spark=node.is_spark)).is_problem
+        ]
+        others = (other for other in group if other is not node and slow)
+        slow = _one_per_device(
+            cable.ports[0] for other in others for cable in cables(node, other) if cable.ports[0] in slow
         )
         if not slow:
             continue
