@@ -14,7 +14,7 @@ from sparktop.cli.options import EXIT_CODES, parser, sentence
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "sparktop.1"
 _COMMON = {action.dest for action in parser("console", "")._actions}
 _DESCRIPTION = """\
-sparktop watches one or two DGX Sparks over SSH, says what is wrong with them and on what evidence, and applies the \
+sparktop watches one DGX Spark or several over SSH, says what is wrong with them and on what evidence, and applies the \
 known fix. It installs nothing on a Spark, and changes nothing there without a plan that you confirm."""
 _PLACES = "Options may stand before a command or after it. A host that has the name of a command stands after --."
 _ENVIRONMENT = (

@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 INDEX = DOCS / "rules.md"
 FOLDER = DOCS / "rules"
 SEEN_IN = {
-    RuleKind.LIVE: ("While watching", "By the console and `sparktop status`, in every sample of one or two nodes."),
+    RuleKind.LIVE: ("While watching", "By the console and `sparktop status`, in every sample of the watched nodes."),
     RuleKind.LOG: ("In logs", "In the logs of running engines, and by `sparktop explain` in any text."),
     RuleKind.KERNEL: (
         "In the kernel log",

@@ -78,8 +78,10 @@ def test_four_ranks_serve_and_one_that_dies_takes_none_unseen(four: Four) -> Non
         assert all(now > before for now, before in zip(second, first, strict=True)), (first, second)
         assert second[0] == max(second)
         watch.until(lambda one: "cluster.rank-died" not in rules(one), what="over")
+    act("relaunch", *NAMES, "--engine", NAME, "--flag=--max-model-len=2048", "--set", "grace_s=5")
+    assert ["2048" in own[NAME]["Args"] for own in boxes(four)] == [True] * 4
     act("stop-engine", *NAMES, "--engine", NAME)
-    assert states(four) == [{NAME: "exited"}] * 4
+    assert [own[NAME] for own in states(four)] == ["exited"] * 4
 
 
 @pytest.mark.parametrize("by", ["a rank that dies", "ctrl-c", "a machine without power"])

@@ -94,19 +94,6 @@ class Cable:
     interfaces: tuple[Interface, Interface]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodePair:
-    """The two nodes of a picture, which belong together."""
-
-    nodes: tuple[NodeView, NodeView]
-    cables: tuple[Cable, ...]
-    team: Team | None
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return (self.nodes[0].name, self.nodes[1].name)
-
-
 @lru_cache(maxsize=2)
 def over_nodes(fleet: FleetState) -> tuple[Team, ...]:
     """The engines that run over several nodes; without those where a node's figures are old."""
@@ -123,16 +110,32 @@ def whole(fleet: FleetState) -> tuple[Team, ...]:
 
 
 @lru_cache(maxsize=2)
-def node_pair(fleet: FleetState) -> NodePair | None:
-    """The two watched nodes, where a cable or an engine joins them; separate machines may differ as they like."""
-    if len(fleet.nodes) != 2 or not all(is_current(node) for node in fleet.nodes):
-        return None
-    first, second = fleet.nodes
-    if is_one_machine(first, second):
-        return None
-    shared_cables = tuple(cables(first, second))
-    team = next(iter(over_nodes(fleet)), None)
-    return NodePair(nodes=(first, second), cables=shared_cables, team=team) if shared_cables or team else None
+def node_groups(fleet: FleetState) -> tuple[tuple[NodeView, ...], ...]:
+    """The watched nodes that a cable, a switch or an engine joins; separate machines may differ as they like.
+
+    A group is in the fleet's order; a node whose figures are old, or that has two names here, is in none.
+    """
+    current = [node for node in fleet.nodes if is_current(node)]
+    current = [
+        node for node in current if not any(other is not node and is_one_machine(node, other) for other in current)
+    ]
+    networks = {node.name: frozenset[IPv4Network]().union(*(own for _, _, own in _fabric(node))) for node in current}
+    spread = [set(team.nodes) for team in over_nodes(fleet)]
+    groups: list[list[NodeView]] = []
+    for node in current:
+        joined = [
+            group
+            for group in groups
+            if any(
+                networks[node.name] & networks[other.name] or any({node.name, other.name} <= names for names in spread)
+                for other in group
+            )
+        ]
+        groups = [group for group in groups if group not in joined] + [
+            [*(one for group in joined for one in group), node]
+        ]
+    order = {node.name: index for index, node in enumerate(fleet.nodes)}
+    return tuple(tuple(sorted(group, key=lambda node: order[node.name])) for group in groups if len(group) > 1)
 
 
 def is_one_machine(first: NodeView, second: NodeView) -> bool:
@@ -147,6 +150,11 @@ def cables(one: NodeView, other: NodeView) -> Iterator[Cable]:
             shared = next((network for network in networks if network in far_networks), None)
             if shared is not None:
                 yield Cable(network=shared, ports=(port, far_port), interfaces=(interface, far_interface))
+
+
+def mtus(node: NodeView) -> frozenset[int | None]:
+    """The MTUs of the interfaces that RDMA ports have an address on."""
+    return frozenset(interface.mtu for _, interface, _ in _fabric(node))
 
 
 def _fabric(node: NodeView) -> Iterator[tuple[RdmaPort, Interface, frozenset[IPv4Network]]]:

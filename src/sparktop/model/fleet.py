@@ -1,4 +1,4 @@
-"""The frozen picture of one or two nodes, for the screens, the JSON output and the rules.
+"""The frozen picture of the watched nodes, for the screens, the JSON output and the rules.
 
 Compared by identity (`eq=False`): a deep comparison of the picture on each publication would cost more than drawing it.
 """

@@ -53,7 +53,7 @@ class Connections(Protocol):
 
 
 class Watch(Protocol):
-    """A running observation of one or two nodes."""
+    """A running observation of some nodes."""
 
     @property
     def state(self) -> FleetState:

@@ -14,7 +14,7 @@ from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.engines.ranks import other_ranks, rank_of
 from sparktop.model.engine import RESTARTING_POLICIES, Container, Engine, EngineState, LogFacts
 from sparktop.model.finding import Finding, Phase
-from sparktop.model.fleet import FleetState, NodeView, has_rebooted_since
+from sparktop.model.fleet import FleetState, LinkState, NodeView, Reach, has_rebooted_since
 from sparktop.operate.step.act import Wait
 from sparktop.operate.step.hands import Hands
 from sparktop.operate.step.step_result import Cause, StepResult, StepState
@@ -34,6 +34,9 @@ NOT_STARTED_S = 60.0
 """A container that nobody has started for so long waits for nothing."""
 STARTED_WITHIN_S = 600.0
 """All ranks of one launch start within this time."""
+HOST_GONE_S = 120.0
+"""A node that nothing answers at for so long is taken for down, and the rank on it with it; a cable pulled and plugged
+in again takes less."""
 UP = (EngineState.READY, EngineState.SERVING)
 _OVER = ("exited", "dead", "removing")
 
@@ -154,10 +157,14 @@ def ended_long_ago(container: Container, view: NodeView) -> bool:
 
 
 def _lost_rank_text(act: AwaitReady, picture: FleetState, since: Since) -> str | None:
-    """That another rank of the same launch has ended: this one would wait for it forever."""
+    """That another rank of the same launch has ended, or its node has: this one would wait for it forever."""
     waited_s = picture.monotonic_s - since.began_monotonic_s
     for node, name in act.together:
         view = picture.node(node)
+        if view is not None and view.link.state is LinkState.LOST and view.link.reach is Reach.NO_HOST:
+            gone_s = picture.monotonic_s - view.link.since_s
+            if gone_s >= HOST_GONE_S:
+                return f"its other rank's node, {node}, has been gone for {span(gone_s)}"
         container = container_of(name, view)
         if (
             view is None

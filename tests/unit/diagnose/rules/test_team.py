@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.pictures_support import engine, node
+from tests.pictures_support import engine, facts, node
 from tests.table import over
-from tests.unit.diagnose.rules.pair_support import ENV, SERVE, box, dead, fabric, found, picture, rank, spark
+from tests.unit.diagnose.rules.pair_support import (
+    ENV,
+    SERVE,
+    bare,
+    box,
+    dead,
+    fabric,
+    found,
+    picture,
+    rank,
+    spark,
+)
 
 from sparktop.engines.pair import over_nodes
 from sparktop.engines.rank_order import ranks
@@ -52,6 +63,14 @@ BARE = {number: held(number, environment=[one for one in ENV if "HCA" not in one
         (four(engines=held(2, network_mode="bridge")), {"bridge-network": ("spark3",)}),
         (four(engines=BARE), {"hca-unset": ALL}),
         (four(network=fabric(3, up=False)), {"link-down": ALL}),
+        (four(network=fabric(3, mtu=1500)), {"mtu-differs": ("spark1", "spark3")}),
+        (four(network=fabric(3, rate=100.0)), {"link-slow": ("spark3",)}),
+        (four(facts=facts("spark3", kernel="6.11.0-1")), {"kernel-differs": ("spark1", "spark3")}),
+        (
+            picture(*(bare(n, available_gib=80.0 if n == 3 else 116.0) for n in range(1, 5))),
+            {"memory-apart": ("spark1", "spark3")},
+        ),
+        (picture(bare(1), bare(2, available_gib=80.0, network=None), bare(3)), {}),
     ],
 )
 def test_what_is_wrong_is_told_once_of_its_ranks(fleet: FleetState, told: dict[str, tuple[str, ...]]) -> None:

@@ -12,6 +12,7 @@ from tests.table import over
 from sparktop.model.engine import Container, Containers, EngineState, LogFacts, Progress
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding
+from sparktop.model.fleet import Link, LinkState, Reach
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.request import SmokeTest
 from sparktop.operate.step.wait import Since, WaitStatus, WaitVerdict
@@ -289,6 +290,25 @@ def test_a_rank_whose_other_rank_has_ended_waits_no_longer() -> None:
     found = lost(over)
     assert found.verdict is WaitVerdict.FAILED
     assert found.detail == "its other rank, vllm-head on spark1, is gone: ended with exit code 1"
+
+
+@over(
+    "reach, ago_s, verdict",
+    [
+        (Reach.NO_HOST, 130.0, WaitVerdict.FAILED),
+        (Reach.NO_HOST, 90.0, WaitVerdict.WAITING),
+        (Reach.SSH_SILENT, 900.0, WaitVerdict.WAITING),
+    ],
+)
+def test_a_rank_whose_other_ranks_node_is_gone_waits_no_longer(
+    reach: Reach, ago_s: float, verdict: WaitVerdict
+) -> None:
+    fleet = made.picture(made.node("spark1"), made.node("spark2", engines=(worker(),)))
+    link = Link(state=LinkState.LOST, reach=reach, since_s=fleet.monotonic_s - ago_s)
+    fleet = replace(fleet, nodes=(replace(fleet.nodes[0], link=link), fleet.nodes[1]))
+    since = replace(BEGAN, began_monotonic_s=fleet.monotonic_s - 1000.0, before=made.node("spark2", engines=()))
+    act = AwaitReady(name="vllm-worker", is_worker=True, together=(("spark1", "vllm-head"),))
+    assert act.judge(fleet, "spark2", since).verdict is verdict
 
 
 @over(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -14,7 +14,7 @@ from sparktop.checks.nccl import named_ports
 from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Team, cables, is_one_machine, node_pair, said, whole
+from sparktop.engines.pair import Cable, Team, cables, is_one_machine, mtus, node_groups, said, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -34,25 +34,35 @@ TCP_RULES = ("nccl.tcp-between-nodes", "nccl.ib-none-found")
 @check_rule(judge_mtu)
 def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
     """cluster.mtu-differs: the two ends of a cable have different MTUs."""
-    two = node_pair(fleet)
-    differing = [
-        cable
-        for cable in (two.cables if two else ())
-        if judge_mtu((cable.interfaces[0].mtu, cable.interfaces[1].mtu)).is_problem
-    ]
-    if two is None or not differing:
-        return
+    told: set[str] = set()
+    groups = (group for group in node_groups(fleet) if len(frozenset[int | None]().union(*map(mtus, group))) > 1)
+    for one, other in (pair for group in groups for pair in combinations(group, 2)):
+        differing = [
+            cable
+            for cable in cables(one, other)
+            if judge_mtu((cable.interfaces[0].mtu, cable.interfaces[1].mtu)).is_problem
+        ]
+        if not differing:
+            continue
+        finding, small = _mtu_finding((one.name, other.name), differing)
+        if not small <= told:  # of many on a switch, each once
+            told |= small
+            yield finding
+
+
+def _mtu_finding(names: tuple[str, str], differing: Sequence[Cable]) -> tuple[Finding, frozenset[str]]:
+    """The finding, and the nodes with the smaller frames."""
     mtu = max(end.mtu or 0 for cable in differing for end in cable.interfaces)
     smaller = {
         name: tuple(dict.fromkeys(end.name for cable in differing if ((end := cable.interfaces[index]).mtu or 0) < mtu))
-        for index, name in enumerate(two.names)
+        for index, name in enumerate(names)
     }
     where = {name: interfaces for name, interfaces in smaller.items() if interfaces}
-    yield found(
+    finding = found(
         judge_mtu.id,
         "unequal",
         {
-            "nodes": [*two.names],
+            "nodes": [*names],
             "sizes": [interface.mtu for interface in differing[0].interfaces],
             "interface": differing[0].interfaces[0].name,
             "mtu": mtu,
@@ -68,10 +78,11 @@ def mtu_differs(fleet: FleetState) -> Iterable[Finding]:
         evidence=tuple(
             Evidence(source=f"{node} {interface.name}", text=f"mtu {interface.mtu}, network {cable.network}")
             for cable in differing
-            for node, interface in zip(two.names, cable.interfaces, strict=True)
+            for node, interface in zip(names, cable.interfaces, strict=True)
         ),
-        nodes=two.names,
+        nodes=names,
     )
+    return finding, frozenset(where)
 
 
 def _address(cable: Cable) -> str:
@@ -84,14 +95,15 @@ def _address(cable: Cable) -> str:
 @check_rule(judge_rate, hold_s=10.0)
 def link_slow(fleet: FleetState) -> Iterable[Finding]:
     """cluster.link-slow: a port of the cable is up at less than 200 Gb/s."""
-    two = node_pair(fleet)
-    if two is None:
-        return
-    for index, node in enumerate(two.nodes):
-        slow = _one_per_device(
+    for node, group in ((node, joined) for joined in node_groups(fleet) for node in joined):
+        slow = [
             port
-            for port in (cable.ports[index] for cable in two.cables)
+            for port in node.rdma_ports
             if port.is_active and judge_rate(RateFacts(gbps=port.rate_gbps, is_spark=node.is_spark)).is_problem
+        ]
+        others = (other for other in group if other is not node and slow)
+        slow = _one_per_device(
+            cable.ports[0] for other in others for cable in cables(node, other) if cable.ports[0] in slow
         )
         if not slow:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.checks.judgement import Judgement
@@ -14,7 +14,7 @@ from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.memory.held import largest_of_no_engine, lost_memory
 from sparktop.diagnose.rules.window import seen
 from sparktop.engines.memory_target import share_flags
-from sparktop.engines.pair import NodePair, Team, node_pair
+from sparktop.engines.pair import Team, node_groups, over_nodes
 from sparktop.engines.ranks import is_alive
 from sparktop.knowledge.card import found
 from sparktop.model.change import SMALLER_SHARE
@@ -53,15 +53,11 @@ class _Gap:
 @check_rule(judge_memory_parity, hold_s=15.0, follows=("memory.held-after-exit",))
 def memory_apart(fleet: FleetState) -> Iterable[Finding]:
     """cluster.memory-apart: before a launch, or during a load by the figures from before it."""
-    two = node_pair(fleet)
-    if two is None:
-        return
-    gap = _before_a_launch(two) if two.team is None or not two.team.is_coming else _while_loading(two, two.team)
-    if gap is None:
-        return
-    judgement = _judged(gap)
-    if judgement.is_problem:
-        yield _finding(two, gap, judgement, fleet)
+    for nodes in node_groups(fleet):
+        coming = next((team for team in over_nodes(fleet) if team.is_coming and team.head.node in nodes), None)
+        gap = _before_a_launch(nodes) if coming is None else _while_loading(coming)
+        if gap is not None and (judgement := _judged(gap)).is_problem:
+            yield _finding(gap, judgement, fleet)
 
 
 def _judged(gap: _Gap, *, freed_bytes: int = 0) -> Judgement:
@@ -79,17 +75,17 @@ def _unit_of(node: NodeView, row: GpuProcess) -> str:
     return unit if cgroup.startswith("/system.slice/") and _UNIT.fullmatch(unit) else ""
 
 
-def _before_a_launch(two: NodePair) -> _Gap | None:
-    """The gap before a launch, only if no engine runs on either node: a serving one explains any difference."""
-    if any(is_alive(engine) for node in two.nodes for engine in node.engines):
+def _before_a_launch(nodes: Sequence[NodeView]) -> _Gap | None:
+    """The gap before a launch, only if no engine runs on any of the nodes: a serving one explains any difference."""
+    if any(is_alive(engine) for node in nodes for engine in node.engines):
         return None
-    if any(node.sample is not None and node.sample.boot_s < BOOT_SETTLES_S for node in two.nodes):
+    if any(node.sample is not None and node.sample.boot_s < BOOT_SETTLES_S for node in nodes):
         return None  # services that take memory still start there
-    if any(_job_bytes(node) > JOB_BYTES for node in two.nodes):
+    if any(_job_bytes(node) > JOB_BYTES for node in nodes):
         return None  # a training run, say: nobody is about to launch
-    if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in two.nodes):
+    if any(node.trend is not None and node.trend.bytes_per_s > RETURNING_BYTES_PER_S for node in nodes):
         return None
-    return _gap(two, [node.sample.memory.available_bytes if node.sample else None for node in two.nodes])
+    return _gap(nodes, [node.sample.memory.available_bytes if node.sample else None for node in nodes])
 
 
 def _job_bytes(node: NodeView) -> int:
@@ -97,10 +93,10 @@ def _job_bytes(node: NodeView) -> int:
     return max((row.used_bytes or 0 for row in node.gpu_processes if row.kind == "C"), default=0)
 
 
-def _while_loading(two: NodePair, team: Team) -> _Gap | None:
+def _while_loading(team: Team) -> _Gap | None:
     """The gap before the load: what was available on each node before its rank started."""
-    rank_of = {rank.node.name: rank for rank in team.ranks}
-    return _gap(two, [_available_before(node, rank_of[node.name].engine.uptime_s) for node in two.nodes], team)
+    available = [_available_before(rank.node, rank.engine.uptime_s) for rank in team.ranks]
+    return _gap([rank.node for rank in team.ranks], available, team)
 
 
 def _available_before(node: NodeView, ago_s: float | None) -> int | None:
@@ -112,17 +108,16 @@ def _available_before(node: NodeView, ago_s: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _gap(two: NodePair, available: list[int | None], team: Team | None = None) -> _Gap | None:
-    first_bytes, second_bytes = available
-    if first_bytes is None or second_bytes is None:
+def _gap(nodes: Sequence[NodeView], available: Sequence[int | None], team: Team | None = None) -> _Gap | None:
+    """Between the node with most and the one with least; None where one isn't known."""
+    sizes = [size for size in available if size is not None]
+    if len(sizes) < len(nodes):
         return None
-    first, second = two.nodes
-    if first_bytes >= second_bytes:
-        return _Gap(rich=first, poor=second, rich_bytes=first_bytes, poor_bytes=second_bytes, team=team)
-    return _Gap(rich=second, poor=first, rich_bytes=second_bytes, poor_bytes=first_bytes, team=team)
+    rich, poor = (nodes[sizes.index(size)] for size in (max(sizes), min(sizes)))
+    return _Gap(rich=rich, poor=poor, rich_bytes=max(sizes), poor_bytes=min(sizes), team=team)
 
 
-def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
+def _finding(gap: _Gap, judgement: Judgement, fleet: FleetState) -> Finding:
     poor, kinds, is_loading = gap.poor.name, _kinds(gap), gap.team is not None
     is_sglang = kinds == {EngineKind.SGLANG}
     # What nobody holds there, another finding says how to give back.
@@ -151,7 +146,7 @@ def _finding(two: NodePair, gap: _Gap, judgement: Judgement, fleet: FleetState) 
         },
         severity=SEVERITY[judgement.state],
         evidence=tuple(_evidence(gap)),
-        nodes=two.names,
+        nodes=tuple(node.name for node in fleet.nodes if node in (gap.rich, gap.poor)),
         subject=poor,
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sparktop.checks.host import DRIVER_BACK_STEP, SUPPORTED_BRANCH, judge_driver_pending
 from sparktop.checks.node_facts import COMPONENTS, versions
@@ -15,7 +16,7 @@ from sparktop.checks.parity import (
 )
 from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
-from sparktop.engines.pair import Team, node_pair, said, whole
+from sparktop.engines.pair import Team, node_groups, said, whole
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView
@@ -30,9 +31,7 @@ def _update(names: tuple[str, str], versions_there: Sequence[str | None]) -> Map
     return {"older": older, "newer": newer}
 
 
-def _driver_remedy(
-    nodes: tuple[NodeView, NodeView], versions_there: tuple[str | None, str | None]
-) -> Mapping[str, object]:
+def _driver_remedy(nodes: Sequence[NodeView], versions_there: tuple[str | None, str | None]) -> Mapping[str, object]:
     """What makes the drivers equal without an update: a reboot that is due, or the way back to the supported branch."""
     for node, own, wanted in zip(nodes, versions_there, reversed(versions_there), strict=True):
         if node.facts and node.facts.driver_installed == wanted and judge_driver_pending(node).is_problem:
@@ -47,41 +46,51 @@ def _branch(version: str | None) -> str:
 
 
 def _version_rule(component: str) -> LiveRule:
-    """The live rule on one component that both nodes should have in one version."""
-    check, _ = COMPONENTS[component]
+    """The live rule on one component that nodes which belong together should have in one version."""
+    check, version_of = COMPONENTS[component]
     is_driver = component == "driver"
 
     @check_rule(check, follows=("host.driver-pending",) if is_driver else ())
     def differs(fleet: FleetState) -> Iterable[Finding]:
-        two = node_pair(fleet)
-        if two is None:
-            return
-        (first, second), judgement = versions(component, *two.nodes)
-        if judgement.state not in SEVERITY:
-            return
+        for group in node_groups(fleet):
+            yield from (differing(*pair) for pair in _odd_ones(group, version_of))
+
+    def differing(*two: NodeView) -> Finding:
+        names = (two[0].name, two[1].name)
+        (first, second), judgement = versions(component, *two)
         waiting = tuple(
             f"On {node.name} {node.facts.driver_installed} is installed and waits for a reboot."
-            for node in (two.nodes if is_driver else ())
+            for node in (two if is_driver else ())
             if node.facts and judge_driver_pending(node).is_problem
         )
-        fix = (_driver_remedy(two.nodes, (first, second)) if is_driver else {}) or _update(two.names, (first, second))
-        by_release = check is not judge_release_parity and versions("DGX OS", *two.nodes)[1].state in SEVERITY
-        yield found(
+        fix = (_driver_remedy(two, (first, second)) if is_driver else {}) or _update(names, (first, second))
+        by_release = check is not judge_release_parity and versions("DGX OS", *two)[1].state in SEVERITY
+        return found(
             check.id,
             "differ",
-            {"nodes": [*two.names], "versions": [first, second], "waiting": " ".join(waiting)},
+            {"nodes": [*names], "versions": [first, second], "waiting": " ".join(waiting)},
             severity=SEVERITY[judgement.state],
             evidence=tuple(
                 Evidence(source=f"{name} facts", text=f"{component} {version}")
-                for name, version in zip(two.names, (first, second), strict=True)
+                for name, version in zip(names, (first, second), strict=True)
             ),
             remedies=remedies(judge_driver_parity.id, "differ", fix),
-            nodes=two.names,
+            nodes=names,
             # Information alone causes nothing; here it is the other half of one update.
             caused_by=judge_release_parity.id if by_release else None,
         )
 
     return differs
+
+
+def _odd_ones(group: Sequence[NodeView], version_of: Callable[[NodeView], str]) -> Iterator[tuple[NodeView, NodeView]]:
+    """Each node with another version than most have, with one of those, in the fleet's order."""
+    known = [node for node in group if version_of(node)]
+    usual = Counter(map(version_of, known)).most_common(1)
+    for node in known:
+        if version_of(node) != usual[0][0]:
+            like_most = next(other for other in known if version_of(other) == usual[0][0])
+            yield (node, like_most) if known.index(node) < known.index(like_most) else (like_most, node)
 
 
 driver_differs = _version_rule("driver")
