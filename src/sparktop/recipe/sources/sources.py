@@ -146,8 +146,7 @@ def _kept() -> Iterator[RecipeSource]:
 
 
 def _registries() -> Iterator[RecipeSource]:
-    """sparkrun's registries that are enabled and in its cache, by its `core/registry.py`: each recipe folder stands
-    below `registries/NAME`, which may be a link to a checkout that several share."""
+    """sparkrun's registries that are enabled and in its cache, as docs/facts/engines.md section 5.2 has its layout."""
     config = Path.home() / ".config/sparkrun"
     cache = Path(os.path.expanduser(str(read_yaml(config / "config.yaml").get("cache_dir") or "~/.cache/sparkrun")))
     for each in map(sanitise.mapping, sanitise.items(read_yaml(config / "registries.yaml").get("registries"))):
