@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from tests.integration.desk import NODE, told
+from tests.integration.dockerd import Dockerd
 from tests.integration.launch_support import text_of
 from tests.integration.sshd import Sshd
 from tests.integration.test_launch import at_desk, planned, sshd
+from tests.integration.test_launch_patched import images
 from tests.support import free_port, interruptible, poll
 from tests.unit.recipe.test_sources import committed
 
@@ -28,13 +30,15 @@ from sparktop.recipe.read.shelf import recipe
 from sparktop.recipe.sources import git, sources
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-__all__ = ["at_desk", "sshd"]
+__all__ = ["at_desk", "images", "sshd"]
 
 
 async def test_a_repository_behind_ssh_is_launched_from_once_it_is_agreed_to(
-    at_desk: Any, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_desk: Any, images: None, dockerd: Dockerd, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = committed(tmp_path / "repo", {"recipes/tiny.yaml": text_of(free_port())})
+    mod = "#!/bin/sh\ncp of-the-mod /usr/local/share/\n"
+    committed(tmp_path / "repo", {"mods/mark/run.sh": mod, "mods/mark/of-the-mod": "x"})
+    commit = committed(tmp_path / "repo", {"recipes/tiny.yaml": text_of(free_port()) + "mods: [mods/mark]\n"})
     config, known = sshd.alias("forge"), sshd.trust()  # ssh itself looks in the home of the user database
     url = f"ssh://forge{tmp_path}/repo"
     with pytest.raises(git.GitFailed, match="Could not resolve hostname forge"):
@@ -49,6 +53,8 @@ async def test_a_repository_behind_ssh_is_launched_from_once_it_is_agreed_to(
         run = await at.finished(at.begin(plan))
         assert run.state is RunState.DONE, told(run)
         assert sources.source("team").is_trusted
+        marked = dockerd.api.exec_create("vllm-team-tiny", ["cat", "/usr/local/share/of-the-mod"])
+        assert dockerd.api.exec_start(marked["Id"]) == b"x"
         again = await planned(at, Order(recipe=recipe("@team/tiny"), stops=((NODE, "vllm-team-tiny"),)))
         assert isinstance(again, Plan), again
         assert again.typed == ""

@@ -133,7 +133,7 @@ def test_nothing_of_a_repository_is_run_or_followed(tmp_path: Path, monkeypatch:
 REFUSED = (
     *("", "-x", "--upload-pack=id", "ext::sh -c id", "git://h/x", "http://h/x", "https://u:p@h/x", "https://t@h/x"),
     *("https:///x", "ssh://-oProxyCommand=id/x", "-oProxyCommand=id:x", "u@-h:x", "u@h:-x", "file://h/x", "C:/x"),
-    *("https://h/x\n", "https://h/x\x1b[2J", "fd::7", "/no/such/folder"),
+    *("https://h/x\n", "https://h/x\x1b[2J", "fd::7", "/no/such/folder", "~nobody-of-that-name/x"),
 )
 TAKEN = ("https://h/x.git", "ssh://git@h:22/x", "ssh://h/~/x", "git@h.lan:a/b.git", "file:///a b", "https://[::1]/x")
 
@@ -220,6 +220,10 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     written(home / ".local/state/sparktop/recipe-sources", {"lab.json": json.dumps({"place": str(tmp_path)})})
     assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://h/x")
     sources.remove(sources.source("lab"))
+    for text in ("cache_dir: ~nobody-of-that-name/x\n", "cache_dir: ['\\0']\n", "cache_dir: [\n", "5\n"):
+        written(home / ".config/sparkrun", {"config.yaml": text})
+        assert [each.name for each in sources.sources()] in ([], ["lab", "main"])
+    (home / ".config/sparkrun/config.yaml").unlink()
     (home / ".cache/sparkrun").rename(tmp_path / "moved")
     assert sources.sources() == ()
     written(home / ".config/sparkrun", {"config.yaml": f"cache_dir: {tmp_path}/moved\n"})

@@ -63,7 +63,7 @@ def add(name: str, place: str) -> RecipeSource:
     if (taken := next((each for each in sources() if each.name == name), None)) is not None:
         raise UsageError(f"@{name} is {taken.place} already", hint="take another name")
     if place.startswith(("/", "./", "../", "~")) or place in (".", "..") or os.path.isdir(place):
-        folder = Path(place).expanduser().resolve()
+        folder = Path(os.path.expanduser(place)).resolve()  # Path's own raises for a user that nobody is
         if not folder.is_dir():
             raise UsageError(f"{shown(folder)} is no folder", hint=f"ls -ld {shown(folder)}")
         files.write_private(_note(name), json.dumps({"place": str(folder)}))
@@ -146,15 +146,14 @@ def _kept() -> Iterator[RecipeSource]:
 
 
 def _registries() -> Iterator[RecipeSource]:
-    """sparkrun's registries that are enabled and in its cache, by its `core/registry.py`: each recipe folder stands
-    below `registries/NAME`, which may be a link to a checkout that several share."""
+    """sparkrun's registries that are enabled and in its cache, as docs/facts/engines.md section 5.2 has its layout."""
     config = Path.home() / ".config/sparkrun"
-    cache = Path(str(read_yaml(config / "config.yaml").get("cache_dir") or Path.home() / ".cache/sparkrun"))
+    cache = Path(os.path.expanduser(str(read_yaml(config / "config.yaml").get("cache_dir") or "~/.cache/sparkrun")))
     for each in map(sanitise.mapping, sanitise.items(read_yaml(config / "registries.yaml").get("registries"))):
         name, url = (sanitise.line(str(each.get(key, ""))) for key in ("name", "url"))
         if not _NAME.fullmatch(name) or each.get("enabled") is False:
             continue
-        tree = cache.expanduser() / "registries" / name
+        tree = cache / "registries" / name
         if (folder := below(tree, each.get("subpath", ""))) is not None:
             yield _made(name, SourceKind.SPARKRUN, url, tree, (folder,))
 
