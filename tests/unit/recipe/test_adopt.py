@@ -20,7 +20,7 @@ from sparktop.launchspec.read.configuration import read
 from sparktop.launchspec.read.docker import container_specs
 from sparktop.launchspec.read.file import read_file
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import Patch, Recipe
 from sparktop.recipe.export import run_line
 from sparktop.recipe.read.adopt import Adopted, adopted
 from sparktop.recipe.read.recipe_file import render_made_up
@@ -105,6 +105,10 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"run.sh": f"{RUN} my-vllm serve Org/M --max-model-len 8192\n"},
         {"model": "Org/M", "defaults": {"max_model_len": 8192}, "options.gpus": "all"},
     ),
+    "what is installed before it": (
+        {"run.sh": f"{RUN} i/vllm:1 bash -c 'pip install \"x>=5\" -q && exec vllm serve Org/M'\n"},
+        {"patches": (Patch(name="pre_exec 1", command="pip install 'x>=5' -q"),)},
+    ),
     "SGLang, with its names": (
         {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
         {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},
@@ -169,7 +173,7 @@ def test_a_hostile_file_is_only_text(tmp_path: Path, text: str) -> None:
 
 
 KEYS = {"recipe_version", "model", "runtime", "container", "description", "min_nodes", "max_nodes", "defaults"}
-KEYS |= {"command", "env", "executor_config", "runtime_config", "runtime_cache"}
+KEYS |= {"pre_exec", "command", "env", "executor_config", "runtime_config", "runtime_cache"}
 
 
 def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:
@@ -206,7 +210,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
-    "pip.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && vllm serve Org/M'\n", 1, ""),
+    "cp.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && cp /mine/x.py /x && vllm serve Org/M'\n", 1, ""),
     "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
     "two.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name b {VLLM}\n", 1, ""),
 }

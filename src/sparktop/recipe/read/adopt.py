@@ -62,6 +62,7 @@ _UNNEEDED = frozenset(
 """Options that are said otherwise, or that don't change what the engine does."""
 _UNKNOWN = re.compile(r"\$[\w{(@*#?!-]|`")
 _HARMLESS = re.compile(r"(?:set|echo|printf|sleep|ulimit|nvidia-smi|date|:|true)\b")
+_INSTALL = re.compile(r"(?:uv )?(?:python3? -m )?pip3? install [^;&|]*\Z")
 _WRITES = re.compile(r"\b(?:echo|printf)\b[^\n;&|]*>>?\s*[\w/$\"'.]")
 """Words that are written into a file: where they go is left out of a command that was read."""
 _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)(?:/snapshots/([0-9a-f]{7,64}))?(?:/|\Z)")
@@ -169,6 +170,8 @@ class _Adoption:
         self.risks: list[str] = []
         self.secrets: dict[str, str] = {}
         self.has_model_inside = False
+        self.installs: list[str] = []
+        """What the container's command installs before the engine: done once, in an image of its own."""
         self.mounts = [mount for item in spec.options_of("mount") if (mount := self.mount(item))]
 
     def line(self, item: Item | None) -> int:
@@ -245,6 +248,7 @@ class _Adoption:
             "command": command,
             "env": environment,
             "executor_config": options,
+            "pre_exec": self.installs,
             "runtime_cache": False,  # what it was started with, and nothing besides
         }
         if spec.guess:
@@ -260,7 +264,7 @@ class _Adoption:
         own: dict[str, object] = {"model_inside": True} if self.has_model_inside else {}
         own |= {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}
         data["runtime_config"] = {"sparktop": own}
-        return {key: value for key, value in data.items() if value not in ("", {})}
+        return {key: value for key, value in data.items() if value not in ("", {}, [])}
 
     def is_launchable(self) -> bool:
         spec = self.spec
@@ -296,10 +300,12 @@ class _Adoption:
         return None
 
     def check_prelude(self) -> None:
-        """What runs in the container before the engine, and what the engine is started through."""
+        """What runs in the container before the engine: what it installs is done once, anything else is refused."""
         writes = _WRITES.search(self.spec.document.text) is not None
         for row in self.spec.prelude.splitlines():
-            if not _HARMLESS.match(row) or (writes and row.startswith(("echo", "printf"))):
+            if _INSTALL.match(row) and not _UNKNOWN.search(row):
+                self.installs.append(shlex.join(row.split()))
+            elif not _HARMLESS.match(row) or (writes and row.startswith(("echo", "printf"))):
                 text = f"`{shown(row)}` runs in the container before the engine"
                 self.refuse(None, text, "build an image that has it: docker commit, or a Dockerfile")
                 return
