@@ -161,10 +161,12 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             continue
         if item.adopted is not None:
             name = shlex.quote(item.path)
-            print(
-                f"· {_line(item.path)} is a {item.adopted.kind}, no recipe: sparktop launch {name} HOST launches it as "
-                f"one, sparktop recipes adopt {name} writes that, sparktop lint {name} checks the file itself"
-            )
+            ways = f"sparktop lint {name} checks the file itself"
+            if item.recipe is not None:
+                ways = (
+                    f"sparktop launch {name} HOST launches it as one, sparktop recipes adopt {name} writes that, {ways}"
+                )
+            print(f"· {_line(item.path)} is a {item.adopted.kind}, no recipe: {ways}")
         for problem in item.reading.problems:
             print(mark(problem))
         if findings:
