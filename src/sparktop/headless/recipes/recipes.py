@@ -161,7 +161,8 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             continue
         if item.adopted is not None:
             name = shlex.quote(item.path)
-            ways = f"sparktop lint {name} checks the file itself"
+            file = item.path if Path(item.path).exists() else item.path.rpartition("#")[0]
+            ways = f"sparktop lint {shlex.quote(file)} checks the file itself"
             if item.recipe is not None:
                 ways = (
                     f"sparktop launch {name} HOST launches it as one, sparktop recipes adopt {name} writes that, {ways}"
