@@ -161,8 +161,7 @@ def validate(names: Sequence[str], *, is_all: bool, as_json: bool, own: Sequence
             continue
         if item.adopted is not None:
             name = shlex.quote(item.path)
-            file = item.path if Path(item.path).exists() else item.path.rpartition("#")[0]
-            ways = f"sparktop lint {shlex.quote(file)} checks the file itself"
+            ways = f"sparktop lint {shlex.quote(item.file)} checks the file itself"
             if item.recipe is not None:
                 ways = (
                     f"sparktop launch {name} HOST launches it as one, sparktop recipes adopt {name} writes that, {ways}"
@@ -199,7 +198,7 @@ def _lint_result(
     if recipe is None:
         return (), [], ""
     try:
-        text = files.read(Path(shelf_entry.path)).decode("utf-8", "replace")
+        text = files.read(Path(shelf_entry.file)).decode("utf-8", "replace")
         specs = read_launch(text, sanitise.line(shelf_entry.path)).specs
     except (OSError, ConfigError) as error:
         return (), [], _line(str(error))

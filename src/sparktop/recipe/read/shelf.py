@@ -55,6 +55,11 @@ class Entry:
     """Where the file is no recipe, but starts an engine: a compose file, a script, a unit."""
 
     @property
+    def file(self) -> str:
+        """Its path without the name of the engine in it."""
+        return _without_engine(self.path)[0]
+
+    @property
     def recipe(self) -> Recipe | None:
         """None where the file has an error."""
         return self.reading.recipe
