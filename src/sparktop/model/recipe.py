@@ -24,6 +24,7 @@ class Dialect(StrEnum):
 
     SPARKRUN = "sparkrun v2"
     EUGR = "spark-vllm-docker v1"
+    ADOPTED = "no recipe: a launch file, or a container"
 
 
 class Executor(StrEnum):

@@ -50,7 +50,7 @@ class LaunchFlow:
     _found: tuple[RecipeRow, ...] | None = field(default=None, repr=False)
     """What is there on the nodes; None: not asked yet since the list was opened."""
     drafts: dict[str, Draft] = field(default_factory=dict, repr=False)
-    """Recipe path -> what was chosen for its launch, without secrets."""
+    """Recipe path and id -> what was chosen for its launch, without secrets."""
 
     async def choose(self, *, at: str, is_read_only: bool) -> Plan | None:
         """The reviewed plan to run, None when the operator left; `at` is the selected node."""
@@ -97,7 +97,7 @@ class LaunchFlow:
 
     def _earlier_draft(self, recipe: Recipe) -> Draft | None:
         """The earlier draft of this recipe, with the recipe file as it is now; None where it doesn't apply any more."""
-        draft = self.drafts.get(recipe.path)
+        draft = self.drafts.get(f"{recipe.path}#{recipe.id}")
         fits = draft is not None and recipe.min_nodes <= len(draft.nodes) <= (recipe.max_nodes or len(draft.nodes))
         return replace(draft, recipe=recipe) if draft is not None and fits else None
 
@@ -124,7 +124,7 @@ class LaunchFlow:
         draft, answer = screen.draft, screen.planning.answer
         # The draft stays for another try; after a launch what to stop is decided again, as other engines may run then.
         decided = draft.decided if plan is None else {}
-        self.drafts[draft.recipe.path] = replace(draft, secrets={}, decided=decided)
+        self.drafts[f"{draft.recipe.path}#{draft.recipe.id}"] = replace(draft, secrets={}, decided=decided)
         if plan is not None:
             self.fits.clear()  # the launch changes the nodes that the verdicts are about
         elif answer is not None and answer.prospect is not None and answer.prospect.budget is not None:

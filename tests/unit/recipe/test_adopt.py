@@ -20,7 +20,7 @@ from sparktop.launchspec.read.configuration import read
 from sparktop.launchspec.read.docker import container_specs
 from sparktop.launchspec.read.file import read_file
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
-from sparktop.model.recipe import Patch, Recipe
+from sparktop.model.recipe import Dialect, Patch, Recipe
 from sparktop.recipe.export import run_line
 from sparktop.recipe.read.adopt import Adopted, adopted
 from sparktop.recipe.read.recipe_file import render_made_up
@@ -129,6 +129,7 @@ def test_a_launch_becomes_a_recipe(tmp_path: Path, files: dict[str, str], wanted
     found = adopt(tmp_path, files)
     recipe = found.reading.recipe
     assert recipe is not None, found.reading.problems
+    assert recipe.dialect is Dialect.ADOPTED
     for name, value in wanted.items():
         assert _attribute(recipe, name) == _filled(value, tmp_path), name
     assert "canary" not in found.text

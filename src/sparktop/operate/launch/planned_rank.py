@@ -6,6 +6,7 @@ an older container has is taken from it only in the step that starts the new one
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from sparktop.dataclass import dataclass
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Operation
 from sparktop.model.prospect import NodeBudget
-from sparktop.model.recipe import Executor, Recipe
+from sparktop.model.recipe import Dialect, Executor, Recipe
 from sparktop.model.survey import Survey
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
@@ -143,7 +144,7 @@ class PlannedRank(Starter):
             container_id=NEW,
             is_worker=not self.rendered.serves,
             together=self.other_ranks,
-            longer=_how_to_extend(self.recipe),
+            longer=_how_to_extend(self.recipe, self.node),
         )
         step = start_steps.ready(
             self.node, self.mark, act, self.recipe.proof.ready_limit_s, self.recipe.expected.load_s
@@ -269,12 +270,14 @@ def keep_log(order: Sequence[PlannedRank]) -> Step:
     )
 
 
-def _how_to_extend(recipe: Recipe) -> str:
+def _how_to_extend(recipe: Recipe, node: str) -> str:
     """The setting that raises the time limit, and the file to set it in: for a shipped recipe, a copy of it."""
     path, own_folder = Path(recipe.path), shelf.own_folder()
     file = shown(path)
     if path.is_relative_to(resource_dir("recipes")):
         file = f"a copy of the recipe: mkdir -p {shown(own_folder)} && cp {shown(path)} {shown(own_folder)}/"
+    if recipe.dialect is Dialect.ADOPTED:
+        file = f"a recipe made of it: sparktop recipes adopt {shlex.quote(recipe.path)} {shlex.quote(node)} --save"
     return (
         f"to allow more time, set runtime_config.sparktop.ready.limit_s, {recipe.proof.ready_limit_s:g} now, in {file}"
     )

@@ -28,7 +28,7 @@ from sparktop.launchspec.read.file import read_file
 from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.masking import MASK, is_secret, is_secret_name, mask_text
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Scalar
+from sparktop.model.recipe import Dialect, Scalar
 from sparktop.recipe.parameters import default_problem, main_name
 from sparktop.recipe.problems import Problem, ProblemKind, shown
 from sparktop.recipe.read.recipe_file import Reading, read
@@ -105,7 +105,7 @@ def adopted(spec: LaunchSpec, *, folder: str, name: str = "", overrides: Sequenc
     reading = read(text, f"{container or str(spec.engine)}.yaml")
     # What the reader finds is the launch's own: its lines are of a text that nobody has seen.
     found = tuple(replace(problem, file=spec.document.name, line=adoption.line(None)) for problem in reading.problems)
-    recipe = replace(reading.recipe, path=spec.document.name) if reading.recipe else None
+    recipe = reading.recipe and replace(reading.recipe, path=spec.document.name, dialect=Dialect.ADOPTED)
     return Adopted(
         name=container,
         text=text if recipe else "",
