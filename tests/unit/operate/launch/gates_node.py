@@ -56,9 +56,7 @@ def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_version="595.84"))
 
 
-@case(
-    "driver", "spark1", WARNED, "Driver 580.178.04 waits for a reboot: 580.142 still runs", "sparktop act reboot spark1"
-)
+@case("driver", "spark1", WARNED, "Driver 580.178.04 waits for a reboot: 580.142", "sparktop act reboot spark1")
 def _(world: World) -> None:
     world.view("spark1", facts=facts("spark1", driver_installed="580.178.04"))
 
