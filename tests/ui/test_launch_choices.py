@@ -153,6 +153,23 @@ def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_a
     assert legend.plain.strip().startswith("╳ short 3.0")
 
 
+def test_of_many_nodes_with_the_same_figures_one_is_drawn() -> None:
+    parts = (Slice(kind=SliceKind.FREE, label="available", size_bytes=100 * GIB),)
+    nodes = tuple(
+        NodeBudget(
+            node=f"spark{n}", total_bytes=120 * GIB, available_bytes=100 * GIB, before=parts,
+            after=parts if n != 3 else (replace(parts[0], size_bytes=90 * GIB),), left_bytes=0, fit=Fit.FITS,
+            sentence="",
+        )
+        for n in range(1, 6)
+    )  # fmt: skip
+    told = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes), 76)]
+    assert [line.split()[0] for line in told if " now " in line] == ["spark1", "spark3"]
+    assert "the same on spark2, spark4 and spark5" in told[2]
+    few = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes[:2]), 76)]
+    assert [line.split()[0] for line in few if " now " in line] == ["spark1", "spark2"]
+
+
 @over("is_eager", [True, False])
 def test_a_spike_that_does_not_come_as_the_recipe_stands_is_said_to(is_eager: bool) -> None:
     need = replace(GPT.need, spike_gib=47.0)
