@@ -10,10 +10,10 @@ from tests.ui.launches import GPT, MINIMAX, QWEN
 from tests.ui.look import clock_of_pictures
 
 from sparktop.documents.budget import bar, budget_lines
-from sparktop.documents.prospect import verdict_lines, without_verdict
+from sparktop.documents.prospect import fetch_lines, gate_lines, verdict_lines, without_verdict
 from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
-from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Slice, SliceKind
+from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Prospect, Slice, SliceKind
 from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.ui.screens.launch_choices import ChoiceRow, LaunchState, levers, rows
@@ -151,6 +151,39 @@ def test_what_is_missing_is_named_on_the_smallest_screen_and_not_by_its_colour_a
     )  # fmt: skip
     *_, legend = budget_lines(Budget(fit=Fit.NO, why="", nodes=(one,)), 76, is_brief=True)
     assert legend.plain.strip().startswith("╳ short 3.0")
+
+
+def test_a_gate_that_says_the_same_of_many_nodes_is_told_of_one_and_downloads_are_told_together() -> None:
+    gates = [
+        Gate(name="image", node=f"spark{n}", state=State.WARNING, detail=f"not on spark{n}, 20 GB", steps=("pull it",))
+        for n in range(1, 5)
+    ]
+    told = [line.plain.strip() for line in gate_lines([*gates, replace(gates[0], node="spark9", detail="odd")], 90)]
+    assert told[0].startswith("▲ image on spark1  not on spark1, 20 GB")
+    assert "the same on spark2, spark3 and spark4" in told
+    assert any("image on spark9  odd" in line for line in told)
+    assert not any("the same" in line.plain for line in gate_lines(gates[:2], 90))
+    fetches = tuple(Download(kind="image", name="i", node=f"spark{n}", source="from its registry") for n in (1, 2, 3))
+    prospect = Prospect(recipe_id="r", title="t", nodes=("spark1",), fetches=fetches)
+    (line,) = fetch_lines(prospect, 90)
+    assert line.plain == "↓ image i on spark1, spark2 and spark3, from its registry"
+
+
+def test_of_many_nodes_with_the_same_figures_one_is_drawn() -> None:
+    parts = (Slice(kind=SliceKind.FREE, label="available", size_bytes=100 * GIB),)
+    nodes = tuple(
+        NodeBudget(
+            node=f"spark{n}", total_bytes=120 * GIB, available_bytes=100 * GIB, before=parts,
+            after=parts if n != 3 else (replace(parts[0], size_bytes=90 * GIB),), left_bytes=0, fit=Fit.FITS,
+            sentence="",
+        )
+        for n in range(1, 6)
+    )  # fmt: skip
+    told = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes), 76)]
+    assert [line.split()[0] for line in told if " now " in line] == ["spark1", "spark3"]
+    assert "the same on spark2, spark4 and spark5" in told[2]
+    few = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes[:2]), 76)]
+    assert [line.split()[0] for line in few if " now " in line] == ["spark1", "spark2"]
 
 
 @over("is_eager", [True, False])

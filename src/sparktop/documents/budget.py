@@ -13,6 +13,7 @@ from sparktop.documents.step_text import masked
 from sparktop.model.prospect import Budget, NodeBudget, Slice, SliceKind
 from sparktop.text.bars import SEPARATOR, shares
 from sparktop.text.lines import PAGE_CELLS, Line, Run, fitting, flowed, is_uncut, wrapped
+from sparktop.text.sentences import listed
 from sparktop.text.units import GIB, bare_gib
 
 TONES: dict[SliceKind, tuple[str, str, str]] = {
@@ -34,6 +35,8 @@ SHORT_NAMES = {
     SliceKind.UNTOUCHED: "rest",
 }
 NAME_CELLS = 14
+MOST_ALIKE = 2
+"""Of more nodes with the same figures one is drawn."""
 WORTH_BYTES = GIB // 20
 """Smaller parts are not named."""
 
@@ -45,17 +48,25 @@ def scale_of(budget: Budget) -> int:
 
 
 def budget_lines(budget: Budget, width: int, *, is_brief: bool = False) -> list[Line]:
-    """Two bars for each node, with sentence and legend; `is_brief`: one legend for all."""
+    """Two bars for each node, with sentence and legend; `is_brief`: one legend for all. Of many alike, one is drawn."""
     width = min(width, PAGE_CELLS) if is_uncut(width) else width
     names = {node.node: masked(node.node) for node in budget.nodes}
     cells = min(NAME_CELLS, max((cell_len(name) for name in names.values()), default=0))
     lines: list[Line] = []
     unnamed: dict[SliceKind, Slice] = {}
+    alike: dict[tuple[tuple[str, str], ...], list[NodeBudget]] = {}
     for node in budget.nodes:
-        head = Line.of((names[node.node], "strong")).fit(cells)
-        drawn, node_unnamed = _node(node, head, width, scale_of(budget), is_brief=is_brief)
-        lines += drawn
-        unnamed |= {part.kind: part for part in node_unnamed if part.kind not in unnamed}
+        alike.setdefault(tuple(map(_name_and_figure, (*node.before, *node.after))), []).append(node)
+    for group in alike.values():
+        others = group[1:] if len(group) > MOST_ALIKE else []
+        for node in group[: len(group) - len(others)]:
+            head = Line.of((names[node.node], "strong")).fit(cells)
+            drawn, node_unnamed = _node(node, head, width, scale_of(budget), is_brief=is_brief)
+            lines += drawn
+            unnamed |= {part.kind: part for part in node_unnamed if part.kind not in unnamed}
+        if others:
+            text = f"the same on {listed(names[node.node] for node in others)}"
+            lines.append((Line.of(" " * (cells + 7)) + Line.of((text, "quiet"))).cut(width))
     if is_brief and unnamed:
         several = len(budget.nodes) > 1
         entries = [_legend_entry(part, has_amount=not several) for part in sorted(unnamed.values(), key=_is_present)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sparktop.documents.budget import budget_lines
+from sparktop.documents.budget import MOST_ALIKE, budget_lines
 from sparktop.documents.step_text import masked
-from sparktop.model.prospect import Budget, Fit, Gate, Lever, OnDisk, Prospect
+from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, OnDisk, Prospect
 from sparktop.model.state import State
 from sparktop.text.lines import UNCUT, Line, broken, hanging, indented, spaced, titled, wrapped
+from sparktop.text.sentences import listed
 from sparktop.text.units import size
 
 FIT_SIGNS: dict[Fit, tuple[str, str]] = {
@@ -68,8 +69,17 @@ def gate_lines(gates: Sequence[Gate], width: int, *, names_node: bool = True, is
     for state, (sign, tone) in SIGNS.items():
         if state is State.PASSED and not is_printed:
             continue
+        alike: dict[tuple[str, ...], list[Gate]] = {}
         for gate in (other for other in gates if other.state is state):
-            lines += _gate(gate, sign, tone, width, names_node=names_node, is_printed=is_printed)
+            texts = (gate.name, gate.detail, *gate.steps)
+            alike.setdefault(tuple(text.replace(gate.node or "\n", "\n") for text in texts), []).append(gate)
+        for group in alike.values():
+            others = group[1:] if len(group) > MOST_ALIKE else []
+            for gate in group[: len(group) - len(others)]:
+                lines += _gate(gate, sign, tone, width, names_node=names_node, is_printed=is_printed)
+            if others:
+                text = f"the same on {listed(masked(gate.node) for gate in others)}"
+                lines += indented(wrapped(text, width - 2, "quiet"))
     passed = [gate for gate in gates if gate.state is State.PASSED]
     if passed and not is_printed:
         sign, tone = SIGNS[State.PASSED]
@@ -109,7 +119,11 @@ def remedy_lines(text: str, width: int, *, is_printed: bool = False) -> list[Lin
 
 def fetch_lines(prospect: Prospect, width: int) -> list[Line]:
     """The downloads needed before the launch."""
-    return [line for download in prospect.fetches for line in signed("↓", "info", masked(download.text), width)]
+    nodes: dict[Download, list[str]] = {}
+    for download in prospect.fetches:
+        nodes.setdefault(replace(download, node=""), []).append(download.node)
+    texts = (replace(download, node=listed(names)).text for download, names in nodes.items())
+    return [line for text in texts for line in signed("↓", "info", masked(text), width)]
 
 
 def risk_lines(texts: Iterable[str], width: int) -> list[Line]:
