@@ -109,6 +109,10 @@ def test_a_program_that_stops_for_its_own_error_has_last_words() -> None:
 
 
 def test_what_the_program_goes_on_without_is_nothing() -> None:
+    gone = (
+        "OSError: org/fold is not a local folder and is not a valid model identifier listed on 'https://huggingface.co'"
+    )
+    assert loud(gone, "Falling back to 'gpt2' tokenizer.") == []
     assert loud("common_download: HEAD failed, status: 404", "common_params: no remote preset found, skipping") == []
 
 

@@ -33,8 +33,10 @@ GAP_LINES = 4
 TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line \d+')
 _LIBRARY = re.compile(r"/lib/python3[.\d]*/(?!.*(?:site|dist)-packages)|<frozen ")
-_SHOWN = re.compile(r"\s+× ")
-"""pip's and uv's own error is indented."""
+_SHOWN = re.compile(r"\s+(?:× |E: |(?:ERROR|error): |Killed$)")
+"""pip's and uv's own error is indented, and so is what a build shows of its programs."""
+_DONE = re.compile(r"Falling back to |[^|]{0,200}100%\|")
+"""A way around, or a progress bar at its end: what failed just before is overcome."""
 _CHAINED = ("During handling of the above", "The above exception was")
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<error>[A-Z]\w*|\w+[Ee]rror)(?:: (?P<said>.*)|:?\s*$)")
 _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,60}: (?:\w+\(\): |error: )?")
@@ -53,11 +55,11 @@ _STATUS = re.compile(
 _THROWN = re.compile(r"^terminate called after throwing an instance of '(?:\w+::)*(?P<error>\w+)'\s*(?:what\(\):)?")
 _FAILURE = re.compile(
     r"(?!-- |\s|#|['\"])[^|<`]{0,200}?(?i:\b(?:failed|unable) to \w|\bcould ?n[o']t \w|\bcan ?n[o']t \w"
-    r"|\bexited before\b|\bis dead\b|\b(?:crashed|aborted|killed)$)"
+    r"|\bfailed with (?!result)|\bexited before\b|\bis dead\b|\b(?:crashed|aborted|killed)$)"
 )
 """How a line without a level says that something failed."""
 _MENDED = re.compile(
-    r"(?i:\bfall(?:ing|s)? ?back\b|\bignor|\bskip|\bretry|\binstead\b|\bcontinu|\blocally$|\bgenerating new\b)"
+    r"(?i:\b(?:fall(?:ing|s)? ?back|ignor|skipping|retry|instead|continu|generating new|trying to resume)|\blocally$)"
 )
 """The program goes on without it."""
 _HINT = re.compile(
@@ -146,6 +148,8 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
     for index, text in enumerate(lines):
         work = engine_state.work_of(text)
         head = head_of(text)
+        if _DONE.match(text):
+            errors, failures = [], []
         if work is not None:
             is_whole = work.begins or work.serves
             processes = {} if is_whole else processes
@@ -156,7 +160,7 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
             continue
         body = text[head.stop :]
         is_shown = body[:1].isspace() and not head.level and _SHOWN.match(body) is None
-        level = None if is_shown else level_of(text)
+        level = None if is_shown else level_of(text if head.level else body.lstrip())
         if level in ("warning", "info", "debug"):
             continue
         process = processes.setdefault(head.process, _Process())
@@ -210,7 +214,8 @@ def last_words(lines: Sequence[str], elsewhere: Expression, *, is_over: bool = T
         if is_up and not any(error.is_crash for error in errors):
             errors = [error for error in errors if _OF_A_PROCESS.search(error.said)]
         told = [error for error in errors if _STATUS.search(error.said) is None]
-        words = _first_of_last(told or errors, lines) or _first_of_last(failures, lines, END_LINES)
+        words = next(iter(_last_failure(told or errors, lines)), None)
+        words = words or max(_last_failure(failures, lines, END_LINES), key=lambda one: len(one.said), default=None)
     if words is None:
         return None
     all_words = " ".join(_THROWN.sub(r"\g<error>: ", words.said).split()).rstrip(": ")[:ALL_CHARS]
@@ -239,6 +244,7 @@ def _goes_on(said: _Ended | None, body: str, index: int) -> TypeGuard[_Ended]:
     return (
         said is not None
         and any(map(str.isalnum, body))
+        and _STATUS.search(body.lstrip()) is None
         and (said.said.endswith(":") or (index - said.index <= MESSAGE_LINES and _GOES_ON.match(body) is not None))
     )
 
@@ -252,19 +258,19 @@ def _depth(process: str) -> int:
     return 2 if _DEEP.match(process) else 1 if _MIDDLE.match(process) else 0
 
 
-def _first_of_last(errors: Sequence[_Ended], lines: Sequence[str], after: int = AFTER_LINES) -> _Ended | None:
-    """The first error of the failure at the end; a crash is one, however long the stack that follows."""
+def _last_failure(errors: Sequence[_Ended], lines: Sequence[str], after: int = AFTER_LINES) -> list[_Ended]:
+    """The errors of the failure at the end, the first first; a crash is one, however long the stack that follows."""
     crashes = [at for at, error in enumerate(errors) if error.is_crash]
     last = crashes[0] if crashes else len(errors) - 1
     if last < 0 or (not crashes and _written_after(lines, errors[last].index) > after):
-        return None
-    first = errors[last]
+        return []
+    own = [errors[last]]
     for error in reversed(errors[:last]):
-        if _written_between(lines, error.index, first.index) > GAP_LINES:
+        if _written_between(lines, error.index, own[0].index) > GAP_LINES:
             break
-        first = error
-    first.is_crash, first.is_fatal = bool(crashes), any(error.is_fatal for error in errors)
-    return first
+        own.insert(0, error)
+    own[0].is_crash, own[0].is_fatal = bool(crashes), any(error.is_fatal for error in errors)
+    return own
 
 
 def _written_between(lines: Sequence[str], first: int, last: int) -> int:

@@ -46,10 +46,10 @@ _CODE = re.compile(r"(?:^|[\])] ) {4,}(?:raise|return|await|yield|assert|async w
 """A line of source that a traceback shows: it holds an error's words, and says nothing of what happened."""
 _RETRIES = re.compile(
     r"\b[Rr]etrying\b|\b[Ww]ill (?:be )?retr(?:y|ied)\b|\b[Rr]etry \d+ ?(?:/|of) ?\d"
-    r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed|, skipping\b"
+    r"|\b[Aa]ttempt \d+ ?(?:/|of) ?\d+ failed|, skipping\b|^Falling back to "
 )
 """A program tries again what failed, or goes on without it: nothing is known to be wrong yet."""
-_RETRY_WORDS = frozenset((", skipping", "etrying", "ill retry", "be retried", "etry ", "ttempt "))
+_RETRY_WORDS = frozenset(("Falling back to ", ", skipping", "etrying", "ill retry", "be retried", "etry ", "ttempt "))
 _FETCHED = re.compile(r"(?:[Ff]etching|[Dd]ownload)[^|\n]{0,80}: 100%\|[^|]{0,80}\| (\S+)/\1 ")
 """A progress bar at its end: whatever failed on the way, the files are there."""
 _FETCHED_WORD = ": 100%|"

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from sparktop.dataclass import dataclass
+from sparktop.diagnose.logs.level import level_of
 
 DEPTH = 5
 """At most this many wrappings inside one another: a quoted compose prefix around JSON."""
@@ -70,7 +71,7 @@ _WRAPS = re.compile(
     r"|(?P<facility>kern|user|daemon|syslog) *: *(?:emerg|alert|crit|err|warn|notice|info|debug) *: "  # dmesg -x
     r"|\[pod/(?P<pod>[\w./-]{1,200}+)\] "
     r"|(?:\[\d{1,7}\] )++"  # torchrun's ranks, a router's instances
-    r"|(?:#\d{1,4} )?\d{1,5}\.\d{1,3} (?=[^\d\s]| +[^\d\s])"  # docker build
+    r"|(?:#\d{1,4} )?\d{1,5}\.\d{1,3} (?=[^\d\s]| +[^\d\s])|#\d{1,4} (?=ERROR)"  # docker build
     r"|(?:(?:<\d{1,3}>)?(?:[^\W\d_]{3,4}\.?|\d{1,2}月) [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|\d{9,11}\.\d{1,9}"
     r"|\[ *\d{1,10}\.\d{6}\](?= \S{1,64} (?:[\w./@:-]{1,80}\[\d{1,10}\]|kernel): )"  # the kernel's own name no host
     r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Z]{2,5}) [\w.-]{1,64}+ "
@@ -181,7 +182,11 @@ def _from_json(text: str) -> Record | None:
     message = next((data[key] for key in _MESSAGES if isinstance(data.get(key), str)), None)
     if message is None:
         return None
-    if message[:1].isalpha() and _is_error(next((data[key] for key in _LEVELS if key in data), None)):
+    if (
+        message[:1].isalpha()
+        and level_of(message) is None
+        and _is_error(next((data[key] for key in _LEVELS if key in data), None))
+    ):
         message = f"ERROR: {message}"
     message = "\n".join([message, *(data[key] for key in _TRACES if isinstance(data.get(key), str))])
     return Record(text=message.rstrip("\r\n"))

@@ -109,6 +109,8 @@ def traced(prefix: str, end: str) -> list[str]:
         (["2026/04/09 10:00:00 Failed to fold: no map", *["2026/04/09 10:00:00 If you like, read"] * 6],
          "Failed to fold: no map"),
         (["Failed to fold: no map", "error: invalid argument: --fold"], "invalid argument: --fold"),
+        (["Failed to fold", "Fold 7 exited before it was flat: code 1"], "Fold 7 exited before it was flat: code 1"),
+        (["  nvcc -c fold.cu", "  Killed", "  ninja: build stopped"], "Killed"),
     ],
 )  # fmt: skip
 def test_what_it_said(lines: list[str], said: str) -> None:
@@ -135,6 +137,7 @@ def test_what_it_said(lines: list[str], said: str) -> None:
         ["Failed to fold: no map", *["and on it went"] * 6],
         ["Failed to fold the map, falling back to none"],
         ["-- Could not find a map"],
+        ["Error while folding: timed out", "map: 100%|#######| 3.44G/3.44G [02:10<00:00, 26.4MB/s]"],
         ["| 7 | failed to fold |"],
         ["    If the map couldn't be folded."],
     ],

@@ -41,6 +41,7 @@ DOCKER = json.dumps({"log": LINE + "\n", "stream": "stderr", "time": "2025-05-06
             Record(text=f"{LINE}\nTraceback\nValueError: x"),
         ),
         (json.dumps({"level": 50, "msg": "it broke"}), Record(text="ERROR: it broke")),
+        (json.dumps({"level": 50, "msg": "level=INFO msg=up"}), Record(text="level=INFO msg=up")),
         (json.dumps({"severity": "INFO", "message": "up"}), Record(text="up")),
         ("50%|#  | 1/2 [00:01<00:01,  1.00it/s]Killed", Record(text="50%|#  | 1/2 [00:01<00:01,  1.00it/s]\nKilled")),
         (
