@@ -93,6 +93,10 @@ def _freeze_permanent_objects() -> None:
     gc.freeze()
     gc.enable()  # the command line may have disabled it for the start
     gc.set_threshold(15_000, 20, 50)  # more than a batch of log lines: each takes the place of an older one
+    import ctypes
+
+    with suppress(AttributeError):  # glibc's alone: what imports and a log's past have freed goes back, some 3 MB
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _page_driver() -> type[Driver]:

@@ -109,7 +109,8 @@ class Feed:
         if kind:
             self.folded[kind] += 1
         else:  # what replaces a line that is folded replaces none of these
-            self.brief.add((*entry[:-1], replaces_last and not self._was_folded))
+            replaces = replaces_last and not self._was_folded
+            self.brief.add(entry if replaces == replaces_last else (*entry[:-1], replaces))
         self._was_folded = bool(kind)
         return is_told
 

@@ -254,6 +254,7 @@ def read_log(
             past, known = _past(records, tail, skip)
             for stream, piece in past:
                 pump.put(stream, piece)
+            del past  # megabytes, for as long as the log is followed
             since = _resume(known)
         if since is not None:
             query["since"] = f"{since - 1e-6:.9f}"  # a float holds no nanoseconds; what was seen is left out below
