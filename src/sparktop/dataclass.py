@@ -25,6 +25,8 @@ else:
                 done.__repr__ = _shown
             if eq:
                 _compare(done, own, is_frozen=options.get("frozen", False))
+            if options.get("frozen"):
+                done.__setattr__, done.__delattr__ = _refuse, _refuse
             return done
 
         return made if cls is None else made(cls)
@@ -59,6 +61,10 @@ def _hash(values: Callable[[object], tuple[object, ...]]) -> Callable[[object], 
         return hash(values(self))
 
     return __hash__
+
+
+def _refuse(self: Any, name: str, value: object = None) -> None:
+    raise dataclasses.FrozenInstanceError(f"{type(self).__name__}.{name} can't change")
 
 
 def _shown(self: Any) -> str:
