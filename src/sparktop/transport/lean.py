@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import sys
 import threading
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -17,8 +18,11 @@ UNUSED_PARTS = {
     "asyncssh": ("asyncssh.crypto.x509",),
 }
 """Library -> modules that it imports only where it can."""
-UNUSED_NAMES = {"httpx": (), "asyncssh": ("asyncssh.sftp", "asyncssh.scp")}
-"""Library -> modules that it always imports, for names in signatures: copying files (1.2 MB)."""
+UNUSED_NAMES = {
+    "httpx": (),
+    "asyncssh": tuple(f"asyncssh.{part}" for part in ("sftp", "scp", "socks", "sshsig", "subprocess", "tuntap", "x11")),
+}
+"""Library -> modules that it always imports, for names in signatures: copying files, other forwarding (1.4 MB)."""
 NEEDED_LATER = {
     "httpx": {},
     # Unlocking a key file that has a passphrase; `Match localnetwork` in an ssh configuration (0.4 MB).
@@ -53,6 +57,23 @@ def import_lean(library: str) -> ModuleType:
         finally:
             ctypes.util.find_library = find_library
             for name in stand_ins:
+                del sys.modules[name]
+
+
+@cache
+def import_alone(module: str) -> ModuleType:
+    """Import a module of a package without all that the package itself imports; the package stays unimported."""
+    package = module.partition(".")[0]
+    with _LOCK:
+        if package in sys.modules:
+            return import_module(module)
+        bare, spec = ModuleType(package), find_spec(package)
+        bare.__path__ = list(spec.submodule_search_locations or ()) if spec else []
+        sys.modules[package] = bare
+        try:
+            return import_module(module)
+        finally:
+            for name in [name for name in sys.modules if name.partition(".")[0] == package]:
                 del sys.modules[name]
 
 

@@ -77,3 +77,15 @@ def test_asyncssh_looks_for_no_library_that_it_does_without() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]
+
+
+def test_a_module_comes_without_its_package() -> None:
+    code = (
+        "import sys; from sparktop.transport.lean import import_alone"
+        "\nparser = import_alone('prometheus_client.parser')"
+        "\nassert [family.name for family in parser.text_string_to_metric_families('up 1\\n')] == ['up']"
+        "\nprint(*(name for name in ('prometheus_client', 'http.server', 'wsgiref') if name in sys.modules))"
+        "\nimport prometheus_client; prometheus_client.CollectorRegistry()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
