@@ -16,16 +16,17 @@ from sparktop.documents.engine_table import (
     SORTS,
     EngineColumn,
     EngineRow,
-    choose,
-    heading,
+    columns,
     no_figures,
+    row_line,
     sorted_rows,
     state_cell,
-    table_row,
 )
 from sparktop.model.engine import Containers, Endpoint, EndpointState, EngineState, figures_of
 from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
 from sparktop.model.telemetry import EngineMoment, Series
+from sparktop.text.table import heading
 from sparktop.ui.panes.engine_charts import FIGURES, engine_charts
 from sparktop.ui.panes.engines import details
 
@@ -36,15 +37,15 @@ def rows(picture: str) -> list[EngineRow]:
 
 
 def titles(width: int, nodes: int = 2, picture: str = "decode") -> list[str]:
-    return [column.key for column, _ in choose(rows(picture), width, nodes=nodes)]
+    return [column.key for column in columns(rows(picture), width, nodes=nodes)]
 
 
 @given(st.integers(20, 240), st.sampled_from(["decode", "loading", "spin-deadlock", "hostile"]))
 def test_rows_and_heading_have_one_width(width: int, picture: str) -> None:
     found = rows(picture)
-    columns = choose(found, width, nodes=2)
-    assert columns
-    widths = {heading(columns).width} | {table_row(row, columns).width for row in found}
+    shown = columns(found, width, nodes=2)
+    assert shown
+    widths = {heading(shown).width} | {row_line(row, shown).width for row in found}
     assert len(widths) == 1
     assert widths.pop() <= width
 
@@ -63,7 +64,7 @@ def test_one_node_needs_no_column_for_it() -> None:
 
 def test_the_figures() -> None:
     row = rows("decode")[0]
-    line = table_row(row, choose([row], 198, nodes=2)).plain
+    line = row_line(row, columns([row], 198, nodes=2)).plain
     for words in (
         "vllm-minimax",
         "spark1",
@@ -122,7 +123,7 @@ def test_a_clean_exit_is_no_alarm(code: int, tone: str) -> None:
 
 def test_why_there_are_no_figures_stands_in_their_place() -> None:
     silent = rows("loading")[2]
-    assert "n/a: endpoint metrics off" in table_row(silent, choose([silent], 118, nodes=2)).plain
+    assert "n/a: endpoint metrics off" in row_line(silent, columns([silent], 118, nodes=2)).plain
     refused = replace(silent.engine, endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.REFUSED))
     assert no_figures(refused) == "n/a: endpoint refused"
     assert no_figures(replace(silent.engine, endpoint=None)) == "n/a: no endpoint found"
@@ -133,16 +134,16 @@ def test_why_there_are_no_figures_stands_in_their_place() -> None:
 
 def test_held_requests_without_a_token_are_marked() -> None:
     row = rows("spin-deadlock")[0]
-    assert "▲0.0" in table_row(row, choose([row], 118, nodes=2)).plain
+    assert "▲0.0" in row_line(row, columns([row], 118, nodes=2)).plain
     healthy = rows("decode")[0]
-    assert "▲" not in table_row(healthy, choose([healthy], 118, nodes=2)).plain
+    assert "▲" not in row_line(healthy, columns([healthy], 118, nodes=2)).plain
 
 
 def test_a_latency_of_the_whole_life_is_marked() -> None:
     row = rows("decode")[0]
     assert row.engine.rates is not None
     old = replace(row, engine=replace(row.engine, rates=replace(row.engine.rates, of_life=frozenset({"ttft_p50_s"}))))
-    text = table_row(old, choose([old], 118, nodes=2)).plain
+    text = row_line(old, columns([old], 118, nodes=2)).plain
     assert "~1.2 s" in text
     assert text.count("~") == 1
 
@@ -179,10 +180,13 @@ def test_rows_are_sorted_by_the_column_that_the_heading_marks() -> None:
     busy = replace(busy, engine=replace(busy.engine, key="busy", uptime_s=9e9))
     assert sorted_rows((idle, busy), EngineColumn.UP) == (busy, idle)
     assert sorted_rows((idle, busy), None) == (idle, busy)
-    columns = choose([idle, busy], 200, nodes=2)
+    name = busy.engine.name
+    stuck = Finding(rule="engine.x", title="x", severity=Severity.CRITICAL, nodes=(busy.node,), engine=name)
+    assert sorted_rows((replace(idle, node="elsewhere"), busy), None, [stuck])[0] is busy
+    shown = columns([idle, busy], 200, nodes=2)
     for column in SORTS:
-        assert f"{column}▼" in heading(columns, by=column).plain
-        assert heading(columns, by=column).width == heading(columns).width
+        assert f"{column}▼" in heading(shown, by=column).plain
+        assert heading(shown, by=column).width == heading(shown).width
 
 
 async def test_engines_are_filtered_in_their_own_view_and_the_key_searches_the_log_elsewhere() -> None:

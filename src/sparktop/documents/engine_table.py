@@ -16,10 +16,12 @@ from sparktop.engines.pair import over_nodes, state_of
 from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
 from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.proof import Canary
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined, wrapped
+from sparktop.text.table import GAP, Column, fitted
 from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
 
 STATES: dict[EngineState, tuple[str, str]] = {
@@ -76,16 +78,10 @@ class EngineColumn(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column; those of the highest `rank` are left out first, 0 never."""
+class FigureColumn(Column):
+    """One column of the engines' table."""
 
-    key: EngineColumn
-    rank: int
     cell: Callable[[EngineRow], Line]
-    width: int
-    widest: int = 0
-    """Most cells of a column that grows with its content; 0: fixed width."""
-    is_left: bool = False
     is_figure: bool = False
     """The value comes from the engine's endpoint."""
 
@@ -181,9 +177,16 @@ def searched_text(row: EngineRow) -> str:
     return " ".join((row.node, engine.name, state_cell(row, bar=False).plain, engine.model or "", image or ""))
 
 
-def sorted_rows(rows: Sequence[EngineRow], by: EngineColumn | None) -> tuple[EngineRow, ...]:
-    """The rows in the order of this column; without one, as they are."""
-    return tuple(rows) if by is None else tuple(sorted(rows, key=SORTS[by], reverse=True))
+def sorted_rows(
+    rows: Sequence[EngineRow], by: EngineColumn | None, findings: Sequence[Finding] = ()
+) -> tuple[EngineRow, ...]:
+    """The rows in the order of this column; without one, those with the worst of these findings first."""
+    return tuple(sorted(rows, key=SORTS[by] if by is not None else lambda row: _weight(row, findings), reverse=True))
+
+
+def _weight(row: EngineRow, findings: Sequence[Finding]) -> int:
+    about = (one for one in findings if row.node in one.nodes and row.engine.name in (one.engine, one.subject))
+    return max((one.severity.weight for one in about if one.severity is not Severity.INFO), default=0)
 
 
 def _figure_cell(text: str, tone: str = "value") -> Line:
@@ -244,49 +247,39 @@ _generated, _prompted, _prefix = (
 _preempted = _metric("preemptions")
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column(
-        key=EngineColumn.ENGINE,
-        rank=0,
-        width=10,
-        widest=28,
-        is_left=True,
-        cell=lambda r: Line.of((r.engine.name, "strong")),
-    ),
-    Column(key=EngineColumn.NODE, rank=2, width=6, widest=14, is_left=True, cell=lambda r: _node_cell(r)),
-    Column(key=EngineColumn.STATE, rank=0, width=9, widest=26, is_left=True, cell=state_cell),
-    Column(key=EngineColumn.MODEL, rank=5, width=12, widest=44, is_left=True, cell=lambda r: _model_cell(r.engine)),
-    Column(key=EngineColumn.RUN, rank=1, width=4, is_figure=True, cell=lambda r: _count_cell(_run(r), "strong")),
-    Column(key=EngineColumn.WAIT, rank=3, width=4, is_figure=True, cell=lambda r: _count_cell(_wait(r), "warning")),
-    Column(key=EngineColumn.TOK_S, rank=1, width=6, is_figure=True, cell=_tokens_cell),
-    Column(key=EngineColumn.KV, rank=4, width=6, is_figure=True, cell=_kv_cell),
-    Column(key=EngineColumn.PREFIX, rank=9, width=6, is_figure=True, cell=lambda r: _figure_cell(ratio(_prefix(r)))),
-    Column(key=EngineColumn.TTFT, rank=6, width=7, is_figure=True, cell=_latency_cell("ttft_p50_s")),
-    Column(key=EngineColumn.ITL, rank=8, width=7, is_figure=True, cell=_latency_cell("itl_p50_s")),
-    Column(
-        key=EngineColumn.PROMPT_S, rank=11, width=8, is_figure=True, cell=lambda r: _figure_cell(speed(_prompted(r)))
-    ),
-    Column(
-        key=EngineColumn.PREEMPT, rank=12, width=7, is_figure=True, cell=lambda r: _count_cell(_preempted(r), "value")
-    ),
-    Column(key=EngineColumn.GPU_MEM, rank=13, width=9, cell=lambda r: _figure_cell(size(r.engine.gpu_bytes))),
-    Column(key=EngineColumn.UP, rank=7, width=9, cell=lambda r: _figure_cell(duration(r.engine.uptime_s))),
-    Column(key=EngineColumn.RESTARTS, rank=10, width=8, cell=lambda r: _restarts_cell(r.engine)),
+def _column(key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line]) -> FigureColumn:
+    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, is_right=True)
+
+
+def _figure(key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line]) -> FigureColumn:
+    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, is_right=True, is_figure=True)
+
+
+def _name(
+    key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line], *grows: tuple[int, int]
+) -> FigureColumn:
+    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, grows=grows)
+
+
+COLUMNS = (
+    # Rather leave out a column of figures than cut a name or a state: those grow before the columns of turn 5.
+    _name(EngineColumn.ENGINE, 0, 10, lambda r: Line.of((r.engine.name, "strong")), (4, 28)),
+    _name(EngineColumn.NODE, 2, 6, _node_cell, (2, 14)),
+    _name(EngineColumn.STATE, 0, 9, state_cell, (4, 26)),
+    _name(EngineColumn.MODEL, 5, 12, lambda r: _model_cell(r.engine), (5, 20), (14, 44)),
+    _figure(EngineColumn.RUN, 1, 4, lambda r: _count_cell(_run(r), "strong")),
+    _figure(EngineColumn.WAIT, 3, 4, lambda r: _count_cell(_wait(r), "warning")),
+    _figure(EngineColumn.TOK_S, 1, 6, _tokens_cell),
+    _figure(EngineColumn.KV, 4, 6, _kv_cell),
+    _figure(EngineColumn.PREFIX, 9, 6, lambda r: _figure_cell(ratio(_prefix(r)))),
+    _figure(EngineColumn.TTFT, 6, 7, _latency_cell("ttft_p50_s")),
+    _figure(EngineColumn.ITL, 8, 7, _latency_cell("itl_p50_s")),
+    _figure(EngineColumn.PROMPT_S, 11, 8, lambda r: _figure_cell(speed(_prompted(r)))),
+    _figure(EngineColumn.PREEMPT, 12, 7, lambda r: _count_cell(_preempted(r), "value")),
+    _column(EngineColumn.GPU_MEM, 13, 9, lambda r: _figure_cell(size(r.engine.gpu_bytes))),
+    _column(EngineColumn.UP, 7, 9, lambda r: _figure_cell(duration(r.engine.uptime_s))),
+    _column(EngineColumn.RESTARTS, 10, 8, lambda r: _restarts_cell(r.engine)),
 )
-
-
-GAP = 2
-
-
-_GROWING = (EngineColumn.ENGINE, EngineColumn.STATE, EngineColumn.MODEL)
-
-
-FIGURES_BEFORE_NAMES = 4
-"""Columns up to this rank take room before names grow."""
-
-
-MODEL_FIRST = 20
-"""Cells of a model's name that take room before the last figures."""
 
 
 def _model_cell(engine: Engine) -> Line:
@@ -299,67 +292,32 @@ def _restarts_cell(engine: Engine) -> Line:
     return _figure_cell(count(number), "warning" if number else "quiet")
 
 
-def choose(rows: Sequence[EngineRow], width: int, *, nodes: int) -> list[tuple[Column, int]]:
-    """The columns that fit, with their widths: the lowest ranks first; growing columns share the remaining cells."""
-    chosen: dict[EngineColumn, int] = {}
-    full_widths: dict[EngineColumn, int] = {}
-    free = width + GAP
-    for column in sorted(COLUMNS, key=lambda column: column.rank):
-        if column.key is EngineColumn.NODE and nodes < 2:
-            continue
-        content = max((column.cell(row).width for row in rows), default=0)
-        full_widths[column.key] = min(column.widest, max(column.width, content)) if column.widest else column.width
-        min_width = full_widths[column.key] if column.key is EngineColumn.NODE else column.width
-        if column.key is EngineColumn.STATE:
-            min_width = max([column.width, *(state_cell(row, bar=False).width for row in rows)])
-        # Rather leave out a column of figures than cut a name or a state.
-        if column.rank > FIGURES_BEFORE_NAMES:
-            for key in _GROWING:
-                if key in chosen:
-                    grown = min(
-                        full_widths[key], chosen[key] + max(0, free), MODEL_FIRST if key is EngineColumn.MODEL else 99
-                    )
-                    free -= max(0, grown - chosen[key])
-                    chosen[key] = max(chosen[key], grown)
-        if min_width + GAP <= free:
-            chosen[column.key] = min_width
-            free -= min_width + GAP
-    for key in _GROWING:
-        if key in chosen:
-            grown = min(full_widths[key], chosen[key] + free)
-            free -= grown - chosen[key]
-            chosen[key] = grown
-    return [(column, chosen[column.key]) for column in COLUMNS if column.key in chosen]
+def columns(rows: Sequence[EngineRow], width: int, *, nodes: int) -> tuple[FigureColumn, ...]:
+    """The columns that fit; the node's where there is more than one, and never cut, as no state's words are."""
+    content = {column.key: max((column.cell(row).width for row in rows), default=0) for column in COLUMNS}
+    uncut: dict[StrEnum, int] = {
+        EngineColumn.NODE: min(14, content[EngineColumn.NODE]),
+        EngineColumn.STATE: max((state_cell(row, bar=False).width for row in rows), default=0),
+    }
+    wanted = [one for one in COLUMNS if nodes > 1 or one.key is not EngineColumn.NODE]
+    return fitted([replace(one, cells=max(one.cells, uncut.get(one.key, 0))) for one in wanted], width, content)
 
 
-def heading(columns: Sequence[tuple[Column, int]], hidden: int = 0, by: EngineColumn | None = None) -> Line:
-    """The line of column titles; `hidden` is the number of rows that have no room, `by` the column sorted by."""
-    cells: list[Line] = []
-    for column, width in columns:
-        title = f"{column.key} +{hidden}" if hidden and column.key is EngineColumn.ENGINE else column.key.value
-        cell = Line.of((f"{title}▼", "strong")) if column.key is by else Line.of((title, "quiet"))
-        cells.append(cell.fit(width) if column.is_left else cell.right(width))
-    return joined(cells, " " * GAP)
-
-
-def table_row(row: EngineRow, columns: Sequence[tuple[Column, int]]) -> Line:
-    """One row of the table; without figures from the endpoint, the reason is shown in their place."""
+def row_line(row: EngineRow, columns: Sequence[FigureColumn]) -> Line:
+    """One engine; without figures from the endpoint, the reason is shown in their place."""
     cells: list[Line] = []
     why = no_figures(row.engine)
-    figures = [width for column, width in columns if column.is_figure]
-    is_reason_shown = False
-    for column, width in columns:
-        if column.is_figure and why:
-            if not is_reason_shown:
-                room = sum(figures) + GAP * (len(figures) - 1)
-                cells.append(Line.of((why, "quiet")).fit(room))
-                is_reason_shown = True
-            continue
-        cell = column.cell(row)
-        if column.key is EngineColumn.STATE and cell.width > width:
-            cell = state_cell(row, bar=False)
-        cells.append(cell.fit(width) if column.is_left else cell.right(width))
-    line = joined(cells, " " * GAP)
+    figures = [column.cells for column in columns if column.is_figure]
+    for column in columns:
+        if not (column.is_figure and why):
+            cell = column.cell(row)
+            if column.key is EngineColumn.STATE and cell.width > column.cells:
+                cell = state_cell(row, bar=False)
+            cells.append(column.of(cell))
+        elif figures:
+            cells.append(Line.of((why, "quiet")).fit(sum(figures) + len(GAP) * (len(figures) - 1)))
+            figures.clear()
+    line = joined(cells, GAP)
     return line.faded() if row.is_old else line
 
 

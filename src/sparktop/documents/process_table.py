@@ -8,8 +8,8 @@ from enum import StrEnum
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import GpuProcess, Process
-from sparktop.text.lines import Line
-from sparktop.text.table import Column, table_row
+from sparktop.text.lines import UNCUT, Line
+from sparktop.text.table import Column, fitted, table_row
 from sparktop.text.units import duration, size
 
 
@@ -119,35 +119,23 @@ class ProcessColumn(StrEnum):
 
 
 _COLUMNS = (
-    Column(ProcessColumn.NODE, 9),
-    Column(ProcessColumn.PID, 8, True),
-    Column(ProcessColumn.USER, 9),
+    Column(ProcessColumn.NODE, 9, turn=1),
+    Column(ProcessColumn.PID, 8, is_right=True),
+    Column(ProcessColumn.USER, 9, turn=4),
     Column(ProcessColumn.S, 2),
-    Column(ProcessColumn.GPU, 10, True),
-    Column(ProcessColumn.RESIDENT, 10, True),
-    Column(ProcessColumn.SWAP, 10, True),
-    Column(ProcessColumn.AGE, 9, True),
+    Column(ProcessColumn.GPU, 10, is_right=True),
+    Column(ProcessColumn.RESIDENT, 10, is_right=True),
+    Column(ProcessColumn.SWAP, 10, turn=5, is_right=True),
+    Column(ProcessColumn.AGE, 9, turn=3, is_right=True),
+    Column(ProcessColumn.PROCESS, 4, grows=((2, 25), (6, UNCUT))),
 )
 SORTS = (None, ProcessColumn.GPU, ProcessColumn.RESIDENT, ProcessColumn.SWAP, ProcessColumn.AGE)
 """What the table may be sorted by; None: what a process's end would release."""
-_SHOWN_FROM: dict[StrEnum, int] = {
-    ProcessColumn.NODE: 48,
-    ProcessColumn.SWAP: 100,
-    ProcessColumn.USER: 90,
-    ProcessColumn.AGE: 84,
-}
-"""Columns that a narrow table does without, and the width from which each is shown: names come first."""
 
 
 def columns(width: int, *, nodes: int) -> tuple[Column, ...]:
     """The columns that fit, the process in what is left; the node's is shown where there is more than one."""
-    shown = [
-        column
-        for column in _COLUMNS
-        if width >= _SHOWN_FROM.get(ProcessColumn(column.key), 0)
-        and (nodes > 1 or column.key is not ProcessColumn.NODE)
-    ]
-    return (*shown, Column(ProcessColumn.PROCESS, max(0, width - sum(column.cells + 1 for column in shown))))
+    return fitted([one for one in _COLUMNS if nodes > 1 or one.key is not ProcessColumn.NODE], width, gap=" ")
 
 
 def row_line(row: ProcessRow, columns: Sequence[Column]) -> Line:

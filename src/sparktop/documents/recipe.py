@@ -26,8 +26,8 @@ from sparktop.recipe.read import shelf
 from sparktop.recipe.read.adopt import Adopted
 from sparktop.recipe.template import text_of
 from sparktop.recipe.weigh.settings import EAGER, read
-from sparktop.text.lines import Line, hanging, spaced, titled, wrapped
-from sparktop.text.table import GAP, Column, table_row
+from sparktop.text.lines import UNCUT, Line, hanging, spaced, titled, wrapped
+from sparktop.text.table import GAP, Column, fitted, table_row
 from sparktop.text.units import bare_gib, duration
 
 _QUANTISATIONS = re.compile(r"(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq|bf16|fp16|int4|int8|q4|q8)(?![a-z])", re.IGNORECASE)
@@ -166,36 +166,33 @@ class RecipeColumn(StrEnum):
     TITLE = "TITLE"
 
 
-def columns(rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, has_titles: bool = False) -> list[Column]:
+_COLUMNS = (
+    Column(RecipeColumn.RECIPE, len("RECIPE")),
+    Column(RecipeColumn.ENGINE, 6, turn=1),
+    Column(RecipeColumn.NODES, 5, turn=2, is_right=True),
+    Column(RecipeColumn.MODEL, 16, turn=7, grows=((8, UNCUT),)),
+    Column(RecipeColumn.QUANT, 6, turn=3),
+    Column(RecipeColumn.TOK_S, 6, turn=4, is_right=True),
+    Column(RecipeColumn.FROM, 7, turn=5),
+    Column(RecipeColumn.FIT, 3, turn=6),
+    Column(RecipeColumn.TITLE, 16, turn=9, grows=((9, UNCUT),)),
+)
+
+
+def columns(
+    rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, has_titles: bool = False
+) -> tuple[Column, ...]:
     """The columns that fit: the name first, the model in the remaining cells; `has_fits` adds the verdicts,
     `has_titles` titles where the models leave room."""
-    name = min(max([len("RECIPE"), *(len(one_line(row.id)) for row in rows)]), max(12, width * 2 // 5))
-    shown = [Column(RecipeColumn.RECIPE, name)]
-    used = name
-    for column in (
-        Column(RecipeColumn.ENGINE, 6),
-        Column(RecipeColumn.NODES, 5, True),
-        Column(RecipeColumn.QUANT, 6),
-        Column(RecipeColumn.TOK_S, 6, True),
-        Column(RecipeColumn.FROM, 7),
-        Column(RecipeColumn.FIT, 3),
-    ):
-        if column.key is RecipeColumn.FIT and not has_fits:
-            continue
-        if used + len(GAP) + column.cells <= width:
-            shown.append(column)
-            used += len(GAP) + column.cells
-    room = width - used - len(GAP)
-    if room < 16:
-        return shown
     recipes = [row.recipe for row in rows if row.recipe is not None]
-    model = max((cell_len(one_line(recipe.model)) for recipe in recipes), default=0)
-    shown.insert(3, Column(RecipeColumn.MODEL, min(room, max(16, model)) if has_titles else room))
-    room -= shown[3].cells + len(GAP)
-    if has_titles and room >= 16:
-        title = max((cell_len(one_line(recipe.title)) for recipe in recipes), default=0)
-        shown.append(Column(RecipeColumn.TITLE, min(room, max(5, title))))
-    return shown
+    names = max(len("RECIPE"), *(len(one_line(row.id)) for row in rows), 0)
+    content: dict[StrEnum, int] = {}
+    if has_titles:
+        content[RecipeColumn.MODEL] = max((cell_len(one_line(one.model)) for one in recipes), default=0)
+        content[RecipeColumn.TITLE] = max((cell_len(one_line(one.title)) for one in recipes), default=0)
+    shown = {RecipeColumn.FIT: has_fits, RecipeColumn.TITLE: has_titles}
+    first = replace(_COLUMNS[0], cells=min(names, max(12, width * 2 // 5)))
+    return fitted([first, *(one for one in _COLUMNS[1:] if shown.get(RecipeColumn(one.key), True))], width, content)
 
 
 def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mapping[str, Fit]) -> Line:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.documents.engine_table import choose, engine_rows, heading, identity, table_row
+from sparktop.documents.engine_table import columns, engine_rows, identity
+from sparktop.documents.engine_table import row_line as engine_line
 from sparktop.documents.events import event_line, rows
 from sparktop.documents.finding import listing
 from sparktop.documents.finding_tree import SIGNS, FindingRow, StandingOf, row_line, worst
@@ -27,6 +28,7 @@ from sparktop.engines.labels import starter_words
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.text.bars import legend, memory_bar
 from sparktop.text.lines import BLANK, Line, fitting, hanging, indented, joined, spaced, wrapped
+from sparktop.text.table import heading
 from sparktop.text.units import bare_gib
 
 PROCESSES = 6
@@ -91,13 +93,13 @@ def _engines(view: NodeView, fleet: FleetState, width: int) -> list[Line]:
     engine_lines = [row for row in engine_rows(fleet) if row.node == view.name]
     if not engine_lines:
         return []
-    columns = choose(engine_lines, width, nodes=1)
-    lines = [heading(columns)]
+    shown = columns(engine_lines, width, nodes=1)
+    lines = [heading(shown)]
     for row in engine_lines:
         container = row.engine.container
         starter = starter_words(container.labels if container is not None else None)
         about = identity(row.engine) + (f" · started by {starter}" if starter else "")
-        lines += [table_row(row, columns), *indented(wrapped(about, width - 2, "quiet"))]
+        lines += [engine_line(row, shown), *indented(wrapped(about, width - 2, "quiet"))]
     return lines
 
 

@@ -10,19 +10,20 @@ from sparktop.documents.engine_table import (
     SORTS,
     EngineColumn,
     EngineRow,
-    choose,
+    columns,
     details,
     engine_rows,
     folded,
-    heading,
+    row_line,
     searched_text,
     sorted_rows,
-    table_row,
 )
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.text.lines import BLANK, Line
+from sparktop.text.table import heading
 from sparktop.ui.commands import bindings
+from sparktop.ui.console_layout import TILES_FROM
 from sparktop.ui.panes.engine_charts import engine_charts
 from sparktop.ui.widgets.filtered import Filtered
 from sparktop.ui.widgets.line_widget import CursorList
@@ -84,7 +85,8 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         rows = engine_rows(self._fleet)
         if self._folds and not self.can_filter:
             rows = folded(rows, self._fleet)
-        self._rows = sorted_rows(self.matching(rows, searched_text), self._sorted_by)
+        findings = self._fleet.findings if len(self._fleet.nodes) >= TILES_FROM else ()  # of many, the worst are seen
+        self._rows = sorted_rows(self.matching(rows, searched_text), self._sorted_by, findings)
         self._at = self._index_of(before)
         self._post_if_changed(before)
         self.redraw()
@@ -125,11 +127,11 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         inner, height = width - 2, height - self.filter_bar.is_open
         if not self._rows:
             return [self._nothing(inner), *([BLANK] * (height - 1))]
-        columns = choose(self._rows, inner, nodes=len(self._fleet.nodes))
+        shown = columns(self._rows, inner, nodes=len(self._fleet.nodes))
         room = min(len(self._rows), max(1, height - 1 - (min(4, height // 2) if self._details else 0)))
-        lines = [Line.of(" ") + heading(columns, len(self._rows) - room, self._sorted_by)]
+        lines = [Line.of(" ") + heading(shown, hidden=len(self._rows) - room, by=self._sorted_by)]
         for index in self.window(room):
-            line = table_row(self._rows[index], columns)
+            line = row_line(self._rows[index], shown)
             lines.append(self.cursor(line, width) if index == self._at else Line.of(" ") + line)
         if self._details and (row := self.selected):
             told = details(row, width - 4)
