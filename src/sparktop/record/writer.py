@@ -28,6 +28,11 @@ GZIP = 31
 """zlib's `wbits` for a gzip member."""
 
 
+def _new_packer() -> zlib._Compress:
+    """It takes 128 KiB a node, not zlib's own 256, and 3 % more of the disk."""
+    return zlib.compressobj(wbits=GZIP - 1, memLevel=7)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one host's recordings may take."""
@@ -60,7 +65,7 @@ class TapeWriter:
         self._session = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall())) + f"-{os.getpid()}"
         self._number = 0
         self._handle: int | None = None
-        self._packer = zlib.compressobj(wbits=GZIP)
+        self._packer = _new_packer()
         self._opened_s = self._flushed_s = 0.0
         self._next_try_s = float("-inf")
         self._kept: dict[str, deque[Entry]] = {}
@@ -116,7 +121,7 @@ class TapeWriter:
         path = file_of(self._folder, self._session, self._number)
         self._handle = files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._number += 1
-        self._packer, self._file_bytes = zlib.compressobj(wbits=GZIP), 0
+        self._packer, self._file_bytes = _new_packer(), 0
         self._opened_s = self._flushed_s = at_s
         self.problem = ""
         began = heading(self._host, at_s + self._lead_s, self._product)
