@@ -97,6 +97,13 @@ def add_theme(argument_parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_listen(argument_parser: argparse.ArgumentParser, default: str, who: str) -> None:
+    """Add the flag of the commands that serve; `who` can use what they serve."""
+    argument_parser.add_argument(
+        "--listen", default=default, metavar="ADDRESS:PORT", help=f"where to serve (default {default}); {who}"
+    )
+
+
 def add_timeout(argument_parser: argparse.ArgumentParser, *, default_s: float) -> None:
     """Add the flag of the commands that wait for nodes."""
     argument_parser.add_argument(

@@ -20,7 +20,7 @@ from sparktop.cli.composition import (
     session,
     watch_for_command,
 )
-from sparktop.cli.options import HOST_HELP, add_theme, add_timeout, address_of, parser, settings
+from sparktop.cli.options import HOST_HELP, add_listen, add_theme, add_timeout, address_of, parser, settings
 from sparktop.config import Config, state_home
 from sparktop.errors import UsageError
 from sparktop.model.event import Severity
@@ -239,12 +239,7 @@ def exporter(words: list[str]) -> int:
 def exporter_arguments() -> ArgumentParser:
     """The arguments of `sparktop exporter`."""
     argument_parser = _hosts_parser("exporter")
-    argument_parser.add_argument(
-        "--listen",
-        default="127.0.0.1:9948",
-        metavar="ADDRESS:PORT",
-        help="where to serve (default 127.0.0.1:9948); who can reach it can read it",
-    )
+    add_listen(argument_parser, "127.0.0.1:9948", "who can reach it can read it")
     return argument_parser
 
 
@@ -322,12 +317,7 @@ def serve(words: list[str]) -> int:
 def serve_arguments() -> ArgumentParser:
     """The arguments of `sparktop serve`."""
     argument_parser = _hosts_parser("serve")
-    argument_parser.add_argument(
-        "--listen",
-        default="127.0.0.1:9949",
-        metavar="ADDRESS:PORT",
-        help="where to serve (default 127.0.0.1:9949); who has the address with its token can use it",
-    )
+    add_listen(argument_parser, "127.0.0.1:9949", "who has the address with its token can use it")
     argument_parser.add_argument(
         "--writable", action="store_true", help="let the page change a Spark; without it the console is read-only"
     )
