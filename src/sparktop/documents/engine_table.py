@@ -264,7 +264,7 @@ def _name(
 COLUMNS = (
     # Rather leave out a column of figures than cut a name or a state: those grow before the columns of turn 5.
     _name(EngineColumn.ENGINE, 0, 10, lambda r: Line.of((r.engine.name, "strong")), (4, 28)),
-    _name(EngineColumn.NODE, 2, 6, _node_cell, (2, 14)),
+    _name(EngineColumn.NODE, 2, 6, _node_cell),
     _name(EngineColumn.STATE, 0, 9, state_cell, (4, 26)),
     _name(EngineColumn.MODEL, 5, 12, lambda r: _model_cell(r.engine), (5, 20), (14, 44)),
     _figure(EngineColumn.RUN, 1, 4, lambda r: _count_cell(_run(r), "strong")),
