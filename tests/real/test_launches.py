@@ -4,10 +4,11 @@ looked at by docker inspect, compose's own picture, the files' text and curl."""
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 from tests.integration.terminal import sparktop
-from tests.real.console import act, run, type_in
+from tests.real.console import act, acting, left_by, run, type_in
 from tests.real.machine import Machine
 from tests.real.recipes import recipe
 
@@ -62,6 +63,34 @@ def test_a_launched_container_is_relaunched_and_rolled_back(spark: Machine) -> N
     assert after["HostConfig"] == second["HostConfig"]
     names = spark.run("docker", "ps", "--format", "{{.Names}}").split()
     assert names == [NAME], "what failed doesn't run"
+
+
+def test_a_mod_is_applied_once_even_where_the_machine_loses_power_in_it(spark: Machine) -> None:
+    file = recipe(spark, options='  volumes: ["/run/hold:/hold"]')
+    file.write_text(file.read_text().replace("runtime_cache: false", "mods: [fix-x]"))
+    mod = file.parent / "mods/fix-x/run.sh"
+    mod.parent.mkdir(parents=True)
+    mod.write_text("#!/bin/sh\nwhile [ -e /hold/now ]; do sleep 0.1; done\necho patched >> /usr/local/share/patched\n")
+    spark.run("mkdir", "-p", "/run/hold")
+    spark.run("touch", "/run/hold/now")
+    with acting("launch", str(file), "spark1") as process:
+        spark.until(lambda: "sparktop-patch-" in spark.run("docker", "ps", "--format={{.Names}}"), what="its patch")
+        spark.kill()
+        left_by(process, signal.SIGKILL)
+    spark.again()
+
+    patches = "Apply fix-x to"
+    assert patches in run("launch", str(file), "spark1")
+    names = spark.run("docker", "ps", "--all", "--format={{.Names}}").split()
+    assert names == [NAME]
+    assert spark.run("docker", "exec", NAME, "cat", "/usr/local/share/patched") == "patched\n"
+    image = inspected(spark)["Config"]["Image"]
+    assert image.startswith("localhost/sparktop/")
+    (compiled,) = (bind for bind in inspected(spark)["HostConfig"]["Binds"] if bind.endswith(":/cache/compiled"))
+    assert spark.run("stat", "--format=%U", compiled.partition(":")[0]).strip() == "spark", "Docker makes it as root"
+
+    assert patches not in run("launch", str(file), "spark1", "--stop", NAME)
+    assert inspected(spark)["Config"]["Image"] == image
 
 
 def test_an_exported_compose_service_is_relaunched_and_rolled_back(spark: Machine) -> None:

@@ -68,6 +68,25 @@ def test_a_mod_is_found_where_its_launchers_look(
         assert reading.recipe.patches == (Patch(name=name, files=files, source=source),)
 
 
+@over(
+    "script, stays",
+    [
+        ("serve-metrics &\n", False),
+        ("nohup serve-metrics > /dev/null", False),
+        ("a && b\nc > /dev/null 2>&1\n", True),
+        ("a &&\n  b &> log\n", True),
+    ],
+)
+def test_a_mod_that_leaves_a_process_running_is_refused(
+    script: str, stays: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("mod")
+    (folder / "x").mkdir()
+    (folder / "x" / "run.sh").write_text(script)
+    (folder / "r.yaml").write_text(f"{PLAIN}mods: [x]\n")
+    assert (shelf.read_file(folder / "r.yaml").recipe is not None) is stays
+
+
 def test_a_mod_takes_no_file_from_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "run.sh").write_text("true")

@@ -36,8 +36,8 @@ def notes(rendered: Rendered, survey: Survey) -> Iterator[str]:
             yield f"{rank.node} keeps {kept} of compiled kernels of this model; clear them with: sudo rm -r {folder}"
     if full and empty:
         yield (
-            f"{' and '.join(empty)} has no compiled kernels of it yet, {' and '.join(full)} has: one rank compiles for "
-            "minutes while the other waits."
+            f"{' and '.join(empty)} has no compiled kernels of this model yet, {' and '.join(full)} has: one rank "
+            "compiles for minutes while the other waits."
         )
 
 

@@ -48,11 +48,17 @@ def _commands(fields: Fields) -> Iterator[Patch]:
         if not isinstance(item, str):
             text = "copies a file of another machine into the container"
             fields.add("pre_exec", text, kind=ProblemKind.UNSUPPORTED, remedy="make it a mod: a folder with run.sh")
-        elif _IN_BACKGROUND.search(item):
-            text = f"`{shown(item)}` leaves a process running, which an image can't keep"
-            fields.add("pre_exec", text, kind=ProblemKind.UNSUPPORTED, remedy="start it in the image's entrypoint")
-        else:
+        elif _stays_in_image(fields, "pre_exec", item, item):
             yield Patch(name=f"pre_exec {number}", command=item)
+
+
+def _stays_in_image(fields: Fields, key: str, name: str, script: str) -> bool:
+    """Whether a script leaves only files behind; else that is told."""
+    if not _IN_BACKGROUND.search(script):
+        return True
+    text = f"`{shown(name)}` leaves a process running, which an image can't keep"
+    fields.add(key, text, kind=ProblemKind.UNSUPPORTED, remedy="start it in the image's entrypoint")
+    return False
 
 
 def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
@@ -65,10 +71,14 @@ def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
             fields.add("mods", note, kind=ProblemKind.NOTE)
         else:
             try:
-                yield find(name)
+                patch = find(name)
             except ModProblem as problem:
                 remedy = "eugr's: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker"
                 fields.add("mods", f"`{shown(name)}`: {problem}", kind=ProblemKind.MISSING, remedy=remedy)
+                continue
+            script = next((file.content for file in patch.files if file.path == "run.sh"), b"")
+            if _stays_in_image(fields, "mods", name, script.decode("utf-8", "replace")):
+                yield patch
 
 
 def finder(recipe: Path, sources: Sequence[RecipeSource]) -> Finder:
