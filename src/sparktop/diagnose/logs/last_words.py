@@ -274,7 +274,7 @@ def _last_failure(errors: Sequence[_Ended], lines: Sequence[str], after: int = A
 
 
 def _written_between(lines: Sequence[str], first: int, last: int) -> int:
-    return sum(bool(text.strip()) for text in lines[first + 1 : last])
+    return sum(text.strip()[:1] not in ("", "|", "+") for text in lines[first + 1 : last])  # a table is one thing
 
 
 def _written_after(lines: Sequence[str], index: int) -> int:

@@ -37,7 +37,7 @@ _SAYS: tuple[tuple[re.Pattern[str], Level], ...] = (
     (
         re.compile(
             r"(?:\S{1,200}: )?(?:fatal |[A-Z]\w*(?: \w+)? )?(?:[Ee]rror|ERROR)(?::(?! ?[\d.]+$)| while | in "
-            r"| (?:load|open|read)ing )|CMake Error\b|nvcc fatal *: "
+            r"| (?:(?:down)?load|open|read|writ|creat|fetch)ing )|CMake Error\b|nvcc fatal *: "
             r"|(?:make|ninja)(?:\[\d+\])?: (?:\*\*\*|build stopped)|FAILED: |E: | *× "  # a build's steps, pip, uv
             r"|(?:Scheduler hit an exception|SIGQUIT received|Capture cuda graph failed)"
             r"|(?:[a-z]{3,4} +)?[\w:~]{3,60}: failed to (?:load|open|read|create|allocate) "

@@ -110,6 +110,7 @@ def traced(prefix: str, end: str) -> list[str]:
          "Failed to fold: no map"),
         (["Failed to fold: no map", "error: invalid argument: --fold"], "invalid argument: --fold"),
         (["Failed to fold", "Fold 7 exited before it was flat: code 1"], "Fold 7 exited before it was flat: code 1"),
+        (["E0110 21:30:54.801122 60 a.cc:9] no map", *["| a | b |"] * 9, "error: none folded"], "no map"),
         (["  nvcc -c fold.cu", "  Killed", "  ninja: build stopped"], "Killed"),
     ],
 )  # fmt: skip

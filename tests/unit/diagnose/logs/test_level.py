@@ -56,6 +56,7 @@ from sparktop.diagnose.logs.level import Level, level_of
         ("/src/llama.cpp/ggml/src/ggml-rpc.cpp:9: the other side went away", "error"),
         ("/src/x.cpp:9:5: warning: unused", None),
         ("load_it: error loading model: no tensor", "error"),
+        ("Error downloading object: no room", "error"),
         ("srv    load_it: failed to load the model", "error"),
         ("sudo: nvq: command not found", "error"),
         ("ssh: connect to host b port 22: No route to host", "error"),
