@@ -224,7 +224,6 @@ class SparktopApp(App[int]):
             self.notify(self._greeting, markup=False, timeout=8)
 
     def _start_watch(self) -> None:
-        gc.collect()  # what the imports left is else kept for good
         gc.freeze()  # else each collection walks the first paint's objects while the rest is imported
         self.set_timer(10 * SETTLED_S, gc.enable)  # where a question waits for its answer, watching begins late
         self.run_worker(self._observe(), name="watch", exit_on_error=False)
