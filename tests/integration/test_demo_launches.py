@@ -17,7 +17,7 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Phase
-from sparktop.model.fleet import FleetState
+from sparktop.model.fleet import FleetState, Taken
 from sparktop.model.prospect import Fit, SliceKind
 from sparktop.model.recipe import Order
 from sparktop.operate.step.plan import Plan, Refusal
@@ -62,6 +62,11 @@ def names_on(picture: FleetState, node: str) -> list[str]:
     return [one.name for one in view.containers.containers] if view else []
 
 
+def taken_on(picture: FleetState, node: str) -> tuple[Taken, ...]:
+    view = picture.node(node)
+    return view.baseline.taken if view and view.baseline else ()
+
+
 def is_quiet(picture: FleetState) -> bool:
     """No alarm any more: played so fast, a load is over before the figures of it have settled.
 
@@ -99,6 +104,19 @@ async def test_a_recipe_of_one_node_is_launched_proven_and_measured(name: str, e
         assert view.sample is not None
         assert abs(view.sample.memory.available_bytes - expected_left) < 5 * GIB, "the budget told what would be left"
         await shown.until(is_quiet)
+
+
+async def test_the_next_launch_goes_by_what_this_one_took() -> None:
+    async with demo("bare", speed=30, has_engines=False) as shown:
+        await shown.run(await planned(shown, order("qwen3-0.6b"), "spark1"))
+        await shown.until(lambda picture: bool(taken_on(picture, "spark1")))
+        again = {"name": "again", "port": "8001"}
+        plan = await planned(shown, order("qwen3-0.6b", again), "spark1")
+        assert plan.prospect is not None
+        assert plan.prospect.budget is not None
+        told = plan.prospect.budget.figures
+        assert [text.partition(": ")[2].startswith("measured here, ") for text in told] == [True, True, True], told
+        assert not plan.prospect.budget.unknowns
 
 
 @pytest.mark.parametrize("name", ["minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"])

@@ -136,6 +136,15 @@ def unknown_lines(budget: Budget | None, width: int) -> list[Line]:
     return [line for text in (budget.unknowns if budget else ()) for line in signed("~", "info", masked(text), width)]
 
 
+def figure_lines(budget: Budget | None, width: int) -> list[Line]:
+    """Whose the figures are that the budget didn't compute."""
+    return [line for text in (budget.figures if budget else ()) for line in signed("✔", "ok", masked(text), width)]
+
+
+def _memory_lines(budget: Budget | None, width: int) -> list[Line]:
+    return [*share_lines(budget, width), *figure_lines(budget, width), *unknown_lines(budget, width)]
+
+
 def share_lines(budget: Budget | None, width: int) -> list[Line]:
     """The engine's share of memory with its source, and how many tokens its cache holds."""
     lines: list[Line] = []
@@ -157,7 +166,7 @@ def prospect_lines(prospect: Prospect, width: int) -> list[Line]:
     several = len(prospect.nodes) > 1
     blocks = [
         titled("Gates", gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=several)),
-        titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
+        titled("Memory", _memory_lines(prospect.budget, width)),
         titled("Would be fetched first", fetch_lines(prospect, width)),
         titled("Known risks", risk_lines(prospect.risks, width)),
     ]
@@ -172,7 +181,7 @@ def printed_lines(prospect: Prospect, width: int, *, levers: Sequence[Lever] = (
     lever_lines = [line for lever in levers for line in remedy_lines(lever.text, width, is_printed=True)]
     return spaced(
         [
-            titled("Memory", [*share_lines(prospect.budget, width), *unknown_lines(prospect.budget, width)]),
+            titled("Memory", _memory_lines(prospect.budget, width)),
             titled("Options", lever_lines),
             titled("On disk already", _on_disk_lines(prospect.on_disk, width)),
             titled("Would be fetched first", fetch_lines(prospect, width)),
@@ -210,6 +219,7 @@ def masked_prospect(prospect: Prospect, secrets: Sequence[str]) -> Prospect:
             advice=text(budget.advice),
             levers=levers,
             unknowns=texts(budget.unknowns),
+            figures=texts(budget.figures),
         )
     return replace(
         prospect,
@@ -237,8 +247,9 @@ def compact_lines(prospect: Prospect, width: int, *, reason: str = "", is_printe
 
 
 def plan_gate_lines(prospect: Prospect, width: int) -> list[Line]:
-    """The gates, for below a plan's effect and warnings."""
-    return gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1)
+    """Whose figures the verdict is by, and the gates, for below a plan's effect and warnings."""
+    gates = gate_lines(without_verdict(prospect.gates, prospect.budget), width, names_node=len(prospect.nodes) > 1)
+    return [*figure_lines(prospect.budget, width), *gates]
 
 
 def signed(sign: str, tone: str, text: str, width: int, text_tone: str = "", limit: int = 0) -> list[Line]:

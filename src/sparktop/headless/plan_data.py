@@ -185,6 +185,7 @@ def _budget(budget: Budget) -> dict[str, Any]:
         "cache_tokens": budget.cache_tokens,
         "levers": [lever.text for lever in budget.levers],
         "unknowns": list(budget.unknowns),
+        "figures": list(budget.figures),
         "nodes": [_node(node) for node in budget.nodes],
     }
 

@@ -179,6 +179,23 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What an engine's log says that its load took of its node's memory; None: it doesn't say."""
+
+    weights_bytes: int | None = None
+    """With those of its drafts."""
+    cache_bytes: int | None = None
+    contexts: float | None = None
+    """How many requests of `context_tokens` each the cache holds."""
+    context_tokens: int | None = None
+
+    @property
+    def context_bytes(self) -> int | None:
+        """Cache of one request of `context_tokens`."""
+        return int(self.cache_bytes / self.contexts) if self.cache_bytes and self.contexts else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
     """What an engine's log says about its current run."""
 
@@ -196,6 +213,7 @@ class LogFacts:
     """It was ready or serving in this run."""
     ready_wall_s: float | None = None
     """When it was first ready in this run, node time; None where its log isn't read back to its load."""
+    loaded: Loaded = Loaded()
     has_come_further: bool = False
     """Restarted after a failure, its load has come to what no failed run before it came to."""
     findings: tuple[Finding, ...] = ()

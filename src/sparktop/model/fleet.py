@@ -194,6 +194,28 @@ class ServedOn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What an engine took of this machine's memory, as it was seen to serve; None: not known."""
+
+    wall_s: float = 0.0
+    """When, node time."""
+    kind: str
+    model: str
+    image: str = ""
+    version: str = ""
+    flags: tuple[str, ...] = ()
+    """Those that decide about memory, but for its share and its context."""
+    share: float | None = None
+    weights_bytes: int | None = None
+    """With those of its drafts."""
+    context_tokens: int | None = None
+    context_bytes: int | None = None
+    """Cache of one request of `context_tokens`."""
+    beyond_bytes: int | None = None
+    """The most that it was seen to hold beyond its share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """Normal figures of this machine, learned by watching it and kept per machine (and boot, where that matters)."""
 
@@ -210,6 +232,8 @@ class Baseline:
     """GPU power while tokens are generated (31-45 W on most units); a median."""
     served_on: Mapping[str, ServedOn] = field(default_factory=dict, hash=False)
     """By the engine's name."""
+    taken: tuple[Taken, ...] = ()
+    """What engines took of its memory, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,8 @@ class Budget:
     """How many tokens the cache holds at that share."""
     unknowns: tuple[str, ...] = ()
     """What was estimated, and why."""
+    figures: tuple[str, ...] = ()
+    """What was measured here, or set by the operator, in the place of what sparktop computes."""
 
     @property
     def sentence(self) -> str:

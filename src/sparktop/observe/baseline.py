@@ -1,4 +1,5 @@
-"""Baselines learned by watching a machine: memory after boot, idle power with a model loaded, power in decode.
+"""Baselines learned by watching a machine: memory after boot, idle power with a model loaded, power in decode, and
+what engines took of its memory as they served.
 
 Kept in baselines.json in the state directory, by machine, and by boot where that matters. If the file is damaged, of
 another version or not writable, only the learned figures are lost. Figures: docs/facts/gb10.md sections 0 and 2.
@@ -15,9 +16,10 @@ from typing import Any
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
+from sparktop.engines.memory_taken import taken_by
 from sparktop.files import read_json, write_private
 from sparktop.model.engine import Engine, EngineState
-from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView, ServedOn
+from sparktop.model.fleet import Baseline, Ledger, LinkState, NodeView, ServedOn, Taken
 from sparktop.model.telemetry import HostFacts
 from sparktop.text.units import GIB
 
@@ -38,6 +40,9 @@ ENGINES_KEPT = 16
 SERVED_EVERY_S = 3600.0
 """How old the time may be at which an engine last served on what it runs on now."""
 TEXT_CHARS = 4000
+FLAGS_KEPT = 200
+TAKEN_STEP_BYTES = GIB // 4
+"""More beyond its share than before by less than this isn't worth a write."""
 PINNED_MHZ = (500, 850)
 """Clock range of a wedged power controller: power readings at these clocks are not normal."""
 
@@ -60,6 +65,8 @@ class Machine:
     seen_wall_s: float = 0.0
     served_on: Mapping[str, ServedOn] = field(default_factory=dict)
     """By the engine's name, ENGINES_KEPT at most."""
+    taken: tuple[Taken, ...] = ()
+    """The newest first, ENGINES_KEPT at most."""
 
 
 class BaselineFile:
@@ -113,14 +120,16 @@ def _machine(row: Any) -> Machine | None:
         for name, kept in sanitise.mapping(row.get("served_on")).items()
         if (served := _served_on(kept)) is not None
     }
-    numbers = {key: value for key, value in row.items() if key in names and key not in ("boot_id", "served_on")}
+    taken = tuple(one for kept in sanitise.items(row.get("taken")) if (one := _taken(kept)) is not None)
+    others = ("boot_id", "served_on", "taken")
+    numbers = {key: value for key, value in row.items() if key in names and key not in others}
     for value in numbers.values():
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15
         ):
             return None
     known = {key: value for key, value in numbers.items() if value is not None}
-    return Machine(boot_id=row.get("boot_id", ""), served_on=served_on, **known)
+    return Machine(boot_id=row.get("boot_id", ""), served_on=served_on, taken=taken[:ENGINES_KEPT], **known)
 
 
 def _served_on(row: Any) -> ServedOn | None:
@@ -132,6 +141,22 @@ def _served_on(row: Any) -> ServedOn | None:
     if not texts.keys() <= known or not all(isinstance(value, str) for value in texts.values()):
         return None
     return ServedOn(wall_s=wall_s, **texts)
+
+
+def _taken(row: Any) -> Taken | None:
+    row = sanitise.mapping(row)
+    texts = {name: row.get(name) for name in ("kind", "model", "image", "version")}
+    flags = row.get("flags")
+    numbers = {name: value for name, value in row.items() if name not in (*texts, "flags")}
+    if not isinstance(flags, list) or not all(isinstance(one, str) for one in (*texts.values(), *flags)):
+        return None
+    if not numbers.keys() <= {each.name for each in fields(Taken)}:
+        return None
+    for name, value in numbers.items():
+        kinds = int | float if name in ("wall_s", "share") else int
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < 1e15):
+            return None
+    return Taken(**texts, flags=tuple(flags), **{name: value for name, value in numbers.items() if value is not None})
 
 
 class BaselineLearner:
@@ -165,7 +190,7 @@ class BaselineLearner:
         if len(self._keys) > MACHINES_OF_ONE_NODE:
             return Baseline()
         machine = self._with_memory(view, self._machine)
-        machine = _with_served(view, self._with_power(view, machine))
+        machine = _with_taken(view, _with_served(view, self._with_power(view, machine)))
         if machine != self._machine:
             self._machine = replace(machine, seen_wall_s=view.sample.wall_s)
             self._file.put(self._key, self._machine, view.sample_at_s)
@@ -285,6 +310,49 @@ def _with_served(view: NodeView, machine: Machine) -> Machine:
     return replace(machine, served_on=dict(newest))
 
 
+def _with_taken(view: NodeView, machine: Machine) -> Machine:
+    """The machine with what its engines take whose tokens flow."""
+    taken = list(machine.taken)
+    for engine in view.engines:
+        if engine.rates is None or (engine.rates.generation_tokens_per_s or 0.0) <= 1.0:
+            continue
+        now = taken_by(engine, view)
+        if now is None or len(now.flags) > FLAGS_KEPT or sum(map(len, now.flags)) > TEXT_CHARS:
+            continue
+        old = next((one for one in taken if _is_same(one, now)), None)
+        if old is not None:
+            now = _with_figures_of(old, now)
+            if not _is_news(old, now):
+                continue
+            taken.remove(old)
+        taken.append(now)
+    newest = tuple(sorted(taken, key=lambda one: -one.wall_s)[:ENGINES_KEPT])
+    return machine if newest == machine.taken else replace(machine, taken=newest)
+
+
+def _is_same(one: Taken, other: Taken) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("kind", "model", "image", "version", "flags"))
+
+
+def _with_figures_of(old: Taken, now: Taken) -> Taken:
+    """What it takes now, the most that it held, and what only its log told, which may not reach back to its load."""
+    beyond = [size for size in (now.beyond_bytes, old.beyond_bytes) if size is not None]
+    cached = old if now.context_bytes is None else now
+    return replace(
+        now,
+        weights_bytes=old.weights_bytes if now.weights_bytes is None else now.weights_bytes,
+        context_tokens=cached.context_tokens,
+        context_bytes=cached.context_bytes,
+        beyond_bytes=max(beyond, default=None),
+    )
+
+
+def _is_news(old: Taken, now: Taken) -> bool:
+    is_more = (now.beyond_bytes or 0) >= (old.beyond_bytes or 0) + TAKEN_STEP_BYTES
+    is_old = now.wall_s - old.wall_s > SERVED_EVERY_S
+    return is_more or is_old or replace(now, wall_s=old.wall_s, beyond_bytes=old.beyond_bytes) != old
+
+
 def _with_unaccounted(ledger: Ledger, machine: Machine) -> Machine:
     unaccounted, least = ledger.unaccounted_bytes, machine.least_unaccounted_bytes
     # Claims that had to be shrunk are of different moments: what they leave over is too little.
@@ -320,4 +388,5 @@ def _baseline_of(machine: Machine) -> Baseline:
         loaded_idle_power_w=machine.idle_w,
         decode_power_w=machine.decode_w,
         served_on=machine.served_on,
+        taken=machine.taken,
     )

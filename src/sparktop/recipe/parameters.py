@@ -34,7 +34,9 @@ SAME: tuple[tuple[str, ...], ...] = (
 """Names that mean the same parameter, sparkrun's name first."""
 _SPELLINGS = frozenset(spelling for group in SAME for spelling in group)
 SHARE = "gpu_memory_utilization"
-OWN = ("model", "container", "model_revision", "name", "master_port", "ray_port")
+NEEDS = ("need.weights_gib", "need.kv_bytes_per_token", "need.spike_gib")
+"""What the launch needs of memory, where the operator knows better than the files, the recipe and what was measured."""
+OWN = ("model", "container", "model_revision", "name", "master_port", "ray_port", *NEEDS)
 """Parameters that are no engine flag; "name" is the container's."""
 _BOTH_ENGINES = (
     "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization",
@@ -284,6 +286,8 @@ def _check_value(name: str, value: str) -> None:
             key="ray_port",
             is_settable=True,
         )
+    if main in NEEDS and not re.fullmatch(r"\d{1,8}(?:\.\d{1,6})?", value):
+        raise CannotRender(f"is {value[:20]!r}: it must be a number", key=name)
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
         raise CannotRender(f"is {value[:20]!r}: it must be a fraction of the memory, above 0 and at most 1", key=name)
 

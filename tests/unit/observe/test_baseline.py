@@ -12,6 +12,7 @@ import pytest
 from tests.pictures_support import GIB, NOW_S, engine, facts, gib, idle_node, node
 from tests.table import over
 
+from sparktop.model.engine import Loaded, LogFacts
 from sparktop.model.fleet import Baseline, Holder, LinkState, NodeView
 from sparktop.model.telemetry import GpuProcess, GpuReading
 from sparktop.observe.baseline import (
@@ -272,3 +273,52 @@ def test_a_machine_whose_engines_are_malformed_keeps_the_rest(tmp_path: Path) ->
     path.write_text(json.dumps(kept))
     (machine,) = BaselineFile(path)._machines.values()
     assert list(machine.served_on) == ["vllm-qwen36"]
+
+
+def test_what_an_engine_takes_is_kept_while_its_tokens_flow(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    learner = BaselineLearner(BaselineFile(path))
+    said = LogFacts(loaded=Loaded(weights_bytes=gib(34.2), cache_bytes=gib(40.0), contexts=20.0, context_tokens=65536))
+    busy = node(engines=(engine(log=said),))
+    (learned,) = watched(learner, busy).taken
+    assert (learned.kind, learned.model, learned.version) == ("vllm", "Qwen/Qwen3.6-35B-A3B-FP8", "0.21.0")
+    assert (learned.weights_bytes, learned.context_bytes, learned.context_tokens) == (gib(34.2), gib(2.0), 65536)
+    assert not any("port" in flag or "gpu-memory" in flag for flag in learned.flags)
+    unread = watched(learner, later(node(engines=(engine(),)), 40.0)).taken
+    assert unread == (learned,), "a log that isn't read back to its load takes nothing away"
+    again = BaselineLearner(BaselineFile(path))
+    assert again.saw(later(node(engines=()), 120.0)).taken == (learned,)
+
+
+def test_nothing_is_learned_of_an_engine_whose_tokens_don_t_flow() -> None:
+    said = LogFacts(loaded=Loaded(weights_bytes=gib(34.2)))
+    assert watched(BaselineLearner(), node(engines=(engine(running=0, stuck_s=900.0, log=said),))).taken == ()
+
+
+def test_the_most_that_it_held_beyond_its_share_counts() -> None:
+    learner = BaselineLearner()
+    argv = ("vllm", "serve", "org/m", "--gpu-memory-utilization", "0.5")
+    held = [gib(121.7 * 0.5 + beyond) for beyond in (1.0, 3.0, 2.0)]
+    for second, size in enumerate(held):
+        view = later(node(engines=(engine(argv=argv),)), 10.0 * second)
+        assert view.ledger is not None
+        ledger = replace(view.ledger, holders=(Holder(kind="engine", label="vllm-qwen36", held_bytes=size),))
+        found = watched(learner, replace(view, ledger=ledger), 3).taken
+    assert found[0].beyond_bytes is not None
+    assert found[0].beyond_bytes / GIB == pytest.approx(3.0, abs=0.2)
+    assert found[0].share == 0.5
+
+
+def test_a_machine_whose_figures_are_malformed_keeps_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    said = LogFacts(loaded=Loaded(weights_bytes=gib(34.2)))
+    (learned,) = watched(BaselineLearner(BaselineFile(path)), node(engines=(engine(log=said),))).taken
+    kept = json.loads(path.read_text())
+    for row in kept["machines"].values():
+        (good,) = row["taken"]
+        changes = ({"flags": "a"}, {"flags": [1]}, {"model": 7}, {"weights_bytes": -1}, {"weights_bytes": True},
+                   {"weights_bytes": 1.5}, {"share": "0.7"}, {"colour": 1})  # fmt: skip
+        row["taken"] += [7, {}, *(good | change for change in changes)]
+    path.write_text(json.dumps(kept))
+    (machine,) = BaselineFile(path)._machines.values()
+    assert machine.taken == (learned,)

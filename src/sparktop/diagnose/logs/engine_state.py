@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import LAUNCHED, EndpointState, Engine, EngineKind, EngineState, Progress
+from sparktop.model.engine import LAUNCHED, EndpointState, Engine, EngineKind, EngineState, Loaded, Progress
 from sparktop.model.telemetry import LogLine
 from sparktop.text.expression import Expression, expression
+from sparktop.text.units import GIB
 
 STATS_AGE_S = 30.0
 """Statistics older than this are stale: vLLM writes them every 10 s, SGLang every 40 decode steps."""
@@ -49,6 +50,13 @@ class Phase:
     generation_tokens_per_s: float | None = None
     version: str | None = None
     port: int | None = None
+    weights_gib: float | None = None
+    draft_gib: float | None = None
+    """Weights of one model of several, whose lines add up."""
+    cache_gib: float | None = None
+    contexts: float | None = None
+    """How many requests of `context` tokens each the cache holds."""
+    context: float | None = None
 
     @property
     def serves(self) -> bool:
@@ -81,6 +89,7 @@ class EngineLogState:
     """When it was first ready in this run (node time); None where the log doesn't reach back to its load."""
     moved_wall_s: float | None = None
     """When state, phase or count last changed (node time): shows a stalled capture."""
+    loaded: Loaded = Loaded()
     statistics: Phase | None = None
     """The newest statistics line: the fallback when there is no endpoint."""
     statistics_wall_s: float | None = None
@@ -164,7 +173,21 @@ def advance(state: EngineLogState, line: LogLine, kind: EngineKind | None = None
         ready_wall_s=_ready_s(state, line) if phase.serves else state.ready_wall_s,
         version=phase.version or state.version,
         port=phase.port or state.port,
+        loaded=_loaded(state.loaded, phase),
         moved_wall_s=line.wall_s if moved else state.moved_wall_s,
+    )
+
+
+def _loaded(loaded: Loaded, phase: Phase) -> Loaded:
+    """With what this line says that the load took."""
+    weights = None if phase.weights_gib is None else int(phase.weights_gib * GIB)
+    if phase.draft_gib is not None:
+        weights = (loaded.weights_bytes or 0) + int(phase.draft_gib * GIB)
+    return Loaded(
+        weights_bytes=loaded.weights_bytes if weights is None else weights,
+        cache_bytes=loaded.cache_bytes if phase.cache_gib is None else int(phase.cache_gib * GIB),
+        contexts=loaded.contexts if phase.contexts is None else phase.contexts,
+        context_tokens=loaded.context_tokens if phase.context is None else int(phase.context),
     )
 
 
@@ -232,7 +255,7 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
     def number(name: str) -> float | None:
         text = figures.get(name)
         try:
-            return float(text) if text else None
+            return float(text.replace(",", "")) if text else None
         except ValueError:
             return None
 
@@ -247,6 +270,11 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
         generation_tokens_per_s=number("generation"),
         version=figures.get("version"),
         port=None if port is None else int(port),
+        weights_gib=number("weights_gib"),
+        draft_gib=number("draft_gib"),
+        cache_gib=number("cache_gib"),
+        contexts=number("contexts"),
+        context=number("context"),
     )
 
 

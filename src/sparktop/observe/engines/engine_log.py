@@ -177,6 +177,7 @@ class Feed:
             is_stopping=said.stopping,
             has_served=said.has_served,
             ready_wall_s=said.ready_wall_s,
+            loaded=said.loaded,
             has_come_further=has_come_further,
             findings=findings,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from sparktop.cmdline.engine_command import of_container
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.ranks import is_alive
@@ -61,6 +62,7 @@ def _room(node: str, view: NodeView | None, engines: Sequence[EngineToStop]) -> 
         stoppable=tuple(name for name, _ in stays if name in living),
         has_desktop=view.facts.is_graphical if view.facts is not None else None,
         baseline_bytes=view.baseline.after_boot_available_bytes if view.baseline is not None else None,
+        taken=view.baseline.taken if view.baseline is not None else (),
     )
 
 
@@ -137,13 +139,18 @@ def launch_inputs(request: Request, picture: FleetState, survey: Survey) -> Laun
     rendered: Rendered | None = None
     try:
         used_values = values.checked()
+        places = rooms(nodes, picture, engines)
+        command = None
+        if any(place.taken for place in places):
+            command = of_container(render(order, contexts).head.argv, image=values.image)
         memory_budget = budget(
             order,
-            rooms(nodes, picture, engines),
+            places,
             gate_inputs.facts(order, nodes, survey),
             values=used_values,
             on_disk=models_on_disk,
             beside=gate_inputs.extra_models(order, nodes, survey),
+            command=command,
         )
         rendered = render(order, contexts, share=memory_budget.share)
         used_values = rendered.values

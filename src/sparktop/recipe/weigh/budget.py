@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from sparktop.cmdline.engine_command import EngineCommand
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
@@ -21,6 +22,7 @@ from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.parameters import get
 from sparktop.recipe.read.shelf import word
 from sparktop.recipe.weigh.demand import Case, demand_of
+from sparktop.recipe.weigh.measured import measured, set_figures
 from sparktop.recipe.weigh.node_memory import Room
 from sparktop.recipe.weigh.settings import CACHE_SIZE, CACHE_TYPE, EAGER, read, width_bytes
 from sparktop.recipe.weigh.verdict import RANK, judge
@@ -338,6 +340,7 @@ def budget(
     values: Mapping[str, str],
     on_disk: Sequence[OnDisk] = (),
     beside: Sequence[ModelFacts] = (),
+    command: EngineCommand | None = None,
 ) -> Budget:
     """The memory budget of this launch on these nodes, the head first.
 
@@ -346,13 +349,18 @@ def budget(
         values: every parameter's final value.
         on_disk: the result of `alternatives`: offered where it would improve the verdict.
         beside: facts of further models loaded on every node, such as a draft.
+        command: what would be started, to be compared with what was measured on these nodes.
     """
+    settings = read(order, values)
+    image = get(values, "container") or order.recipe.container
     case = Case(
-        settings=read(order, values),
+        settings=settings,
         need=order.recipe.need,
         rooms=tuple(rooms),
         facts=facts,
         beside=tuple(beside),
+        set_figures=set_figures(order.values),
+        measured=measured(command, image, rooms, settings, facts),
     )
     verdict = judge(case)
     improvements = levers(case, verdict, order, on_disk)

@@ -9,6 +9,7 @@ before).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import (
@@ -22,7 +23,16 @@ from sparktop.engines.memory_needs import (
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
-from sparktop.recipe.weigh.node_memory import Cache, Room, cache_on_a_node, weights_on_a_node, with_more
+from sparktop.recipe.weigh.measured import Measured, SetFigures
+from sparktop.recipe.weigh.node_memory import (
+    Cache,
+    Room,
+    WeightsSize,
+    cache_on_a_node,
+    shards,
+    weights_on_a_node,
+    with_more,
+)
 from sparktop.recipe.weigh.settings import Settings
 from sparktop.text.units import GIB, gib
 
@@ -41,6 +51,8 @@ class Case:
     facts: ModelFacts | None
     beside: tuple[ModelFacts, ...] = ()
     """Further models loaded on every node, such as a draft; unknown facts are None."""
+    set_figures: SetFigures = SetFigures()
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +69,8 @@ class Demand:
     beyond_bytes: int
     """Outside the share: graphs where they don't count within it, processes, the first request."""
     unknowns: tuple[str, ...]
+    figures: tuple[str, ...]
+    """Figures that weren't computed, each with whose it is."""
 
     @property
     def needed_bytes(self) -> int | None:
@@ -65,45 +79,85 @@ class Demand:
 
 
 def demand_of(case: Case) -> Demand:
-    """What this launch needs on each of its nodes."""
-    settings, need, facts = case.settings, case.need, case.facts
-    nodes = len(case.rooms)
-    weights = weights_on_a_node(settings, need, facts, nodes)
-    drafts = {draft.name: draft.weights_bytes or draft.size_bytes or 0 for draft in case.beside}
-    cache = with_more(
-        cache_on_a_node(settings, need, facts, nodes),
-        [(size.name, cache_on_a_node(settings, Need(), size, nodes)) for size in case.beside if drafts[size.name] > 0],
-    )
-    context, unknowns = settings.context_tokens, list(settings.problems)
+    """What this launch needs on each of its nodes: by what the operator sets, what was measured here, the rest."""
+    settings, facts, nodes = case.settings, case.facts, len(case.rooms)
+    measured = case.measured if case.measured is not None and case.measured.holds(settings, facts) else None
+    context, unknowns, figures = settings.context_tokens, list(settings.problems), []
     if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
         context = facts.longest_tokens
         unknowns.append(f"no context is set: sparktop assumes the model's longest, {context} tokens")
     elif context is None:
         unknowns.append("no context is set, and the model's longest is unknown")
+    if measured is not None and measured.weights_bytes is not None and case.set_figures.weights_bytes is None:
+        weights = WeightsSize(size_bytes=measured.weights_bytes)
+        figures.append(f"weights of {gib(measured.weights_bytes)}: {measured.when}")
+    else:
+        weights = _weights(case, nodes, figures, unknowns)
+    cache = _cache(case, nodes, context, measured, figures)
     work = ACTIVATIONS_BYTES if settings.engine is EngineKind.VLLM else 0  # SGLang's share holds none
     work += GRAPHS_BYTES if settings.has_graphs and settings.counts_graphs else 0
-    beyond = overhead_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
-    if need.spike_gib is not None and 0 < need.spike_gib < 1e6 and not settings.is_eager:
-        beyond = max(beyond, int(need.spike_gib * GIB))
-    if unsized := " and ".join(name for name, size in drafts.items() if size <= 0):
-        unknowns.append(f"the engine also loads {unsized}, whose size is unknown: its weights are not counted")
-    elif settings.has_draft and not drafts:
-        unknowns.append("the engine also loads a draft model: its weights and cache are not counted")
     if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
         gpus = settings.tensor * settings.pipeline
         unknowns.append(f"it needs {gpus} GPUs, but {nodes} node{'s have' if nodes > 1 else ' has'} one each")
     unknowns += [note for note in (weights.note, cache.note) if note]
     return Demand(
-        weights_bytes=None
-        if weights.size_bytes is None
-        else weights.size_bytes + sum(max(0, draft) for draft in drafts.values()),
+        weights_bytes=weights.size_bytes,
         cache=cache,
         context_tokens=context,
         context_bytes=cache.size_bytes(context) if context is not None else None,
         work_bytes=work,
-        beyond_bytes=beyond,
+        beyond_bytes=_beyond_bytes(case, measured, figures),
         unknowns=tuple(dict.fromkeys(unknowns)),
+        figures=tuple(figures),
     )
+
+
+def _weights(case: Case, nodes: int, figures: list[str], unknowns: list[str]) -> WeightsSize:
+    """Those of the model and of its drafts."""
+    weights = weights_on_a_node(case.settings, case.need, case.facts, nodes)
+    if (total := case.set_figures.weights_bytes) is not None:
+        weights = WeightsSize(size_bytes=math.ceil(total / shards(case.settings, nodes)))
+        figures.append(f"weights of {gib(total)}: as you set it")
+    drafts = {draft.name: draft.weights_bytes or draft.size_bytes or 0 for draft in case.beside}
+    if unsized := " and ".join(name for name, size in drafts.items() if size <= 0):
+        unknowns.append(f"the engine also loads {unsized}, whose size is unknown: its weights are not counted")
+    elif case.settings.has_draft and not drafts:
+        unknowns.append("the engine also loads a draft model: its weights and cache are not counted")
+    if weights.size_bytes is None:
+        return weights
+    return replace(weights, size_bytes=weights.size_bytes + sum(max(0, draft) for draft in drafts.values()))
+
+
+def _cache(case: Case, nodes: int, context: int | None, measured: Measured | None, figures: list[str]) -> Cache:
+    """That of the model and of its drafts."""
+    settings = case.settings
+    if (token_bytes := case.set_figures.token_bytes) is not None:
+        figures.append(f"cache of {token_bytes:g} bytes per token: as you set it")
+        return Cache(token_bytes=token_bytes / shards(settings, nodes))
+    if measured is not None and measured.context_bytes and measured.context_tokens == context and context:
+        figures.append(f"cache of {gib(measured.context_bytes)} for {context} tokens: {measured.when}")
+        return Cache(token_bytes=measured.context_bytes / context)
+    drafts = [draft for draft in case.beside if (draft.weights_bytes or draft.size_bytes or 0) > 0]
+    return with_more(
+        cache_on_a_node(settings, case.need, case.facts, nodes),
+        [(draft.name, cache_on_a_node(settings, Need(), draft, nodes)) for draft in drafts],
+    )
+
+
+def _beyond_bytes(case: Case, measured: Measured | None, figures: list[str]) -> int:
+    """Outside its share. A spike that the recipe tells of stands, as a quiet hour may not have seen it."""
+    settings, spike = case.settings, case.need.spike_gib
+    if (beyond := case.set_figures.beyond_bytes) is not None:
+        figures.append(f"{gib(beyond)} outside its share: as you set it")
+        return beyond
+    if measured is not None and measured.beyond_bytes is not None:
+        beyond = measured.beyond_bytes
+        figures.append(f"{gib(beyond)} outside its share: {measured.when}")
+    else:
+        beyond = overhead_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
+    if spike is not None and 0 < spike < 1e6 and not settings.is_eager:
+        beyond = max(beyond, int(spike * GIB))
+    return beyond
 
 
 def base_bytes(case: Case, room: Room) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparktop.dataclass import dataclass
+from sparktop.model.fleet import Taken
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.weigh.settings import Settings, width_bytes
@@ -30,6 +31,8 @@ class Room:
     has_desktop: bool | None = None
     baseline_bytes: int | None = None
     """Available memory after the last boot; None: not measured."""
+    taken: tuple[Taken, ...] = ()
+    """What engines were seen to take of it, the newest first."""
 
     @property
     def total(self) -> int:

@@ -51,6 +51,7 @@ def judge(case: Case) -> Budget:
         context_tokens=demand.context_tokens,
         cache_tokens=min((tokens for tokens in capacities if tokens is not None), default=None),
         unknowns=demand.unknowns,
+        figures=demand.figures,
     )
 
 

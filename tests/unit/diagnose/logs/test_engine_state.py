@@ -28,9 +28,11 @@ from sparktop.model.engine import (
     EngineKind,
     EngineMetrics,
     EngineState,
+    Loaded,
     Progress,
 )
 from sparktop.model.telemetry import LogLine
+from sparktop.text.units import GIB
 
 V, S = EngineKind.VLLM, EngineKind.SGLANG
 STARTING, LOADING, CAPTURING = EngineState.STARTING, EngineState.LOADING, EngineState.CAPTURING
@@ -383,3 +385,35 @@ def test_ollama_serves_once_it_listens() -> None:
     told = advance_all(EngineLogState(), [LogLine(text=line, wall_s=1.0) for line in lines], EngineKind("ollama"))
     assert (told.state, told.port, told.version) == (READY, 11435, "0.11.4")
     assert kinds_of('source=ggml.go:104 msg="" llama_model_loader: loaded') == {EngineKind("ollama")}
+
+
+def told(kind: EngineKind, *texts: str) -> Loaded:
+    return advance_all(EngineLogState(), [LogLine(text=text) for text in texts], kind).loaded
+
+
+def test_what_the_load_took_is_read() -> None:
+    lines = (
+        CORE + "[gpu_model_runner.py:5150] Model loading took 34.25 GiB memory and 182.5 seconds",
+        CORE + "[gpu_worker.py:760] Available KV cache memory: 47.5 GiB",
+    )
+    one_line = "[x.py:1] GPU KV cache size: 1,000,000 tokens, Maximum concurrency for 32,768 tokens per request: 30.52x"
+    two_lines = one_line.split(", ", 1)
+    for sizes in ([one_line], two_lines):
+        found = told(V, *lines, *(CORE + text for text in sizes))
+        assert (found.weights_bytes, found.cache_bytes) == (int(34.25 * GIB), int(47.5 * GIB))
+        assert (found.context_tokens, found.contexts) == (32768, 30.52)
+        assert found.context_bytes == int(47.5 * GIB / 30.52)
+
+
+def test_sglang_s_model_and_draft_add_up() -> None:
+    end = "Load weight end. elapsed=9 s, type=X, avail mem=70.00 GB, mem usage=%s GB."
+    assert told(S, end % "60.50", end % "2.00").weights_bytes == int(60.5 * GIB) + 2 * GIB
+    assert told(S, "Load weight end.").weights_bytes is None
+
+
+def test_a_new_run_forgets_what_the_last_one_took() -> None:
+    state = advance(
+        EngineLogState(), LogLine(text=CORE + "[x.py:1] Model loading took 3.0 GiB memory and 1 seconds"), V
+    )
+    assert state.loaded != Loaded()
+    assert begun(state, 1.0).loaded == Loaded()

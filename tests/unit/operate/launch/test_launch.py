@@ -13,9 +13,12 @@ from tests.restart_support import ended, head, worker
 from tests.table import over
 from tests.unit.operate.launch.launch_support import GIB, IMAGE_ID, Sparks, recipe
 
+from sparktop.cmdline.engine_command import of_container
 from sparktop.documents.plan import plan_lines, refusal_lines
+from sparktop.engines.memory_taken import deciding_flags
 from sparktop.headless.plan_data import plan_data, refusal_data
 from sparktop.model.engine import EngineState
+from sparktop.model.fleet import Taken
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Transfer
 from sparktop.model.prospect import Fit, Gate
@@ -562,3 +565,29 @@ def test_of_several_gates_that_are_shut_one_is_told_whole_and_the_others_by_name
     assert launch.blocking_reason(several) == (
         "link on spark1: link is not as it should be; shut too: link on spark2, hca on spark1 and spark2, hub"
     )
+
+
+def test_what_was_measured_here_wins_and_the_plan_says_so() -> None:
+    spot = Sparks()
+    act = step_of(planned(spot, order()), "make").act
+    assert isinstance(act, Remote)
+    (body,) = [one.body for one in act.operations if isinstance(one, DockerCall) and one.path == "/containers/create"]
+    assert body is not None
+    image = order().recipe.container
+    command = of_container(body["Cmd"], image=image)
+    assert command is not None
+    taken = Taken(
+        wall_s=1.0, kind="vllm", model=order().recipe.model, image=image, version="0.21.0",
+        flags=deciding_flags(command), weights_bytes=2 * GIB,
+    )  # fmt: skip
+    view = spot.views["spark1"]
+    assert view.baseline is not None
+    spot.views["spark1"] = replace(view, baseline=replace(view.baseline, taken=(taken,)))
+    for asked, says in ((order(), "measured here, "), (order(values={"need.weights_gib": "3"}), "as you set it")):
+        plan = planned(spot, asked)
+        assert plan.prospect is not None
+        assert plan.prospect.budget is not None
+        (text,) = plan.prospect.budget.figures
+        assert says in text
+        assert text in "\n".join(line.plain for line in plan_lines(plan, 200))
+        assert plan_data(plan)["prospect"]["budget"]["figures"] == [text]
