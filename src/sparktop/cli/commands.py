@@ -165,7 +165,7 @@ COMMANDS = (
                 "sparktop launch ./my.yaml spark1 spark2 --set max_model_len=65536",
                 "on two nodes; the first is the head",
             ),
-            ("sparktop launch compose.yaml#vllm spark1", "the engine of a compose file, as a recipe made of it"),
+            ("sparktop launch compose.yaml#vllm spark1", "the engine of a compose file, made into a recipe"),
         ),
     ),
     Command(

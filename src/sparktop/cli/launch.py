@@ -73,7 +73,7 @@ def ordered(options: argparse.Namespace) -> tuple[Order, tuple[str, ...]]:
     entry = launchable(options.recipe)
     adopted = entry.adopted
     order, notes = order_of(entry.recipe, options, adopted.secrets if adopted is not None else {})
-    taken = f"{options.recipe} is a {adopted.kind}: launched as a recipe made of it" if adopted is not None else ""
+    taken = f"{options.recipe} is a {adopted.kind}: made into a recipe and launched" if adopted is not None else ""
     return order, (*filter(None, [taken]), *notes)
 
 

@@ -74,7 +74,7 @@ async def launch(
         if order is None:
             assert command.order_of is not None  # goes with it
             order, notes = command.order_of(await adopted_container(operating, command.container, watch.state))
-            notes = (f"{command.container} is a container: launched as a recipe made of it", *notes)
+            notes = (f"{command.container} is a container: made into a recipe and launched", *notes)
             stopped = (command.container, *stopped)  # a container is launched in its own place
         for note in notes:
             say(f"sparktop: {note}")

@@ -277,7 +277,7 @@ def _how_to_extend(recipe: Recipe, node: str) -> str:
     if path.is_relative_to(resource_dir("recipes")):
         file = f"a copy of the recipe: mkdir -p {shown(own_folder)} && cp {shown(path)} {shown(own_folder)}/"
     if recipe.dialect is Dialect.ADOPTED:
-        file = f"a recipe made of it: sparktop recipes adopt {shlex.quote(recipe.path)} {shlex.quote(node)} --save"
+        file = f"a recipe of your own: sparktop recipes adopt {shlex.quote(recipe.path)} {shlex.quote(node)} --save"
     return (
         f"to allow more time, set runtime_config.sparktop.ready.limit_s, {recipe.proof.ready_limit_s:g} now, in {file}"
     )

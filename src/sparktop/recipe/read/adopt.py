@@ -281,7 +281,7 @@ class _Adoption:
         elif not spec.has_command:
             self.refuse(spec.image, "the command that starts the engine in this container is written elsewhere")
         elif spec.cuts:
-            self.refuse(spec.cuts[0], "a comment ends the command here, so the rest of it never counts")
+            self.refuse(spec.cuts[0], "a comment ends the command here, so its rest never counts")
         elif (more := self.more()) is not None:
             self.refuse(more, f"more options of the container come from `{shown(more.value)}`")
         elif spec.elsewhere and not spec.elsewhere.startswith("--config") and not _is_own(spec.elsewhere):
