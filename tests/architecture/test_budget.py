@@ -24,6 +24,7 @@ LINES = {
     "operate without launches": (19854, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7693, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (14985, "diagnose", "knowledge"),
+    "launchspec": (0, "launchspec"),
     "recipe": (6024, "recipe"),
     "checks": (1814, "checks"),
     "engines": (1343, "engines"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests import recipe_budget_support as made
 from tests.recipe_budget_support import order
 from tests.table import over
@@ -9,7 +11,7 @@ from tests.table import over
 from sparktop.model.engine import EngineKind
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.weigh.node_memory import cache_on_a_node
-from sparktop.recipe.weigh.settings import read, whole, width_bytes
+from sparktop.recipe.weigh.settings import read, usual_nodes, whole, width_bytes
 
 
 def test_the_operator_wins_over_the_command_and_that_over_defaults() -> None:
@@ -109,3 +111,18 @@ def test_what_a_token_takes_on_a_node(facts, nodes, token_bytes, at_most) -> Non
         assert cache.size_bytes(1000) == token_bytes * (1000 + at_most)
     assert cache.tokens(cache.size_bytes(1000)) == 1000
     assert cache.tokens(cache.size_bytes(50)) == 50
+
+
+@over(
+    "more, values, nodes",
+    [
+        ({"min_nodes": 2, "max_nodes": 8, "defaults": {"tensor_parallel": 4}}, {}, 4),
+        ({"min_nodes": 2, "max_nodes": 8, "command": "vllm serve {model} -tp 2 --pipeline-parallel-size 3"}, {}, 6),
+        ({"min_nodes": 2, "max_nodes": 8, "defaults": {"tensor_parallel": 4}}, {"tp": "2", "dp": "4"}, 8),
+        ({"min_nodes": 2, "max_nodes": 2, "defaults": {"tensor_parallel": 4}}, {}, 2),
+        ({"min_nodes": 1, "max_nodes": 8, "defaults": {"tensor_parallel": 4}}, {}, 1),
+        ({"min_nodes": 3, "max_nodes": 8}, {}, 3),
+    ],
+)
+def test_it_is_for_as_many_nodes_as_it_has_ranks(more: dict[str, Any], values: dict[str, str], nodes: int) -> None:
+    assert usual_nodes(order(made.recipe("m", **more), **values)) == nodes

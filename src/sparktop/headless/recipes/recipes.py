@@ -22,12 +22,13 @@ from sparktop.headless.terminal import draw, width_of
 from sparktop.launchspec.read.configuration import read as read_launch
 from sparktop.masking import mask_text
 from sparktop.model.finding import Finding
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.container_spec import CannotRender
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read.recipe_file import Reading, render_made_up
 from sparktop.recipe.read.shelf import Entry, entries, entry, own_folder, unreadable_folders
 from sparktop.recipe.sources.sources import source, sources
+from sparktop.recipe.weigh.settings import usual_nodes
 from sparktop.text.lines import UNCUT, Line
 from sparktop.text.table import heading
 
@@ -122,7 +123,7 @@ def show_recipe(name: str, values: Mapping[str, str]) -> int:
 def _command(recipe: Recipe, values: Mapping[str, str]) -> list[str]:
     """The head's command for made-up nodes, without the operator's secrets."""
     try:
-        rendered = render_made_up(recipe, recipe.min_nodes, values)
+        rendered = render_made_up(recipe, usual_nodes(Order(recipe=recipe, values=values)), values)
     except CannotRender as error:
         raise ConfigError(error.reason, hint="\n".join(filter(None, error.remedies)) or None) from error
     return _typed(rendered.head.argv)

@@ -139,6 +139,13 @@ def read(order: Order, values: Mapping[str, str]) -> Settings:
     )
 
 
+def usual_nodes(order: Order) -> int:
+    """How many nodes it is for: as many as it has ranks, where it is for several; else one."""
+    settings, least, most = read(order, {}), order.recipe.min_nodes, order.recipe.max_nodes
+    ranks = (settings.tensor or 1) * settings.pipeline * settings.data
+    return max(least, min(ranks, most)) if least > 1 else 1
+
+
 def width_bytes(cache_type: str) -> float:
     """Bytes per cache element, by the engines' names of its type; 2 for "auto" and unknown types."""
     if cache_type in _ELEMENT_BYTES:
@@ -193,6 +200,6 @@ def _spellings(name: str) -> str:
 
 def _command_value(command: str, name: str) -> str | None:
     """A flag's literal value in the command (no {parameter}); the last one wins, as in the engines."""
-    pattern = rf"(?<!\S)--(?:{_spellings(name)})(?:=|\s+)('[^']*'|\"[^\"]*\"|[^\s\\]+)"
+    pattern = rf"(?<!\S)--?(?:{_spellings(name)})(?:=|\s+)('[^']*'|\"[^\"]*\"|[^\s\\]+)"
     plain = [word.strip("'\"") for word in re.findall(pattern, command)]
     return next((word for word in reversed(plain) if not re.fullmatch(r"\{\w+\}", word)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import permutations
-from math import perm, prod
+from math import perm
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.rank_order import ranks
@@ -21,6 +21,7 @@ from sparktop.model.request import Request
 from sparktop.recipe.launch_line import launch_line
 from sparktop.recipe.parameters import SHARE, get, main_name, resolve
 from sparktop.recipe.render.render import container_name
+from sparktop.recipe.weigh.settings import usual_nodes
 
 MAIN_PARAMETERS = ("model", "container", "port", "max_model_len", "gpu_memory_utilization", "tensor_parallel", "name")
 """The most important parameters, by sparkrun's names."""
@@ -125,12 +126,9 @@ class Draft:
 def first_draft(recipe: Recipe, fleet: FleetState, *, at: str = "") -> Draft:
     """The first draft: on the selected node `at`, or on as many nodes as the recipe has ranks."""
     names = [view.name for view in fleet.nodes]
-    count = max(1, recipe.min_nodes)
+    count = usual_nodes(Order(recipe=recipe))
     if count == 1:
         names.sort(key=lambda name: name != at)
-    else:
-        sizes = (recipe_value_of(recipe, f"{axis}_parallel") for axis in ("tensor", "pipeline", "data"))
-        count = max(count, min(prod(int(size) for size in sizes if size.isdecimal()), recipe.max_nodes))
     return Draft(recipe=recipe, nodes=tuple(names[:count]))
 
 
