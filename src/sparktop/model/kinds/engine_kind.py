@@ -85,7 +85,9 @@ class EngineTraits:
     log_head: str = ""
     """Regular expression of lines that are probably its own."""
     line: tuple[Mapping[str, Any], ...] = ()
-    """Log lines that tell its state (diagnose.logs.engine_state)."""
+    """Log lines that tell its state (diagnose.logs.engine_state), and in named groups what its load took:
+    `weights_gib`, or `draft_gib` where each model has a line; `cache_gib`, of `contexts` requests of `context` tokens.
+    """
 
 
 class EngineKind(StrEnum):
