@@ -14,37 +14,37 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2705, "cli"),
-    "ui": (11393, "ui"),
-    "headless": (4682, "headless"),
-    "sim": (6862, "sim"),
-    "documents": (3745, "documents"),
-    "bringup": (3046, "bringup"),
-    "observe": (4795, "observe"),
-    "operate without launches": (19854, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7693, "operate/launch", "operate/relaunch"),
-    "diagnose and knowledge": (14985, "diagnose", "knowledge"),
-    "launchspec": (0, "launchspec"),
-    "recipe": (6024, "recipe"),
-    "checks": (1814, "checks"),
-    "engines": (1343, "engines"),
-    "transport": (5163, "transport"),
-    "record": (502, "record"),
-    "probe": (7566, "probe"),
-    "cmdline": (3425, "cmdline"),
-    "text": (1100, "text"),
-    "model, wire and config": (3841, "model", "wire", "config.py"),
+    "cli": (2793, "cli"),
+    "ui": (11496, "ui"),
+    "headless": (4950, "headless"),
+    "sim": (6889, "sim"),
+    "documents": (3813, "documents"),
+    "bringup": (2956, "bringup"),
+    "observe": (5001, "observe"),
+    "operate without launches": (20009, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (8039, "operate/launch", "operate/relaunch"),
+    "diagnose and knowledge": (13592, "diagnose", "knowledge"),
+    "launchspec": (1919, "launchspec"),
+    "recipe": (7716, "recipe"),
+    "checks": (1818, "checks"),
+    "engines": (1515, "engines"),
+    "transport": (5187, "transport"),
+    "record": (507, "record"),
+    "probe": (7782, "probe"),
+    "cmdline": (3447, "cmdline"),
+    "text": (1144, "text"),
+    "model, wire and config": (4019, "model", "wire", "config.py"),
     "ground": (
-        943,
+        949,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111481, "."),
+    "everything": (115541, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 581
+MODULES = 604
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 98259, 15338
+TESTS, CASES = 101388, 16082
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
