@@ -199,16 +199,24 @@ def judged(judgement: Judgement, found: str, *remedies: Remedy, gauges: tuple[Ga
     return Outcome(state=state, found=_clean(found), remedies=shown, gauges=gauges)
 
 
-def told(check: Check[Any], judgement: Judgement, *remedies: Remedy, why: str = "", **figures: object) -> Outcome:
+def told(
+    check: Check[Any],
+    judgement: Judgement,
+    *remedies: Remedy,
+    why: str = "",
+    gauges: tuple[Gauge, ...] = (),
+    **figures: object,
+) -> Outcome:
     """The outcome that shows a check's judgement in the words of its card; `remedies` take the place of the card's.
 
     `why`: why nothing is known, where a question had no answer.
     """
     if judgement.unknown:
-        return unknown(f"{judgement.unknown}: {why}" if why else judgement.unknown)
+        return outcome(State.UNKNOWN, f"{judgement.unknown}: {why}" if why else judgement.unknown, gauges=gauges)
     said = found(check.id, judgement.case or judgement.state, {**judgement.figures, **figures})
     state = judgement.state.shown
-    return outcome(state, said.title, *(() if state is State.PASSED else remedies or said.remedies))
+    shown = () if state is State.PASSED else remedies or said.remedies
+    return outcome(state, said.title, *shown, gauges=gauges)
 
 
 def from_gates(*gates: Gate) -> Outcome:

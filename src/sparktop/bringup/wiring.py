@@ -100,15 +100,16 @@ def _cable(seen: CheckInputs, nodes: Nodes) -> Outcome:
     ports = halves(view.interfaces)
     lit = [f"port {port}: {' and '.join(half.name for half in items if half.is_up)}" for port, items in ports.items()
            if any(half.is_up for half in items)]  # fmt: skip
-    figures = {"lit": "; ".join(lit), "interfaces": ", ".join(half.name for items in ports.values() for half in items)}
+    ends, names = "; ".join(lit), ", ".join(half.name for items in ports.values() for half in items)
     switched_off = parse_switched_off(seen.text(links_ask(node)))
     off = [half.name for items in ports.values() for half in items if half.name in switched_off]
     if off:
         up = (f"on {node}: sudo ip link set {shlex.quote(name)} up" for name in off)
-        row = told(judge_cable, judgement, by_hand("Switch it on", *up), **figures)
+        row = told(judge_cable, judgement, by_hand("Switch it on", *up), lit=ends, interfaces=names)
         return replace(row, found=f"{row.found}; switched off: {', '.join(off)}")
     plug = by_hand("Plug the cable into the same port of both, then reboot both with the cable in")
-    return told(judge_cable, judgement, plug, by_action("reboot", f"Reboot {node} with the cable in"), **figures)
+    again = by_action("reboot", f"Reboot {node} with the cable in")
+    return told(judge_cable, judgement, plug, again, lit=ends, interfaces=names)
 
 
 def _neighbours(seen: CheckInputs, nodes: Nodes) -> Outcome:

@@ -19,6 +19,7 @@ from sparktop.bringup.card import (
     card,
     judged,
     skipped,
+    told,
     unknown,
     warning,
 )
@@ -34,7 +35,6 @@ from sparktop.checks.link import (
     judge_latency,
 )
 from sparktop.model.bringup import Gauge
-from sparktop.model.finding import Remedy
 from sparktop.model.state import State
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
@@ -118,55 +118,21 @@ def _judge(halves: int) -> Callable[[Run, Nodes], Outcome | None]:
         if judgement.state is State.UNKNOWN:  # part of it was measured, and that part is well
             why = by_hand("Measure again, or by hand", f"sparktop act {MEASURE} {' '.join(nodes)} --dry-run")
             return replace(warning(f"{found}; another half has no figure: {judgement.unknown}", why), gauges=gauges)
-        found += _NOTES[judgement.case]
-        return judged(judgement, found, *_remedies(judgement.case, nodes), gauges=gauges)
+        return told(
+            judge_bandwidth,
+            judgement,
+            gauges=gauges,
+            gbps=slowest.value,
+            label=slowest.label,
+            again=f"sparktop act {MEASURE} {' '.join(nodes)}",
+            reboots=tuple(f"sparktop act reboot {node}" for node in nodes),
+            offs=tuple(f"on {node}: sudo poweroff" for node in nodes),
+            jumbo=tuple(f"# see addresses.jumbo of {node}" for node in nodes),
+            looks=tuple(f"on {node}: rdma link; ip -br -4 addr" for node in nodes),
+            errors=tuple(f"on {node}: ethtool -S IF | grep err_lane" for node in nodes),
+        )
 
     return judge
-
-
-_NOTES = {
-    "": "; the RDMA ports counted it",
-    "unwitnessed": "; the RDMA ports' counters were not read",
-    "fault": ": everything is green, and it is slow. One TCP stream at this figure would be normal, RDMA is not",
-    "low": ": below what is healthy",
-    "small-packets": ": small packets cost it",
-    "elsewhere": ": the RDMA ports did not count it: it did not go over RDMA",
-}
-"""What follows the slowest figure, by the judgement's case."""
-
-
-def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
-    """In the order in which they are cheap and have helped; each is followed by another measurement."""
-    again = f"sparktop act {MEASURE} {' '.join(nodes)}"
-    if case == "small-packets":
-        steps = (f"# see addresses.jumbo of {node}" for node in nodes)
-        return (by_hand("Set 9000 at both ends, then measure again", *steps),)
-    if case == "elsewhere":
-        return (by_hand("Find where it went", *(f"on {node}: rdma link; ip -br -4 addr" for node in nodes)),)
-    if case == "low":
-        return (
-            by_hand(
-                "Reseat the cable, then measure again", *(f"on {node}: ethtool -S IF | grep err_lane" for node in nodes)
-            ),
-        )
-    if case != "fault":
-        return ()
-    return (
-        by_hand(
-            "Reboot both with the cable in: a link plugged in after the boot stays at 13 Gb/s",
-            *(f"sparktop act reboot {node}" for node in nodes),
-            again,
-        ),
-        by_hand("Bring both to the same OTA, by the DGX Dashboard, then measure again", "# see release.ota", again),
-        by_hand(
-            "Take the power from both: a reboot doesn't cure it",
-            *(f"on {node}: sudo poweroff" for node in nodes),
-            "# unplug both bricks from the wall and the cable from both; wait a minute",
-            "# plug the cable in, then the bricks; start both",
-            again,
-        ),
-        by_hand("Try another cable, then the other port of both", again),
-    )
 
 
 def _judge_latency(run: Run, nodes: Nodes) -> Outcome | None:

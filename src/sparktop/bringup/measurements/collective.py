@@ -10,16 +10,14 @@ from sparktop.bringup.card import (
     Outcome,
     Scope,
     by_action,
-    by_hand,
     card,
-    judged,
     skipped,
+    told,
     unknown,
 )
 from sparktop.bringup.measurements import bandwidth
 from sparktop.checks.link import COLLECTIVE_HEALTHY_GBPS, CollectiveFacts, judge_collective
 from sparktop.model.bringup import Gauge
-from sparktop.model.finding import Remedy
 from sparktop.model.survey import Ask
 from sparktop.operate.launch.inputs import link as link_inputs
 from sparktop.operate.measure.collective_run import COUNTED, FIGURE, NETWORK, MeasureCollective
@@ -53,10 +51,20 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
         rtt_ms=rtt_ms,
     )
     judgement = judge_collective(facts)
-    found = f"{gbps:.1f} Gb/s{f' over {transport}' if transport else ''}{_note(judgement.case, facts)}"
     state = judgement.state.shown
     gauge = Gauge(label="all-reduce of 1 GiB", value=gbps, unit="Gb/s", healthy=COLLECTIVE_HEALTHY_GBPS, state=state)
-    return judged(judgement, found, *_remedies(judgement.case, nodes), gauges=(gauge,))
+    return told(
+        judge_collective,
+        judgement,
+        gauges=(gauge,),
+        transport=transport,
+        rdma=rdma_gbps,
+        rtt_ms=rtt_ms,
+        again=f"sparktop act {MEASURE} {' '.join(nodes)}",
+        looks=tuple(f"on {node}: ls /dev/infiniband; rdma link" for node in nodes),
+        reboots=tuple(f"sparktop act reboot {node}" for node in nodes),
+        offs=tuple(f"on {node}: sudo poweroff" for node in nodes),
+    )
 
 
 def _cable(run: Run) -> tuple[float | None, float | None]:
@@ -66,51 +74,6 @@ def _cable(run: Run) -> tuple[float | None, float | None]:
         if isinstance(act, MeasureLink) and not act.is_latency:
             return step_run.number(f"{name_of(act)}_gbps"), step_run.number("rtt_ms")
     return None, None
-
-
-def _note(case: str, facts: CollectiveFacts) -> str:
-    rdma = f"{facts.rdma_gbps:.0f} Gb/s" if facts.rdma_gbps is not None else ""
-    return {
-        "": "; NCCL and the RDMA ports' counters say that it was RDMA",
-        "unwitnessed": "; not every witness was read",
-        "socket": ": NCCL found no RDMA device in the container, and used TCP without an error",
-        "elsewhere": ": the RDMA ports did not count it: it did not go over RDMA",
-        "unseparated": ": whether the cable alone is fast was not measured",
-        "cable": f": the cable itself carries only {rdma}",
-        "churned": f": the cable carries {rdma}, and a ping takes {facts.rtt_ms:.2f} ms instead of 0.28"
-        if facts.rtt_ms is not None
-        else "",
-        "gpu": f": the cable carries {rdma}, so the fault is on the GPUs' side",
-    }[case]
-
-
-def _remedies(case: str, nodes: Nodes) -> tuple[Remedy, ...]:
-    again = f"sparktop act {MEASURE} {' '.join(nodes)}"
-    match case:
-        case "socket" | "elsewhere":
-            return (
-                by_hand("Give the container RDMA, then measure again", "--device /dev/infiniband --ulimit memlock=-1"),
-                by_hand(
-                    "See which devices are there", *(f"on {node}: ls /dev/infiniband; rdma link" for node in nodes)
-                ),
-            )
-        case "unseparated":
-            return (by_action(bandwidth.MEASURE, "Measure the cable alone first: it separates the causes"),)
-        case "cable":
-            return (by_action(bandwidth.MEASURE, "Measure each half of the cable: its row has the remedies"),)
-        case "churned":
-            reboots = (f"sparktop act reboot {node}" for node in nodes)
-            return (by_hand("Reboot both: changed addresses have left RDMA slow", *reboots, again),)
-        case _:
-            return (
-                by_action("measure-power", "Measure the power under load first: a stuck GPU is the usual cause"),
-                by_hand(
-                    "Take the power from both for half a minute: a reboot is not enough",
-                    *(f"on {node}: sudo poweroff" for node in nodes),
-                    "# unplug both bricks from the wall; start both after 30 s",
-                    again,
-                ),
-            )
 
 
 CARDS = (

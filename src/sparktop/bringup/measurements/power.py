@@ -11,13 +11,12 @@ from sparktop.bringup.card import (
     by_hand,
     card,
     each,
-    judged,
     skipped,
+    told,
     unknown,
 )
 from sparktop.checks.machine import LOADED_HEALTHY_MHZ, LOADED_HEALTHY_W, PowerFacts, judge_power
 from sparktop.model.bringup import Gauge
-from sparktop.model.finding import Remedy
 from sparktop.operate.measure.gpu_load import PACKAGE, library_in
 from sparktop.operate.measure.power import library_ask
 from sparktop.operate.measure.power_run import BUSY, CLOCK, HEAT, POWER, THROTTLED, MeasurePower
@@ -55,39 +54,7 @@ def _judge(run: Run, nodes: Nodes) -> Outcome | None:
     gauges = [Gauge(label="SM clock", value=clock, unit="MHz", healthy=LOADED_HEALTHY_MHZ, state=state)]
     if power is not None:
         gauges.append(Gauge(label="power", value=power, unit="W", healthy=LOADED_HEALTHY_W, state=state))
-    watts = f" at {power:.0f} W" if power is not None else ""
-    found = f"{clock:.0f} MHz{watts} under load{_NOTES[judgement.case]}{judgement.unknown}"
-    return judged(judgement, found, *_remedies(judgement.case, nodes[0]), gauges=tuple(gauges))
-
-
-_NOTES = {
-    "": "",
-    "unloaded": ": ",
-    "unread": ": ",
-    "pinned": ": its power delivery is stuck, and everything else is green",
-    "hot": ": heat slows it down",
-    "slow": ": it draws power, and stays slow",
-}
-
-
-def _remedies(case: str, node: str) -> tuple[Remedy, ...]:
-    again = f"sparktop act {MEASURE} {node}"
-    match case:
-        case "pinned":
-            return (
-                by_hand(
-                    "Take the power from it: a reboot doesn't cure it",
-                    f"on {node}: sudo poweroff",
-                    "# pull the power brick out of the wall and out of the unit, wait a minute or more, plug it in",
-                    again,
-                ),
-                by_hand("Update its firmware, then measure again", "# see release.firmware", again),
-            )
-        case "hot":
-            return (by_hand("Free its vents, let it cool down, then measure again", again),)
-        case "slow":
-            return (by_hand("See what limits the clock", f"on {node}: nvidia-smi -q -d PERFORMANCE,CLOCK", again),)
-    return ()
+    return told(judge_power, judgement, gauges=tuple(gauges), node=nodes[0], clock=clock, watts=power)
 
 
 CARDS = (
