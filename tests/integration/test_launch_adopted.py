@@ -17,6 +17,7 @@ from tests.integration.test_launch import at_desk, boxes, launched, planned, ssh
 from tests.support import free_port
 
 from sparktop.engines.rank_order import find
+from sparktop.model.change import Change
 from sparktop.model.recipe import Order
 from sparktop.operate.launch.launches_here import running_recipe
 from sparktop.operate.step.plan import Plan
@@ -139,7 +140,7 @@ docker run -d --name {name} --network host -e ENGINE_LOAD_S=0.6 -e ENGINE_HOLD_M
 @pytest.mark.parametrize(
     ("name", "text", "beside"), [("compose.yaml", COMPOSE, ".env"), ("run.sh", SCRIPT, "model.sh")]
 )
-async def test_a_file_is_launched(
+async def test_a_file_is_launched_changed_and_changed_back(
     at_desk: Any,  # noqa: F811
     engines: Engines,
     dockerd: Dockerd,
@@ -159,6 +160,20 @@ async def test_a_file_is_launched(
     async with at_desk() as at:
         run = await launched(at, Order(recipe=chosen))
         assert run.state is RunState.DONE, told(run)
+        commands = []
+        for change, end in (
+            (Change(flags={"--max-num-seqs": "8"}), RunState.DONE),
+            (Change(environment={"ENGINE_FAILS": "load"}), RunState.ROLLED_BACK),
+        ):
+            await at.serves(NAME)
+            plan = await at.plan("relaunch", NAME, change=change, target_gib="1", grace_s="5")
+            assert isinstance(plan, Plan), plan
+            run = await at.finished(at.begin(plan))
+            assert run.state is end, told(run)
+            commands.append(EngineLike(dockerd, "", NAME, port).inspect(NAME)["Config"]["Cmd"])
+        assert commands[0][-2:] == ["--max-num-seqs", "8"]
+        assert commands[1] == commands[0]
+        await at.serves(NAME)
     engine = EngineLike(dockerd, "", NAME, port)
     assert engine.answers()["data"][0]["id"] == MODEL
     assert f"{tmp_path}/mine:/mine" in engine.inspect(NAME)["HostConfig"]["Binds"]
