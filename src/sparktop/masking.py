@@ -199,6 +199,8 @@ def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | Non
     if gap is None:
         return None
     assigns = gap.group()
+    if name == "PWD" and text[start - 1 : start] == "$":
+        return None  # `-v $PWD:/x`: the shell's folder
     is_quoted = '"' in assigns or "'" in assigns
     at = gap.end()
     if name.endswith("token") and _COUNT.match(text, at) and not (is_quoted and name in _PLAIN_TOKENS):
