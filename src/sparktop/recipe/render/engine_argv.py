@@ -119,7 +119,8 @@ def refuse_secrets(argv: Sequence[str], order: Order) -> None:
     for name in _SECRET_FLAGS:
         if flags.has(argv, name):
             is_vllm = order.recipe.engine is EngineKind.VLLM
-            hint = "vLLM reads it from VLLM_API_KEY in the environment" if is_vllm else _SGLANG_KEY
+            variable = "HF_TOKEN" if name == "hf-token" else "VLLM_API_KEY"
+            hint = f"vLLM reads it from {variable} in the environment" if is_vllm else _SGLANG_KEY
             raise CannotRender(
                 f"--{name} puts a secret on the command line: every user of the machine can read it", hint
             )
