@@ -199,8 +199,10 @@ def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | Non
     if gap is None:
         return None
     assigns = gap.group()
-    if name == "PWD" and text[start - 1 : start] == "$":
+    if text.endswith("$", 0, start) and name == "PWD":
         return None  # `-v $PWD:/x`: the shell's folder
+    if text.endswith("${", 0, start) and text.startswith(":-}", end):
+        return None  # `${HF_TOKEN:-}`: nothing by default
     is_quoted = '"' in assigns or "'" in assigns
     at = gap.end()
     if name.endswith("token") and _COUNT.match(text, at) and not (is_quoted and name in _PLAIN_TOKENS):

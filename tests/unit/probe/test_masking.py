@@ -192,7 +192,7 @@ HARMLESS = [
     "--served-model-name task-runner-of-the-long-name --token-file /run/secrets/x",
     "VLLM::Worker_TP0",
     "tokenizer=auto max_tokens=3 author=me passes=2",
-    "docker run -v $PWD:/work -v $PWD/models:/models image",
+    "docker run -v $PWD:/work -v $PWD/models:/models -e HF_TOKEN=${HF_TOKEN:-} image",
     "docker run --user 1000:1000 -u app:app --gpus all image curl -u me http://localhost:8000/v1/models",
     "runuser -u nvidia -- python3 -u serve.py --hostname a:b",
     "docker run -d -p 8000:8000 -u app --name vllm nvcr.io/nvidia/vllm:25.10 vllm serve m -tp 2",
