@@ -153,7 +153,7 @@ def is_secret_name(name: str) -> bool:
         return True
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
     words = [word for word in words if word]
-    if words[-1:] in (["id"], ["ids"], ["file"], ["path"]):
+    if words[-1:] in (["id"], ["ids"], ["file"], ["path"]) or words[-2:] == ["per", "token"]:
         return False
     if words[:1] in (["x"], ["ocp"]) and words[-1] == "key":
         return True  # a header: X-Functions-Key

@@ -191,7 +191,7 @@ HARMLESS = [
     "--load-format hf_transfer --eos-token-id 2 --ssl-keyfile /etc/key.pem --enable-auto-tool-choice",
     "--served-model-name task-runner-of-the-long-name --token-file /run/secrets/x",
     "VLLM::Worker_TP0",
-    "tokenizer=auto max_tokens=3 author=me passes=2",
+    "tokenizer=auto max_tokens=3 author=me passes=2 --set need.kv_bytes_per_token=98304",
     "docker run -v $PWD:/work -v $PWD/models:/models -e HF_TOKEN=${HF_TOKEN:-} image",
     "docker run --user 1000:1000 -u app:app --gpus all image curl -u me http://localhost:8000/v1/models",
     "runuser -u nvidia -- python3 -u serve.py --hostname a:b",
