@@ -218,6 +218,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
     "cp.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && cp /mine/x.py /x && vllm serve Org/M'\n", 1, ""),
     "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
+    "name.sh": (f"{RUN} \\\n --name '-x;rm -rf /' {VLLM}\n", 2, "name"),
     "none.yaml": ("services: {web: {image: nginx}}\n", 1, ""),
     "none.service": ("[Service]\nType=oneshot\n", 1, ""),
     "none.sh": ("docker run nginx\n", 1, ""),

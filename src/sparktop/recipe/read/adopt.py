@@ -63,6 +63,7 @@ _UNNEEDED = frozenset(
     | {"stop_grace_period", "stop_signal", "stop-signal", "no-healthcheck", "develop", "rm", "network-alias"}
 )
 """Options that are said otherwise, or that don't change what the engine does."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _UNKNOWN = re.compile(r"\$[\w{(@*#?!-]|`")
 _HARMLESS = re.compile(r"(?:set|echo|printf|sleep|ulimit|nvidia-smi|date|:|true)\b")
 _INSTALL = re.compile(r"(?:uv )?(?:python3? -m )?pip3? install [^;&|]*\Z")
@@ -237,6 +238,8 @@ class _Adoption:
         spec = self.spec
         if not self.is_launchable():
             return {}
+        if container and not _NAME.fullmatch(container):
+            self.refuse(spec.option("name"), f"`{shown(container)}` is no name that Docker takes", key="name")
         environment = dict(self.environment())
         options = self.options()
         model, revision, served = self.model()
