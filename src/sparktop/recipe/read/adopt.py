@@ -140,8 +140,8 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
     chosen = [spec for spec in specs if engine in (spec.name, str(spec.line_of(None)))] if engine else specs
     if len(chosen) != 1:
         count = Counter(spec.name for spec in specs)
-        places = [spec.name if spec.name and count[spec.name] == 1 else spec.line_of(None) for spec in specs]
-        names = ", ".join(f"{name}#{place}" for place in places)
+        places = (spec.name if count[spec.name] == 1 else spec.line_of(None) or spec.name for spec in specs)
+        names = ", ".join(dict.fromkeys(f"{name}#{place}" for place in places))
         what = f"starts no engine {shown(engine)}" if engine and not chosen else f"starts {len(specs)} engines"
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
