@@ -153,7 +153,7 @@ def is_secret_name(name: str) -> bool:
         return True
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
     words = [word for word in words if word]
-    if words[-1:] in (["id"], ["ids"], ["file"], ["path"]):
+    if words[-1:] in (["id"], ["ids"], ["file"], ["path"]) or words[-2:] == ["per", "token"]:
         return False
     if words[:1] in (["x"], ["ocp"]) and words[-1] == "key":
         return True  # a header: X-Functions-Key
@@ -199,6 +199,10 @@ def _value_of(text: str, start: int, end: int, name: str) -> re.Match[str] | Non
     if gap is None:
         return None
     assigns = gap.group()
+    if text.endswith("$", 0, start) and name == "PWD":
+        return None  # `-v $PWD:/x`: the shell's folder
+    if text.endswith("${", 0, start) and text.startswith(":-}", end):
+        return None  # `${HF_TOKEN:-}`: nothing by default
     is_quoted = '"' in assigns or "'" in assigns
     at = gap.end()
     if name.endswith("token") and _COUNT.match(text, at) and not (is_quoted and name in _PLAIN_TOKENS):

@@ -169,11 +169,12 @@ def test_a_gate_that_says_the_same_of_many_nodes_is_told_of_one_and_downloads_ar
     assert line.plain == "↓ image i on spark1, spark2 and spark3, from its registry"
 
 
-def test_of_many_nodes_with_the_same_figures_one_is_drawn() -> None:
+def test_of_many_nodes_with_about_the_same_figures_one_is_drawn() -> None:
     parts = (Slice(kind=SliceKind.FREE, label="available", size_bytes=100 * GIB),)
+    unseen = Slice(kind=SliceKind.OTHERS, label="sh", size_bytes=GIB // 3)
     nodes = tuple(
         NodeBudget(
-            node=f"spark{n}", total_bytes=120 * GIB, available_bytes=100 * GIB, before=parts,
+            node=f"spark{n}", total_bytes=120 * GIB, available_bytes=100 * GIB, before=(*parts, *[unseen] * (n == 5)),
             after=parts if n != 3 else (replace(parts[0], size_bytes=90 * GIB),), left_bytes=0, fit=Fit.FITS,
             sentence="",
         )
@@ -181,7 +182,7 @@ def test_of_many_nodes_with_the_same_figures_one_is_drawn() -> None:
     )  # fmt: skip
     told = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes), 76)]
     assert [line.split()[0] for line in told if " now " in line] == ["spark1", "spark3"]
-    assert "the same on spark2, spark4 and spark5" in told[2]
+    assert "about the same on spark2, spark4 and spark5" in told[2]
     few = [line.plain for line in budget_lines(Budget(fit=Fit.FITS, why="", nodes=nodes[:2]), 76)]
     assert [line.split()[0] for line in few if " now " in line] == ["spark1", "spark2"]
 

@@ -97,7 +97,7 @@ def order_of(
     if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
         order = replace(order, hub=hub)
     _check(order)
-    kept = (f"as it has them: {', '.join(own)}",) if own else ()
+    kept = (f"taken from it: {', '.join(own)}",) if own else ()
     return order, (*_notes(secrets), *kept)
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from sparktop.documents.step_text import masked
 from sparktop.model.prospect import Budget, NodeBudget, Slice, SliceKind
 from sparktop.text.bars import SEPARATOR, shares
-from sparktop.text.lines import PAGE_CELLS, Line, Run, fitting, flowed, is_uncut, wrapped
+from sparktop.text.lines import PAGE_CELLS, Line, Run, fitting, flowed, indented, is_uncut, wrapped
 from sparktop.text.sentences import listed
 from sparktop.text.units import GIB, bare_gib
 
@@ -36,7 +36,9 @@ SHORT_NAMES = {
 }
 NAME_CELLS = 14
 MOST_ALIKE = 2
-"""Of more nodes with the same figures one is drawn."""
+"""Of more nodes with about the same figures one is drawn."""
+ALIKE_BYTES = GIB // 2
+"""Figures of idle nodes differ by less: what a kernel and its caches hold."""
 WORTH_BYTES = GIB // 20
 """Smaller parts are not named."""
 
@@ -54,10 +56,13 @@ def budget_lines(budget: Budget, width: int, *, is_brief: bool = False) -> list[
     cells = min(NAME_CELLS, max((cell_len(name) for name in names.values()), default=0))
     lines: list[Line] = []
     unnamed: dict[SliceKind, Slice] = {}
-    alike: dict[tuple[tuple[str, str], ...], list[NodeBudget]] = {}
+    alike: list[list[NodeBudget]] = []
     for node in budget.nodes:
-        alike.setdefault(tuple(map(_name_and_figure, (*node.before, *node.after))), []).append(node)
-    for group in alike.values():
+        if (same := next((group for group in alike if _is_alike(group[0], node)), None)) is not None:
+            same.append(node)
+        else:
+            alike.append([node])
+    for group in alike:
         others = group[1:] if len(group) > MOST_ALIKE else []
         for node in group[: len(group) - len(others)]:
             head = Line.of((names[node.node], "strong")).fit(cells)
@@ -65,13 +70,22 @@ def budget_lines(budget: Budget, width: int, *, is_brief: bool = False) -> list[
             lines += drawn
             unnamed |= {part.kind: part for part in node_unnamed if part.kind not in unnamed}
         if others:
-            text = f"the same on {listed(names[node.node] for node in others)}"
-            lines.append((Line.of(" " * (cells + 7)) + Line.of((text, "quiet"))).cut(width))
+            text = f"about the same on {listed(names[node.node] for node in others)}"
+            lines += indented(wrapped(text, width - cells - 7, "quiet"), cells + 7)
     if is_brief and unnamed:
         several = len(budget.nodes) > 1
         entries = [_legend_entry(part, has_amount=not several) for part in sorted(unnamed.values(), key=_is_present)]
         lines.append(Line.of(" " * (cells + 7)) + fitting(entries, width - cells - 7, "  "))
     return lines
+
+
+def _is_alike(one: NodeBudget, other: NodeBudget) -> bool:
+    """Whether one picture does for both nodes."""
+    for sides in ((one.before, other.before), (one.after, other.after)):
+        sizes, others = ({(part.kind, part.label): part.size_bytes for part in side} for side in sides)
+        if any(abs(sizes.get(key, 0) - others.get(key, 0)) > ALIKE_BYTES for key in sizes | others):
+            return False
+    return one.fit is other.fit
 
 
 def _node(node: NodeBudget, name: Line, width: int, scale: int, *, is_brief: bool) -> tuple[list[Line], list[Slice]]:

@@ -141,7 +141,8 @@ def _head(plan: Plan, width: int) -> list[Line]:
     nodes_and_time = Line.of(("on ", "quiet"), (nodes, "strong"), (f", {time_text(plan.steps)}", "quiet"))
     if risk.width + nodes_and_time.width + 3 <= width:
         return [risk + Line.of("   ") + nodes_and_time]
-    return [risk.cut(width), nodes_and_time.cut(width)]
+    fits = nodes_and_time.width <= width
+    return [risk.cut(width), *([nodes_and_time] if fits else wrapped(nodes_and_time.plain, width, "quiet"))]
 
 
 def time_text(steps: Sequence[Step]) -> str:

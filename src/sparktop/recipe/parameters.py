@@ -287,7 +287,7 @@ def _check_value(name: str, value: str) -> None:
             is_settable=True,
         )
     if main in NEEDS and not re.fullmatch(r"\d{1,8}(?:\.\d{1,6})?", value):
-        raise CannotRender(f"is {value[:20]!r}: it must be a number", key=name)
+        raise CannotRender(f"is {value[:20]!r}: it must be a number, 0 or more", key=name)
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
         raise CannotRender(f"is {value[:20]!r}: it must be a fraction of the memory, above 0 and at most 1", key=name)
 

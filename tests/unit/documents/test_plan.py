@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from tests.table import over
 
-from sparktop.documents.plan import plan_lines
+from sparktop.documents.plan import closing_lines, plan_lines
 from sparktop.model.request import Request, Risk
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.plan import Difference, OnFailure, Plan, Step
+
+
+def step(name: str, then: OnFailure = OnFailure.STOP, node: str = "spark1") -> Step:
+    return Step(id=name, title=name, node=node, act=Remote(operations=()), limit_s=1.0, on_failure=then)
 
 
 def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None:
@@ -45,9 +49,6 @@ def test_what_a_plan_changes_on_one_of_two_nodes_is_headed_by_its_name() -> None
     ],
 )
 def test_a_rollback_says_whether_it_starts_by_itself(on_failure: OnFailure, heading: str) -> None:
-    def step(name: str, then: OnFailure = OnFailure.STOP) -> Step:
-        return Step(id=name, title=name, node="spark1", act=Remote(operations=()), limit_s=1.0, on_failure=then)
-
     plan = Plan(
         request=Request(action="stop-engine", nodes=("spark1",)),
         title="x",
@@ -56,3 +57,13 @@ def test_a_rollback_says_whether_it_starts_by_itself(on_failure: OnFailure, head
         way_back=(step("start again"),),
     )
     assert heading in [line.plain for line in plan_lines(plan, 80)]
+
+
+def test_the_time_is_told_after_eight_names_too() -> None:
+    steps = tuple(step("stop", node=f"spark{number}") for number in range(1, 9))
+    request = Request(action="stop-engine", nodes=("spark1",))
+    told = closing_lines(Plan(request=request, title="x", risk=Risk.DISRUPTIVE, steps=steps), 72)
+    assert [line.plain for line in told][1:] == [
+        "on spark1, spark2, spark3, spark4, spark5, spark6, spark7 and spark8, at",
+        "most 8 s",
+    ]

@@ -16,6 +16,7 @@ from tests.recipe_support import order, seat
 from tests.table import over
 
 from sparktop.cmdline.source import Item
+from sparktop.errors import ConfigError
 from sparktop.launchspec.read.configuration import read
 from sparktop.launchspec.read.docker import container_specs
 from sparktop.launchspec.read.file import read_file
@@ -118,8 +119,12 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"options.entrypoint": "/start.sh"},
     ),
     "a key on the command line": (
-        {"run.sh": f"{RUN} {VLLM} --api-key sk-canary-0123456789\n"},
-        {"environment": {"VLLM_API_KEY": "$VLLM_API_KEY"}},
+        {"run.sh": f"{RUN} {VLLM} --api-key sk-canary-0123456789 --hf-token canary\n"},
+        {"environment": {"VLLM_API_KEY": "$VLLM_API_KEY", "HF_TOKEN": "$HF_TOKEN"}},
+    ),
+    "a key under another name too": (
+        {"run.sh": f"KEY=canary-1\n{RUN} -e A=$KEY -e B=$C {VLLM} --api-key $KEY\n"},
+        {"environment": {"A": "$A", "B": "$C", "VLLM_API_KEY": "$VLLM_API_KEY"}},
     ),
 }
 
@@ -213,6 +218,11 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
     "cp.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && cp /mine/x.py /x && vllm serve Org/M'\n", 1, ""),
     "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
+    "name.sh": (f"{RUN} \\\n --name '-x;rm -rf /' {VLLM}\n", 2, "name"),
+    "none.yaml": ("services: {web: {image: nginx}}\n", 1, ""),
+    "none.service": ("[Service]\nType=oneshot\n", 1, ""),
+    "none.sh": ("docker run nginx\n", 1, ""),
+    "same.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name a {VLLM}\n", 1, ""),
     "two.sh": (f"{RUN} --name a {VLLM}\n{RUN} --name b {VLLM}\n", 1, ""),
 }
 
@@ -232,6 +242,15 @@ def test_one_of_several_engines_is_named(tmp_path: Path) -> None:
     path.write_text(REFUSED["two.sh"][0])
     assert [entry(f"{path}#{engine}").id for engine in ("a", "b", "2")] == ["a", "b", "b"]
     assert entry(f"{path}#c").recipe is None
+    path.write_text(REFUSED["same.sh"][0])
+    assert f"{path}#1, {path}#2" in str(entry(str(path)).problems)
+
+
+def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"\n{RUN} --name 'a {VLLM}\n")
+    with pytest.raises(ConfigError, match=r"run\.sh:2: this quote is never closed"):
+        entry(str(path))
 
 
 def _rendered(recipe: Recipe) -> LaunchSpec:

@@ -43,6 +43,7 @@ def made(*patches: Patch, base: str = "org/Image:1") -> PatchedImage:
         ("home/.cache/sparkrun/registries/other/mods/x", "@eugr/x", False),
         ("repo/mods/x", "@repo/x", True),
         ("repo/mods/x", "@eugr/x", False),
+        ("repo/mods/x", "a" * 300, False),
     ],
 )
 def test_a_mod_is_found_where_its_launchers_look(
@@ -87,10 +88,12 @@ def test_a_mod_that_leaves_a_process_running_is_refused(
     assert (shelf.read_file(folder / "r.yaml").recipe is not None) is stays
 
 
-def test_a_mod_takes_no_file_from_elsewhere(tmp_path: Path) -> None:
+@over("target", ["/etc/hostname", "/etc", "/nowhere"])
+def test_a_mod_takes_no_file_from_elsewhere(target: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp_path = tmp_path_factory.mktemp("mod")
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "run.sh").write_text("true")
-    (tmp_path / "x" / "key").symlink_to("/etc/hostname")
+    (tmp_path / "x" / "key").symlink_to(target)
     (tmp_path / "r.yaml").write_text(f"{PLAIN}mods: [x]\n")
     assert "key is a link" in str(shelf.read_file(tmp_path / "r.yaml").errors[0])
 

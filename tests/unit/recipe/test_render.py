@@ -201,6 +201,7 @@ def test_a_hub_token_that_is_not_there_is_left_out_and_not_passed_on_where_it_is
     "more, said",
     [
         ({"command": "vllm serve {model} --api-key abc"}, "VLLM_API_KEY"),
+        ({"command": "vllm serve {model} --hf-token abc"}, "HF_TOKEN"),
         ({**SGLANG, "command": "python3 -m sglang.launch_server --model-path {model} --api-key x"}, "reverse proxy"),
     ],
 )

@@ -173,7 +173,9 @@ def test_where_a_folder_keeps_its_recipes(tmp_path: Path, files: dict[str, str],
         sources.remove(sources.source("team"))
 
 
-def test_no_source_hides_another_recipe_and_names_that_collide_are_told(tmp_path: Path) -> None:
+def test_no_source_hides_another_recipe_and_names_that_collide_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = {"qwen3-0.6b.yaml": GOOD, "mine.yaml": GOOD, "only.yaml": GOOD}
     sources.add("team", str(written(tmp_path / "team", files)))
     written(own_folder(), {"mine.yaml": GOOD, "@team/only.yaml": GOOD})
@@ -185,10 +187,14 @@ def test_no_source_hides_another_recipe_and_names_that_collide_are_told(tmp_path
     with pytest.raises(UsageError) as why:
         recipe("mine")
     assert why.value.hint == "did you mean @team/mine?", "a bare name is never one of a source"
-    with pytest.raises(UsageError, match="already"):
-        sources.add("team", str(tmp_path))
+    for place, is_again in ((tmp_path, False), (tmp_path / "team", True)):
+        with pytest.raises(UsageError, match="already") as why:
+            sources.add("team", str(place))
+        assert ("source update team" in (why.value.hint or "")) is is_again
     shutil.rmtree(tmp_path / "team")
     assert "@team" in "".join(unreadable_folders())
+    assert main(["recipes", "source"]) == 0
+    assert "the folder of @team can't be read" in capsys.readouterr().err
 
 
 def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

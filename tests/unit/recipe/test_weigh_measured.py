@@ -72,7 +72,7 @@ def test_what_the_operator_sets_wins_over_all() -> None:
     found = weighed(need_weights_gib="50", need_kv_bytes_per_token="65536", need_spike_gib="5")
     assert found.figures == (
         "weights of 50.0 GiB: as you set it",
-        "cache of 65536 bytes per token: as you set it",
+        "cache of 65,536 bytes per token, as you set it",
         "5.0 GiB outside its share: as you set it",
     )
     assert [size_gib(found, kind) for kind in (SliceKind.WEIGHTS, SliceKind.CACHE, SliceKind.OVERHEAD)] == [50, 2, 5]

@@ -17,8 +17,11 @@ from tests.support import unavailable
 
 from sparktop.clock import SystemClock
 from sparktop.errors import LinkLost, SparktopError
+from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
+from sparktop.model.proof import Proof
 from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.observe.engines.canary import canary
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.process import parse_stat
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState
@@ -335,6 +338,10 @@ async def test_a_request_is_answered_at_the_engines_pace() -> None:
     async with lines("healthy", speed=40) as (line, _):
         answer = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5)
         assert (answer.state, answer.tokens) == (CompletionState.OK, 5)
+        endpoint = Endpoint(host="127.0.0.1", port=8000, state=EndpointState.OK)
+        engine = Engine(key="a", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
+        for proof in (Proof.ANSWER, Proof.LONG_PROMPT):
+            assert (await canary(line.transport, engine, proof, SystemClock())).is_right, proof
 
 
 async def test_a_request_is_held_by_a_deadlock_and_refused_once_the_engine_is_killed() -> None:

@@ -258,7 +258,7 @@ def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
             yield claim(
                 item,
                 "literal",
-                {"name": item.name, "value": item.value},
+                {"name": item.name},  # its default may be a secret
                 edits=[replaced(spec, item, f"${item.name}")],
                 subject=item.name,
             )

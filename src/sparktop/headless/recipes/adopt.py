@@ -43,7 +43,8 @@ def _put(adopted: Adopted, *, saves: bool) -> int:
     for risk in recipe.risks:
         say(f"· {sanitise.line(risk)}")
     if names := ", ".join(adopted.secrets):
-        say(f"· not written, as it is secret: {names}; set it in your environment or a .env file")
+        them = "them" if "," in names else "it"
+        say(f"· secret, so not written: {names}; set {them} in your environment or a .env file")
     if not saves:
         print(adopted.text, end="")
         return 0

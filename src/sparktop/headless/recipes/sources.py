@@ -11,7 +11,7 @@ from sparktop.config import shown
 from sparktop.errors import SparktopError, UsageError
 from sparktop.headless.terminal import say
 from sparktop.model.recipe import RecipeSource, SourceKind
-from sparktop.recipe.read.shelf import Entry, entries
+from sparktop.recipe.read.shelf import Entry, entries, unreadable_folders
 from sparktop.recipe.sources import sources
 
 VERBS = ("add", "update", "trust", "remove")
@@ -74,6 +74,8 @@ def _list(*, as_json: bool) -> int:
         return 0
     for each in known:
         print(f"{source_line(each, shelf_entries)}; {each.kind}, {'' if each.is_trusted else 'not yet '}agreed to")
+    for text in unreadable_folders():
+        say(f"sparktop: ▲ {text}")
     if not known:
         say("sparktop: no source of recipes\n  sparktop recipes source add NAME URL|FOLDER")
     return 0

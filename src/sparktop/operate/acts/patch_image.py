@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ COMMIT_LIMIT_S = 900.0
 _SHOWN_LINES = 200
 """Of one file."""
 _PATH = "/containers/{PATCH}"
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +31,10 @@ class PatchImage(Remote):
         yield f"in a container of {self.image.base}, which becomes the image {self.image.name}:"
         for patch in self.image.patches:
             yield f"{patch.name}:"
-            yield from (f"  {line}" for line in _lines(patch.command.encode()))
+            yield from (f"  {line}" for line in _lines(patch.command.encode(), is_run=True))
             for file in patch.files:
                 yield f"  {sanitise.line(file.path)} ({len(file.content):,} bytes)"
-                yield from (f"    {line}" for line in _lines(file.content))
+                yield from (f"    {line}" for line in _lines(file.content, is_run=file.path == "run.sh"))
 
     def commands(self) -> tuple[str, ...]:
         name = container_name(self.image)
@@ -88,11 +90,11 @@ def container_name(image: PatchedImage) -> str:
     return f"sparktop-patch-{image.name.rpartition(':')[2]}"
 
 
-def _lines(content: bytes) -> list[str]:
-    """A text's first lines, and how many more there are; none of what isn't text."""
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:
-        return []
+def _lines(content: bytes, *, is_run: bool) -> list[str]:
+    """A file's first lines, and how many more there are. What a shell runs is shown whatever bytes are in it."""
+    if b"\0" in content and not is_run:
+        return ["not shown: it is no text"]
+    # A terminal takes what stands between an escape and its end for its own: a shell runs it.
+    lines = [_CONTROLS.sub("\ufffd", line) for line in content.decode("utf-8", "replace").splitlines()]
     shown, more = lines[:_SHOWN_LINES], len(lines) - _SHOWN_LINES
     return [*map(sanitise.line, shown), *([f"… {more} more lines"] if more > 0 else [])]

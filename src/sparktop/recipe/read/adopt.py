@@ -11,6 +11,7 @@ import os
 import posixpath
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Scalar
 from sparktop.recipe.parameters import default_problem, main_name
 from sparktop.recipe.problems import Problem, ProblemKind, shown
-from sparktop.recipe.read.recipe_file import Reading, read
+from sparktop.recipe.read.recipe_file import ENDINGS, Reading, read
 from sparktop.recipe.render.environment import HUB_TOKENS
 from sparktop.recipe.yaml_text import dumped
 
@@ -43,6 +44,8 @@ _PARAMETERS = frozenset(
 """Flags that become parameters, so that `--set` and the budget can change them."""
 _RANK_FLAGS = frozenset({"nnodes", "node-rank", "master-addr", "master-port", "dist-init-addr", "headless"})
 """Flags that the launch gives each rank itself."""
+_SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "hf-token": "HF_TOKEN"}
+"""vLLM's flags that hold a secret, and the variables that it reads instead."""
 _TEXTS = {
     "network": "network",
     "ipc": "ipc",
@@ -60,6 +63,7 @@ _UNNEEDED = frozenset(
     | {"stop_grace_period", "stop_signal", "stop-signal", "no-healthcheck", "develop", "rm", "network-alias"}
 )
 """Options that are said otherwise, or that don't change what the engine does."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _UNKNOWN = re.compile(r"\$[\w{(@*#?!-]|`")
 _HARMLESS = re.compile(r"(?:set|echo|printf|sleep|ulimit|nvidia-smi|date|:|true)\b")
 _INSTALL = re.compile(r"(?:uv )?(?:python3? -m )?pip3? install [^;&|]*\Z")
@@ -121,17 +125,23 @@ def read_launch(text: str, path: Path, engine: str = "") -> Adopted | None:
     Args:
         engine: its service's or container's name, or its line, where the file starts several.
     """
+    is_yaml = path.suffix in ENDINGS
     try:
         reading = read_file(path, text, os.environ)
     except ConfigError:
-        return None
+        if is_yaml:
+            return None  # as the reader of recipes says
+        raise
     name = sanitise.line(str(path))
     specs = [spec for spec in reading.specs if spec.engine is not None and spec.kind is not SourceKind.RECIPE]
     if not specs:
-        return None
+        is_launch = not is_yaml or reading.kind in (SourceKind.COMPOSE, SourceKind.UNIT)
+        return unadopted(name, reading.kind, reading.note) if is_launch and reading.note else None
     chosen = [spec for spec in specs if engine in (spec.name, str(spec.line_of(None)))] if engine else specs
     if len(chosen) != 1:
-        names = ", ".join(f"{name}#{spec.name or spec.line_of(None)}" for spec in specs)
+        count = Counter(spec.name for spec in specs)
+        places = (spec.name if count[spec.name] == 1 else spec.line_of(None) or spec.name for spec in specs)
+        names = ", ".join(dict.fromkeys(f"{name}#{place}" for place in places))
         what = f"starts no engine {shown(engine)}" if engine and not chosen else f"starts {len(specs)} engines"
         problem = Problem(file=name, line=1, key="", text=what, remedy=f"name one: {names}", kind=ProblemKind.MISSING)
         return Adopted(name="", text="", reading=Reading(recipe=None, problems=(problem,)), kind=reading.kind)
@@ -193,7 +203,7 @@ class _Adoption:
     def leave(self, item: Item | None, text: str) -> None:
         """What the recipe leaves out or changes: shown before each launch."""
         place = "" if self.spec.kind is SourceKind.INSPECT else f" ({_source(self.spec)}:{self.line(item)})"
-        self.risks.append(sanitise.line(mask_text(f"{text}{place}")))
+        self.risks.append(sanitise.line(f"{mask_text(text)}{place}"))
 
     def known(self, item: Item, key: str, value: str | None = None) -> str:
         """The value of an item; refused where it stands elsewhere."""
@@ -228,6 +238,8 @@ class _Adoption:
         spec = self.spec
         if not self.is_launchable():
             return {}
+        if container and not _NAME.fullmatch(container):
+            self.refuse(spec.option("name"), f"`{shown(container)}` is no name that Docker takes", key="name")
         environment = dict(self.environment())
         options = self.options()
         model, revision, served = self.model()
@@ -362,9 +374,9 @@ class _Adoption:
                 continue
             if (spec.nodes > 1 and item.name in _RANK_FLAGS) or (main == "port" and main in defaults):
                 continue
-            if item.name == "api-key" and spec.engine is EngineKind.VLLM:
-                self.keep_secret("VLLM_API_KEY", item.value or "")
-                environment["VLLM_API_KEY"] = "$VLLM_API_KEY"
+            if (secret := _SECRET_FLAGS.get(item.name)) and spec.engine is EngineKind.VLLM:
+                self.keep_secret(secret, item.value or "")
+                environment[secret] = f"${secret}"
                 continue
             given = () if item.value is None else (item.value,)
             values = [*given, *(value for value in item.rest if not _is_own(value))]
@@ -393,16 +405,19 @@ class _Adoption:
     # the container
 
     def environment(self) -> Iterator[tuple[str, str]]:
+        named = {item.value for item in self.spec.environment if is_secret(item.name, item.value or "")}
+        named |= {flag.value for name in _SECRET_FLAGS if (flag := self.spec.flag(name)) is not None}
         for name, item in {item.name: item for item in self.spec.environment}.items():
             value = item.value or ""
             is_whole = self.spec.kind is SourceKind.INSPECT  # nothing in it is a variable's
             if not is_whole:
                 value = _plain_references(value)
+            is_held = is_secret(name, value) or (len(value) > 5 and item.value in named)  # a copy of another's secret
             is_reference = re.fullmatch(r"(?:[^$`]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})*\$.*", value) is not None
-            if is_whole and (is_secret(name, value) or "$" in value):
+            if is_whole and (is_held or "$" in value):
                 self.secrets[name] = value
                 yield name, f"${name}"
-            elif is_whole or not (is_secret(name, value) or is_secret_name(name)):
+            elif is_whole or not (is_held or is_secret_name(name)):
                 yield name, value if is_reference else _braced(self.known(item, f"env.{name}", value), "{" in value)
             elif is_reference and not _UNKNOWN.search(re.sub(r"\$\{?[A-Za-z_]\w*\}?", "", value)):
                 yield name, value  # the operator's own variables, as they are for the file

@@ -24,12 +24,17 @@ BUILT_IN = "drop-caches"
 MAX_BYTES, MAX_FILES = 5_000_000, 500
 _LEVELS = 4
 """Folders above a recipe that may hold its mods, where it is in no repository."""
+_EUGR = "add eugr's mods: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker"
 _NAME = re.compile(r"(?:@(?P<scope>[\w.-]+)/)?(?P<rel>[\w-][\w.-]*(?:/[\w-][\w.-]*)*)")
 _IN_BACKGROUND = re.compile(r"(?<![&>])&\s*(?:$|;)|\bnohup\b|\bsetsid\b", re.MULTILINE)
 
 
 class ModProblem(Exception):
-    """Why a mod's files can't be had."""
+    """Why a mod's files can't be had, and what to do."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 def nowhere(name: str) -> Patch:
@@ -73,8 +78,8 @@ def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
             try:
                 patch = find(name)
             except ModProblem as problem:
-                remedy = "eugr's: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker"
-                fields.add("mods", f"`{shown(name)}`: {problem}", kind=ProblemKind.MISSING, remedy=remedy)
+                text = f"`{shown(name)}`: {problem}"
+                fields.add("mods", text, kind=ProblemKind.MISSING, remedy=problem.remedy)
                 continue
             script = next((file.content for file in patch.files if file.path == "run.sh"), b"")
             if _stays_in_image(fields, "mods", name, script.decode("utf-8", "replace")):
@@ -89,10 +94,10 @@ def finder(recipe: Path, sources: Sequence[RecipeSource]) -> Finder:
         assert match is not None  # checked by who asks
         rel = match["rel"].removeprefix("mods/")
         for folder, source in _places(recipe.absolute(), match["scope"] or "", sources):
-            if (folder / rel / "run.sh").is_file():
+            if os.path.isfile(folder / rel / "run.sh"):  # Path's own raises where the name is too long
                 return Patch(name=name, files=_files(folder / rel), source=source)
-        where = f"@{match['scope']}" if match["scope"] else f"{shown_path(recipe.parent)} and its repository"
-        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in a source of recipes")
+        where = f"@{match['scope']}" if match["scope"] else f"{shown_path(recipe.absolute().parent)} and its repository"
+        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in a source of recipes", _EUGR)
 
     return find
 
@@ -128,7 +133,7 @@ def _files(folder: Path) -> tuple[PatchFile, ...]:
     left = MAX_BYTES
     for where, folders, names in os.walk(folder):
         folders.sort()
-        for name in sorted(names):
+        for name in sorted((*names, *(each for each in folders if os.path.islink(os.path.join(where, each))))):
             path = Path(where, name)
             if path.is_symlink():  # to whatever on this machine: nothing of that goes into a container
                 raise ModProblem(f"{shown_path(path)} is a link: put the file there")

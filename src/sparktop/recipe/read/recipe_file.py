@@ -64,6 +64,7 @@ def render_made_up(recipe: Recipe, nodes: int, values: Mapping[str, str] | None 
     return render(Order(recipe=recipe, values=values or {}, secrets=secrets), node_contexts)
 
 
+ENDINGS = (".yaml", ".yml")
 MAX_CHARS = 200_000
 """A larger file is refused."""
 

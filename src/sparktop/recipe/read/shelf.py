@@ -19,12 +19,11 @@ from sparktop.model.recipe import Recipe, RecipeSource
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.adopt import Adopted, read_launch
 from sparktop.recipe.read.mods import finder
-from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read, unreadable
+from sparktop.recipe.read.recipe_file import ENDINGS, MAX_CHARS, Reading, read, unreadable
 from sparktop.recipe.sources.sources import sources
 from sparktop.recipe.sources.tree import is_recipe
 from sparktop.recipe.sources.tree import names as source_names
 
-ENDINGS = (".yaml", ".yml")
 MAX_DEPTH = 4
 """How many levels of the operator's own folders are searched."""
 MAX_FILES = 2_000

@@ -16,6 +16,10 @@ from sparktop.recipe.render.model_mounts import ModelPlace
 
 _SECRET_FLAGS = ("api-key", "admin-api-key", "hf-token", "ssl-keyfile-password")
 _SGLANG_KEY = "SGLang takes its key only there: listen on 127.0.0.1, and let a reverse proxy check the key"
+_HINTS = {
+    "api-key": "vLLM reads it from VLLM_API_KEY in the environment",
+    "hf-token": "vLLM reads it from HF_TOKEN in the environment",
+}
 _MARK = 0xF0000
 """Private-use characters stand in for the operator's values while the template is split into words."""
 
@@ -119,7 +123,7 @@ def refuse_secrets(argv: Sequence[str], order: Order) -> None:
     for name in _SECRET_FLAGS:
         if flags.has(argv, name):
             is_vllm = order.recipe.engine is EngineKind.VLLM
-            hint = "vLLM reads it from VLLM_API_KEY in the environment" if is_vllm else _SGLANG_KEY
+            hint = _HINTS.get(name, "leave it out") if is_vllm else _SGLANG_KEY
             raise CannotRender(
                 f"--{name} puts a secret on the command line: every user of the machine can read it", hint
             )

@@ -61,7 +61,8 @@ def add(name: str, place: str) -> RecipeSource:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{sanitise.line(name, limit=64)!r} can't be a name", hint="letters, digits, . _ and -")
     if (taken := next((each for each in sources() if each.name == name), None)) is not None:
-        raise UsageError(f"@{name} is {taken.place} already", hint="take another name")
+        again = f", or copy it again: sparktop recipes source update {name}" if place == taken.place else ""
+        raise UsageError(f"@{name} is {taken.place} already", hint=f"take another name{again}")
     if place.startswith(("/", "./", "../", "~")) or place in (".", "..") or os.path.isdir(place):
         folder = Path(os.path.expanduser(place)).resolve()  # Path's own raises for a user that nobody is
         if not folder.is_dir():

@@ -132,7 +132,7 @@ def _cache(case: Case, nodes: int, context: int | None, measured: Measured | Non
     """That of the model and of its drafts."""
     settings = case.settings
     if (token_bytes := case.set_figures.token_bytes) is not None:
-        figures.append(f"cache of {token_bytes:g} bytes per token: as you set it")
+        figures.append(f"cache of {token_bytes:,.0f} bytes per token, as you set it")
         return Cache(token_bytes=token_bytes / shards(settings, nodes))
     if measured is not None and measured.context_bytes and measured.context_tokens == context and context:
         figures.append(f"cache of {gib(measured.context_bytes)} for {context} tokens: {measured.when}")

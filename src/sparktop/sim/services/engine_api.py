@@ -73,7 +73,7 @@ async def answer_completion(machine: Machine, port: int, request: HttpRequest) -
 Piece = tuple[str, str]
 """(field of the message, text)."""
 _NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-_HIDDEN = re.compile(r"code word is ([\w-]+)")
+_WORD = re.compile(r"(?:code word is|nothing else:) ([\w-]+)")
 _TOKEN_CHARS = 4
 
 
@@ -136,8 +136,8 @@ def _answered(body: dict[str, Any], *, thinks: bool) -> list[Piece]:
     if body.get("ignore_eos") or "from one to thirty" in prompt:
         count = (most + 1) // 2 if body.get("ignore_eos") else 30
         said = tuple(piece for n in range(count) for piece in (_NUMBERS[n % len(_NUMBERS)], ", "))
-    elif (hidden := _HIDDEN.search(prompt)) is not None:
-        return [("content", hidden[1]), ("content", ".")]
+    elif (word := _WORD.search(prompt)) is not None:
+        return [("content", word[1]), ("content", ".")]
     elif "12*17" in prompt:
         thought, said = _THOUGHT if thinks else (), _RESULT
     else:

@@ -10,7 +10,7 @@ from sparktop.documents.plan import plan_lines
 from sparktop.model.operation import DockerCall
 from sparktop.model.recipe import Patch, PatchFile
 from sparktop.model.survey import Answer, Survey
-from sparktop.operate.acts.patch_image import PatchImage
+from sparktop.operate.acts.patch_image import PatchImage, patch_image
 from sparktop.operate.launch import patching
 from sparktop.operate.step.plan import Plan
 from sparktop.recipe.render.render import render
@@ -61,3 +61,23 @@ def test_the_container_has_no_secret_and_the_review_shows_what_runs_in_it() -> N
     assert "echo it-is-shown" in shown
     assert "100 more lines" in shown
     assert "tok-123456789" not in shown + repr(patch)
+
+
+@over(
+    "path, content, shown",
+    [
+        ("run.sh", b"a\nevil\n\xff", "evil"),
+        ("run.sh", b"a\nevil\n\0", "evil"),
+        ("run.sh", b": \x1b]; evil; : \x07\n", "evil"),
+        ("lib.so", b"\x7fELF\0evil", "it is no text"),
+        ("a.py", b"evil # caf\xe9", "evil"),
+    ],
+)
+def test_no_byte_hides_what_a_mod_runs(path: str, content: bytes, shown: str) -> None:
+    patched = render(
+        order(patches=(Patch(name="x", files=(PatchFile(path=path, content=content),)),)), [seat()]
+    ).patched
+    assert patched is not None
+    told = "\n".join(patch_image(patched, {}).text())
+    assert shown in told
+    assert not [char for char in told if char < " " and char != "\n"]
