@@ -264,3 +264,13 @@ def test_a_launch_is_agreed_to_once_for_each_commit(tmp_path: Path) -> None:
     with_mod = planned()
     assert [source.name for source in with_mod.new_sources] == ["mods"], "what its mod is of is agreed to as well"
     assert f"(mods/x of @mods: {tmp_path}/mods)" in "".join(with_mod.warnings)
+
+
+def test_a_folder_that_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
+    sources.add("team", str(written(tmp_path / "team", {"a.yaml": GOOD})))
+    place = f"/{'a' * 300}"  # whoever runs this as root may look at any other
+    (state_home() / "recipe-sources" / "team.json").write_text(json.dumps({"place": place}))
+    assert listed("team") == []
+    assert place in "".join(unreadable_folders())
+    with pytest.raises(UsageError, match="is no folder"):
+        sources.add("other", place)

@@ -65,7 +65,7 @@ def add(name: str, place: str) -> RecipeSource:
         raise UsageError(f"@{name} is {taken.place} already", hint=f"take another name{again}")
     if place.startswith(("/", "./", "../", "~")) or place in (".", "..") or os.path.isdir(place):
         folder = Path(os.path.expanduser(place)).resolve()  # Path's own raises for a user that nobody is
-        if not folder.is_dir():
+        if not os.path.isdir(folder):  # Path's own raises where it may not be looked at
             raise UsageError(f"{shown(folder)} is no folder", hint=f"ls -ld {shown(folder)}")
         files.write_private(_note(name), json.dumps({"place": str(folder)}))
     else:
@@ -172,4 +172,4 @@ def _made(
         commit=commit,
         day=day,
     )
-    return replace(made, is_trusted=_consent(made).is_file())
+    return replace(made, is_trusted=os.path.isfile(_consent(made)))
