@@ -205,7 +205,7 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     for name in ("main", "lab", "off", "gone"):
         (cache / name).symlink_to("_url_0123456789ab" if name != "gone" else "nowhere")
     rows = [
-        f"- {{name: {name}, url: 'https://h/x', subpath: {subpath}, {more}}}\n"
+        f"- {{name: {name}, url: 'https://u:canary@h/x', subpath: {subpath}, {more}}}\n"
         for name, subpath, more in (
             ("main", "recipes", ""),
             ("lab", "lab", "visible: false"),
@@ -217,14 +217,14 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     ]
     written(home / ".config/sparkrun", {"registries.yaml": f"registries:\n{''.join(rows)}- 5\n"})
     assert [(each.name, each.place, each.commit) for each in sources.sources()] == [
-        ("lab", "https://h/x", commit),
-        ("main", "https://h/x", commit),
+        ("lab", "https://<masked>@h/x", commit),
+        ("main", "https://<masked>@h/x", commit),
     ]
     assert listed("main") + listed("lab") == ["@main/a", "@lab/c"]
     assert main(["recipes", "source", "remove", "main"]) == 2
     assert "sparkrun registry disable main" in capsys.readouterr().err
     written(home / ".local/state/sparktop/recipe-sources", {"lab.json": json.dumps({"place": str(tmp_path)})})
-    assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://h/x")
+    assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://<masked>@h/x")
     sources.remove(sources.source("lab"))
     for text in ("cache_dir: ~nobody-of-that-name/x\n", "cache_dir: ['\\0']\n", "cache_dir: [\n", "5\n"):
         written(home / ".config/sparkrun", {"config.yaml": text})

@@ -20,6 +20,7 @@ from pathlib import Path
 from sparktop import files, sanitise
 from sparktop.config import shown, state_home
 from sparktop.errors import UsageError
+from sparktop.masking import mask_text
 from sparktop.model.recipe import RecipeSource, SourceKind
 from sparktop.recipe.sources import git
 from sparktop.recipe.sources.tree import below, read_yaml, recipe_folders
@@ -156,7 +157,7 @@ def _registries() -> Iterator[RecipeSource]:
             continue
         tree = cache / "registries" / name
         if (folder := below(tree, each.get("subpath", ""))) is not None:
-            yield _made(name, SourceKind.SPARKRUN, url, tree, (folder,))
+            yield _made(name, SourceKind.SPARKRUN, mask_text(url), tree, (folder,))  # it may hold a password
 
 
 def _made(
