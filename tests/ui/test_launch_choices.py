@@ -163,6 +163,8 @@ def test_a_gate_that_says_the_same_of_many_nodes_is_told_of_one_and_downloads_ar
     assert "the same on spark2, spark3 and spark4" in told
     assert any("image on spark9  odd" in line for line in told)
     assert not any("the same" in line.plain for line in gate_lines(gates[:2], 90))
+    unknown = [Gate(name="a", node="", state=State.UNKNOWN, detail=text) for text in ("b is not known: c", "d")]
+    assert [line.plain for line in gate_lines(unknown, 90)] == ["? a  b is not known: c", "? a  not known: d"]
     fetches = tuple(Download(kind="image", name="i", node=f"spark{n}", source="from its registry") for n in (1, 2, 3))
     prospect = Prospect(recipe_id="r", title="t", nodes=("spark1",), fetches=fetches)
     (line,) = fetch_lines(prospect, 90)

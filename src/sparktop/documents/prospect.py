@@ -98,7 +98,8 @@ def without_verdict(gates: Sequence[Gate], budget: Budget | None) -> list[Gate]:
 def _gate(gate: Gate, sign: str, tone: str, width: int, *, names_node: bool, is_printed: bool) -> list[Line]:
     name = masked(gate.name)
     place = f" on {masked(gate.node)}" if gate.node and names_node else ""
-    state = "" if gate.state is not State.UNKNOWN else "not known: "
+    is_said = gate.state is not State.UNKNOWN or "not known" in gate.detail
+    state = "" if is_said else "not known: "
     head = Line.of((f"{sign} ", tone), (f"{name}{place}", "value"), ("  ", ""))
     detail = f"{state}{masked(gate.detail)}"
     if head.width + len(detail) <= width:

@@ -78,7 +78,7 @@ def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:
     if named is not None:
         return (named,)
     file = Path(path)
-    is_own = file.is_file() and not file.resolve().is_relative_to(resource_dir("recipes").resolve())
+    is_own = os.path.isfile(file) and not file.resolve().is_relative_to(resource_dir("recipes").resolve())
     beside = (file.parent / ".env",) if is_own else ()
     return tuple(dict.fromkeys((*beside, own_file())))
 

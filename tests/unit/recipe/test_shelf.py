@@ -247,12 +247,12 @@ def test_validate_says_every_problem_with_its_place(
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text(BAD)
     assert main(["recipes", "validate", "bad.yaml"]) == 2
-    assert capsys.readouterr().out == VALIDATED
+    assert capsys.readouterr().out == VALIDATED.replace("FOLDER", str(tmp_path))
 
 
 VALIDATED = """\
-✖ bad.yaml:3: mods: `mods/x`: no folder of that name with run.sh in . and its repository, nor in a source of recipes; \
-eugr's: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker
+✖ bad.yaml:3: mods: `mods/x`: no folder of that name with run.sh in FOLDER and its repository, \
+nor in a source of recipes; add eugr's mods: sparktop recipes source add eugr https://github.com/eugr/spark-vllm-docker
 ✖ bad.yaml:4: defalts: unknown key: did you mean `defaults`?
 ✖ bad.yaml:5: command: the parameter `{port}` has no value; \
 set it: `defaults: port: ...`, or --set port=...

@@ -205,7 +205,7 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     for name in ("main", "lab", "off", "gone"):
         (cache / name).symlink_to("_url_0123456789ab" if name != "gone" else "nowhere")
     rows = [
-        f"- {{name: {name}, url: 'https://h/x', subpath: {subpath}, {more}}}\n"
+        f"- {{name: {name}, url: 'https://u:canary@h/x', subpath: {subpath}, {more}}}\n"
         for name, subpath, more in (
             ("main", "recipes", ""),
             ("lab", "lab", "visible: false"),
@@ -217,14 +217,14 @@ def test_sparkruns_registries_are_read_where_they_lie(tmp_path: Path, capsys: py
     ]
     written(home / ".config/sparkrun", {"registries.yaml": f"registries:\n{''.join(rows)}- 5\n"})
     assert [(each.name, each.place, each.commit) for each in sources.sources()] == [
-        ("lab", "https://h/x", commit),
-        ("main", "https://h/x", commit),
+        ("lab", "https://<masked>@h/x", commit),
+        ("main", "https://<masked>@h/x", commit),
     ]
     assert listed("main") + listed("lab") == ["@main/a", "@lab/c"]
     assert main(["recipes", "source", "remove", "main"]) == 2
     assert "sparkrun registry disable main" in capsys.readouterr().err
     written(home / ".local/state/sparktop/recipe-sources", {"lab.json": json.dumps({"place": str(tmp_path)})})
-    assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://h/x")
+    assert (sources.source("lab").place, sources.source("lab").covers) == (str(tmp_path), "https://<masked>@h/x")
     sources.remove(sources.source("lab"))
     for text in ("cache_dir: ~nobody-of-that-name/x\n", "cache_dir: ['\\0']\n", "cache_dir: [\n", "5\n"):
         written(home / ".config/sparkrun", {"config.yaml": text})
@@ -264,3 +264,13 @@ def test_a_launch_is_agreed_to_once_for_each_commit(tmp_path: Path) -> None:
     with_mod = planned()
     assert [source.name for source in with_mod.new_sources] == ["mods"], "what its mod is of is agreed to as well"
     assert f"(mods/x of @mods: {tmp_path}/mods)" in "".join(with_mod.warnings)
+
+
+def test_a_folder_that_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
+    sources.add("team", str(written(tmp_path / "team", {"a.yaml": GOOD})))
+    place = f"/{'a' * 300}"  # whoever runs this as root may look at any other
+    (state_home() / "recipe-sources" / "team.json").write_text(json.dumps({"place": place}))
+    assert listed("team") == []
+    assert place in "".join(unreadable_folders())
+    with pytest.raises(UsageError, match="is no folder"):
+        sources.add("other", place)

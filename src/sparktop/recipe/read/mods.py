@@ -112,7 +112,7 @@ def _places(recipe: Path, scope: str, sources: Sequence[RecipeSource]) -> Iterat
             break
         if not scope or any(scope in part for part in folder.parts):
             yield from ((place, None) for place in _with_mods(folder))
-        if (folder / ".git").exists() or (own is not None and folder == Path(own.tree)):
+        if os.path.exists(folder / ".git") or (own is not None and folder == Path(own.tree)):
             break
     for source in sources:
         if not scope or source.name == scope or source.name.startswith(f"{scope}-"):

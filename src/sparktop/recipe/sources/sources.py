@@ -20,6 +20,7 @@ from pathlib import Path
 from sparktop import files, sanitise
 from sparktop.config import shown, state_home
 from sparktop.errors import UsageError
+from sparktop.masking import mask_text
 from sparktop.model.recipe import RecipeSource, SourceKind
 from sparktop.recipe.sources import git
 from sparktop.recipe.sources.tree import below, read_yaml, recipe_folders
@@ -65,7 +66,7 @@ def add(name: str, place: str) -> RecipeSource:
         raise UsageError(f"@{name} is {taken.place} already", hint=f"take another name{again}")
     if place.startswith(("/", "./", "../", "~")) or place in (".", "..") or os.path.isdir(place):
         folder = Path(os.path.expanduser(place)).resolve()  # Path's own raises for a user that nobody is
-        if not folder.is_dir():
+        if not os.path.isdir(folder):  # Path's own raises where it may not be looked at
             raise UsageError(f"{shown(folder)} is no folder", hint=f"ls -ld {shown(folder)}")
         files.write_private(_note(name), json.dumps({"place": str(folder)}))
     else:
@@ -156,7 +157,7 @@ def _registries() -> Iterator[RecipeSource]:
             continue
         tree = cache / "registries" / name
         if (folder := below(tree, each.get("subpath", ""))) is not None:
-            yield _made(name, SourceKind.SPARKRUN, url, tree, (folder,))
+            yield _made(name, SourceKind.SPARKRUN, mask_text(url), tree, (folder,))  # it may hold a password
 
 
 def _made(
@@ -172,4 +173,4 @@ def _made(
         commit=commit,
         day=day,
     )
-    return replace(made, is_trusted=_consent(made).is_file())
+    return replace(made, is_trusted=os.path.isfile(_consent(made)))

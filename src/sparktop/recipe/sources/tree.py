@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ def recipe_folders(tree: Path) -> tuple[Path, ...]:
         for each in map(sanitise.mapping, sanitise.items(read_yaml(tree / _MANIFEST).get("registries")))
         if (folder := below(tree, each.get("subpath", each.get("recipes", "recipes")))) is not None
     ]
-    if not declared and (tree / "recipes").is_dir():
+    if not declared and os.path.isdir(tree / "recipes"):
         declared = [tree / "recipes"]
     return tuple(dict.fromkeys(declared)) or (tree,)
 
@@ -34,7 +35,7 @@ def below(tree: Path, subpath: object) -> Path | None:
         is_inside = folder.resolve().is_relative_to(tree.resolve())
     except (OSError, RuntimeError, ValueError):
         return None
-    return folder if is_inside and folder.is_dir() else None
+    return folder if is_inside and os.path.isdir(folder) else None
 
 
 def read_yaml(path: Path) -> Mapping[str, object]:

@@ -232,7 +232,7 @@ def _(world: World) -> None:
     world.budget = fits(Fit.TIGHT)
 
 
-@case("memory", "", UNKNOWN, "its size is told nowhere")
+@case("memory", "", UNKNOWN, "for it; its size is told nowhere")
 def _(world: World) -> None:
     world.budget = fits(Fit.UNKNOWN, unknowns=("its size is told nowhere",))
 

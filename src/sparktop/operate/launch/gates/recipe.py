@@ -69,7 +69,7 @@ def _memory(inputs: GateInputs) -> Gate:
             return warned("memory", "", budget.sentence, lever or "--set max_model_len=LESS")
         case Fit.NO:
             return failed("memory", "", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
-    return unknown("memory", "", "; ".join((budget.sentence, *budget.unknowns)).strip("; "), lever)
+    return unknown("memory", "", "; ".join(filter(None, (budget.why, *budget.unknowns))), lever)
 
 
 def _context(inputs: GateInputs) -> Gate:
