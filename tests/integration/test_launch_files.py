@@ -15,7 +15,7 @@ from tests.integration.dockerd import IMAGE, Dockerd
 from tests.recipe_support import SHIPPED, seats_for, shipped
 from tests.support import unavailable
 
-from sparktop.model.recipe import Order
+from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.recipe.export import exported
 from sparktop.recipe.render.host_config import body
@@ -60,6 +60,12 @@ def as_made(dockerd: Dockerd, which: str) -> dict[str, Any]:
     return {**config, **host}
 
 
+def order(recipe: Recipe) -> Order:
+    """A launch of it by its image's tag: an image that is only here has no registry's digest."""
+    tag, at, _ = recipe.container.partition("@")
+    return Order(recipe=recipe, values={"container": tag} if at else {}, secrets=SECRETS)
+
+
 def on_image_of_tests(dockerd: Dockerd, made: Rendered) -> None:
     repository, _, tag = made.image.rpartition(":")
     dockerd.api.tag(IMAGE, repository, tag)
@@ -68,7 +74,7 @@ def on_image_of_tests(dockerd: Dockerd, made: Rendered) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_run_line_makes_what_the_launch_makes(made: Dockerd, name: str) -> None:
     one = shipped(name)
-    launch = render(Order(recipe=one, secrets=SECRETS), seats_for(one))
+    launch = render(order(one), seats_for(one))
     on_image_of_tests(made, launch)
     for rank in launch.ranks:
         here = as_made(made, created(made, rank.container))
@@ -90,7 +96,7 @@ def test_the_run_line_makes_what_the_launch_makes(made: Dockerd, name: str) -> N
 def test_the_compose_file_makes_what_the_launch_makes(made: Dockerd, name: str, tmp_path: Path) -> None:
     program = shutil.which("docker-compose") or unavailable("docker-compose isn't installed")
     one = shipped(name)
-    launch = render(Order(recipe=one, secrets=SECRETS), seats_for(one))
+    launch = render(order(one), seats_for(one))
     on_image_of_tests(made, launch)
     (tmp_path / ".env").write_text("".join(f"{key}={value}\n" for key, value in SECRETS.items()), encoding="utf-8")
     for rank in launch.ranks:

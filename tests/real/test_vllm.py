@@ -62,11 +62,25 @@ def looked_on(watch: Watch, seconds: float) -> None:
     watch.until(lambda one: one["wall_s"] - begun >= seconds, what=f"{seconds} s")
 
 
+@contextlib.contextmanager
+def holding_still(engine: Engine) -> Iterator[None]:
+    """Its core stands still, with requests by its own figures: between two answers it may have none."""
+    with contextlib.ExitStack() as still:
+
+        def has_some() -> bool:
+            still.close()
+            still.enter_context(standing_still(engine.pid_of(CORE)))
+            return engine.metrics()["vllm:num_requests_running"] > 0
+
+        engine.machine.until(has_some, what="it holds requests")
+        yield
+
+
 def test_figures_under_load_are_those_of_its_own_metrics(vllm: Engine) -> None:
     with watching("spark1") as watch, vllm.under_load(3, tokens=600):
         vllm.machine.until(lambda: vllm.metrics()["vllm:num_requests_running"] == 3, what="three requests")
         looked_on(watch, 20)
-        with standing_still(vllm.pid_of(CORE)):
+        with holding_still(vllm):
             watch.until(lambda one: has_figures_of(one, vllm.metrics()), what="its own figures")
     assert_rates_are_of_the_counter([one for _, one in watch.pictures])
 
@@ -112,11 +126,10 @@ def test_an_idle_engine_and_a_busy_gpu_of_another_are_quiet(vllm: Engine) -> Non
 )
 def test_a_core_that_stands_still_with_requests(vllm: Engine, gpu: dict[str, int], is_spin: bool) -> None:
     """A spin deadlock is only suspected where the GPU is busy; a stall is told anyway."""
-    core = vllm.pid_of(CORE)
     with watching("spark1") as watch, vllm.under_load(2, tokens=2000):
         watch.until(lambda one: figure(one, "running"), what="some running")
         vllm.machine.gb10(**gpu)
-        with standing_still(core):
+        with holding_still(vllm):
             before = vllm.metrics()["vllm:generation_tokens_total"]
             if is_spin:
                 watch.until(lambda one: "gpu.spin-deadlock" in rules(one), what="a deadlock")
