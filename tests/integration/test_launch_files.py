@@ -55,6 +55,7 @@ def as_made(dockerd: Dockerd, which: str) -> dict[str, Any]:
     host = {key: raw["HostConfig"].get(key) or None for key in HOST}
     host["Ulimits"] = sorted(json.dumps(one, sort_keys=True) for one in host["Ulimits"] or ())
     host["CapAdd"] = [one.removeprefix("CAP_") for one in host["CapAdd"] or ()]
+    host["Binds"] = sorted(host["Binds"] or ())  # Docker tells several in any order
     requests = raw["HostConfig"].get("DeviceRequests") or ()
     host["gpus"] = [(one.get("Count"), one.get("DeviceIDs") or None, one.get("Capabilities")) for one in requests]
     return {**config, **host}
