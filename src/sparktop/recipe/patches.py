@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -46,8 +47,8 @@ class PatchedImage:
     def _files(self) -> Iterator[tuple[str, bytes, bool]]:
         """(path, content, whether it is a program)."""
         steps = ['export WORKSPACE_DIR="$PWD"', "shell=$(command -v bash || command -v sh)"]
-        for patch in self.patches:
-            folder = f"{FOLDER}/{_folder(patch.name)}"
+        for patch, name in zip(self.patches, _folders(self.patches), strict=True):
+            folder = f"{FOLDER}/{name}"
             yield from ((f"{folder}/{file.path}", file.content, file.is_program) for file in patch.files)
             if patch.command:
                 yield f"{folder}.sh", patch.command.encode(), True
@@ -71,9 +72,13 @@ def patched_image(base: str, patches: Sequence[Patch], values: Mapping[str, str]
     )
 
 
-def _folder(name: str) -> str:
-    """The last part of a patch's name, as its launchers have it."""
-    return name.rpartition("/")[2].replace(" ", "-")
+def _folders(patches: Sequence[Patch]) -> Iterator[str]:
+    """The last part of each patch's name, as its launchers have it; with a number where an earlier one has it too."""
+    seen: Counter[str] = Counter()
+    for patch in patches:
+        name = patch.name.rpartition("/")[2].replace(" ", "-")
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
 def _filled(command: str, values: Mapping[str, str]) -> str:

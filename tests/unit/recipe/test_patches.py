@@ -114,6 +114,13 @@ def test_other_patches_make_another_image(other: object) -> None:
     assert other().name != made(HOOK, MOD).name
 
 
+def test_mods_of_one_name_are_each_in_a_folder_of_its_own() -> None:
+    other = replace(MOD, name="@other/fix-x", files=(PatchFile(path="run.sh", content=b"false"),))
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(made(MOD, other).archive()))) as tree:
+        scripts = {name: tree.extractfile(name).read() for name in tree.getnames() if name.endswith("run.sh")}  # type: ignore[union-attr]
+    assert list(scripts.values()) == [b"true", b"false"]
+
+
 def test_what_is_copied_into_the_container() -> None:
     image = made(HOOK, MOD)
     assert image.name.startswith("localhost/sparktop/image:")

@@ -44,7 +44,8 @@ def nowhere(name: str) -> Patch:
 
 def read_patches(fields: Fields, config: Fields, find: Finder) -> tuple[Patch, ...]:
     """`pre_exec`, and the mods of the recipe and of its `runtime_config`; problems go to the sheet."""
-    return (*_commands(fields), *_mods(fields, find), *_mods(config, find))
+    mods = dict.fromkeys((*_mods(fields, find), *_mods(config, find)))  # one that both name is applied once
+    return (*_commands(fields), *mods)
 
 
 def _commands(fields: Fields) -> Iterator[Patch]:
