@@ -8,8 +8,10 @@ from typing import Any
 LEAST_LINES = 12
 """With fewer nothing is hidden."""
 TOKENS_PER_LINE = 22
-"""Of `_LINE`, as most vocabularies have it; the room of a short context is counted with MOST_TOKENS_PER_LINE."""
-MOST_TOKENS_PER_LINE = 30
+"""Of `_LINE`, as most vocabularies have it; the room of a short context is counted with _MOST_TOKENS_PER_LINE."""
+_MOST_TOKENS_PER_LINE = 30
+_ROOM_TOKENS = 384
+"""Of the context, left free for the answer and the chat template."""
 _LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
 TOOL = "get_weather"
 """The tool that is offered."""
@@ -31,9 +33,16 @@ BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}
 """Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
 
 
+def lines_in(context_tokens: int | None, most: int) -> int:
+    """How many of a long prompt's lines a context has room for; `most` where it doesn't say how long it is."""
+    if context_tokens is None:
+        return most
+    return min(most, (context_tokens - _ROOM_TOKENS) // _MOST_TOKENS_PER_LINE)
+
+
 def long_prompt(word: str, count: int) -> str:
-    """A log of so many lines with a word hidden in its middle."""
-    lines = [_LINE.format(number=number) for number in range(1, count + 1)]
+    """A log of so many lines, two at least, with a word hidden in its middle."""
+    lines = [_LINE.format(number=number) for number in range(1, max(count, 2) + 1)]
     middle = len(lines) // 2
     hidden = f"Remember: the code word is {word}.\n"
     question = "What is the code word in this log? Answer with the word alone."

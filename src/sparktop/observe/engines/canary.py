@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktop.clock import Clock
-from sparktop.engines.questions import BRIEFLY, MOST_TOKENS_PER_LINE, TOOL, TOOL_PROMPT, TOOLS, long_prompt
+from sparktop.engines.questions import BRIEFLY, TOOL, TOOL_PROMPT, TOOLS, lines_in, long_prompt
 from sparktop.model.engine import EndpointState, Engine
 from sparktop.model.proof import CANARIES, Canary, Proof
 from sparktop.transport.base import Transport
@@ -22,8 +22,6 @@ TOKENS = 64
 """The most of one answer."""
 LINES = 90
 """Of the long prompt: some 2,000 tokens."""
-ROOM_TOKENS = 384
-"""Of the context, left free for the answer and the chat template."""
 _WORD, _HIDDEN = "lighthouse", "heron-7f3"
 
 
@@ -76,5 +74,4 @@ async def canary(transport: Transport, engine: Engine, proof: Proof, clock: Cloc
 
 
 def _log(context_tokens: int | None) -> str:
-    room = LINES if context_tokens is None else (context_tokens - ROOM_TOKENS) // MOST_TOKENS_PER_LINE
-    return long_prompt(_HIDDEN, max(2, min(LINES, room)))
+    return long_prompt(_HIDDEN, lines_in(context_tokens, LINES))

@@ -13,10 +13,10 @@ from sparktop.engines.metrics import NotMetrics, parse
 from sparktop.engines.questions import (
     BRIEFLY,
     LEAST_LINES,
-    MOST_TOKENS_PER_LINE,
     TOKENS_PER_LINE,
     TOOL_PROMPT,
     TOOLS,
+    lines_in,
     long_prompt,
 )
 from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
@@ -54,8 +54,6 @@ from sparktop.transport.exposed import statuses
 IDLE_LOOKS = 3
 LOOK_AGAIN_S = 1.1
 """An engine's figures may lag its last answer; they are asked for once a second at most."""
-ROOM_TOKENS = 384
-"""Of the context, left free for the answer and the chat template."""
 _PROOFS: Mapping[Proof, str] = {
     Proof.HEALTH: "GET /health",
     Proof.ANSWER: "POST /v1/chat/completions",
@@ -244,11 +242,9 @@ class _Trial:
 
         def prompt(context_tokens: int | None) -> str:
             nonlocal has_room
-            lines = LONG_TOKENS // TOKENS_PER_LINE
-            if context_tokens is not None:
-                lines = min(lines, (context_tokens - ROOM_TOKENS) // MOST_TOKENS_PER_LINE)
+            lines = lines_in(context_tokens, LONG_TOKENS // TOKENS_PER_LINE)
             has_room = lines >= LEAST_LINES
-            return long_prompt(word, max(lines, 2))
+            return long_prompt(word, lines)
 
         answer = await self._ask(prompt=prompt, more=BRIEFLY, seeks=word)
         if isinstance(answer, RequestResult):

@@ -34,9 +34,9 @@ from sparktop.recipe.parameters import default_problem, main_name
 from sparktop.recipe.problems import Problem, ProblemKind, shown
 from sparktop.recipe.read.recipe_file import ENDINGS, Reading, read
 from sparktop.recipe.render.environment import HUB_TOKENS
+from sparktop.recipe.render.model_mounts import ModelPlace
 from sparktop.recipe.yaml_text import dumped
 
-ROOT_CACHE = "/root/.cache/huggingface"
 _PARAMETERS = frozenset(
     {"port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization"}
     | {"max_model_len", "max_num_seqs", "max_num_batched_tokens", "served_model_name", "kv_cache_dtype"}
@@ -463,7 +463,7 @@ class _Adoption:
     def is_unseen_cache(self, source: str, target: str, _: bool) -> bool:
         """Whether the mount is a Docker volume with the hub's cache: the launch mounts the user's own then."""
         own = next((item.value for item in self.spec.environment if item.name == "HF_HOME"), "")
-        if target != (own or ROOT_CACHE) or source.startswith(("/", "~")):
+        if target != (own or ModelPlace.ROOT_CACHE) or source.startswith(("/", "~")):
             return False
         self.leave(
             None, f"the volume {source} is left out: sparktop can't see its models, and takes the user's own cache"
