@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.table import over
 
@@ -26,12 +26,15 @@ asked = st.builds(
 
 
 @given(asked)
+@example(LayoutInputs(width=80, height=24, nodes=8))
 def test_the_lines_add_up(question: LayoutInputs) -> None:
     answer = arrange(question)
     assert answer.verdict + answer.findings + answer.nodes + answer.engines + answer.logs == question.height - 2
     assert min(answer.verdict, answer.findings + answer.nodes + answer.engines + answer.logs) >= 1
     assert 1 <= answer.panes <= question.nodes
     assert bool(answer.logs) == bool(answer.bottom)
+    if question.view == "overview":
+        assert answer.nodes % math.ceil(answer.panes / answer.columns) == 0, "panes of one height"
 
 
 @over(

@@ -128,7 +128,7 @@ def test_why_there_are_no_figures_stands_in_their_place() -> None:
     assert no_figures(refused) == "n/a: endpoint refused"
     assert no_figures(replace(silent.engine, endpoint=None)) == "n/a: no endpoint found"
     worker = replace(silent.engine, endpoint=None, argv=("vllm", "serve", "m", "--nnodes", "2", "--node-rank", "1"))
-    assert no_figures(worker) == "worker rank: requests go to its head"
+    assert no_figures(worker) == "worker: its head answers"
     assert no_figures(rows("decode")[0].engine) == ""
 
 

@@ -329,11 +329,7 @@ def no_figures(engine: Engine) -> str:
         return engine.exit_detail if engine.state is EngineState.EXITED and engine.exit_detail else "–"
     endpoint = engine.endpoint
     if endpoint is None:
-        return (
-            "worker rank: requests go to its head"
-            if is_worker(engine) and spans_nodes(engine)
-            else f"{NA}: no endpoint found"
-        )
+        return "worker: its head answers" if is_worker(engine) and spans_nodes(engine) else f"{NA}: no endpoint found"
     if endpoint.state is EndpointState.NOT_ASKED:
         return f"{NA}: endpoint not asked yet"
     return f"{NA}: endpoint {endpoint.state}"

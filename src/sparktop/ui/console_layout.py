@@ -90,7 +90,8 @@ def arrange(inputs: LayoutInputs) -> Arrangement:
     nodes = remaining_rows * share // 20 if remaining_rows > 24 else remaining_rows // 2
     nodes = min(MAX_NODE_ROWS, max(MIN_TILE_ROWS if columns * rows > 2 else MIN_NODE_ROWS, nodes // rows)) * rows
     if remaining_rows - nodes < MIN_LOG_ROWS:
-        nodes = remaining_rows
+        over = remaining_rows % rows  # tiles are of one height
+        nodes, engines, remaining_rows = remaining_rows - over, engines + over, remaining_rows - over
     return _arrangement(
         inputs, verdict, nodes=nodes, engines=engines, logs=remaining_rows - nodes, columns=columns, rows=rows
     )

@@ -272,7 +272,7 @@ class _Adoption:
         if spec.kind is SourceKind.COMPOSE:
             up = f"`docker compose up` in {self.folder}"
             self.leave(None, f"{up} starts its own container again, beside this one: take the service out of the file")
-        source = {"source": spec.document.name, "says": f"adopted from a {_kind(spec)}"}
+        source = {"source": f"{_kind(spec)} {spec.document.name}"}
         own: dict[str, object] = {"model_inside": True} if self.has_model_inside else {}
         own |= {"risks": list(dict.fromkeys(self.risks)), "provenance": [source]}
         data["runtime_config"] = {"sparktop": own}
