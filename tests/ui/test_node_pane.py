@@ -213,6 +213,13 @@ async def test_a_tile_has_its_memory_its_gpu_and_its_worst_finding_whole(size: t
             assert title in words
 
 
+@over("width", range(38, 100, 4))
+def test_load_and_power_are_there_where_their_charts_have_no_room(width: int) -> None:
+    text = body("decode", size=(width, 13))
+    assert "SM" in text
+    assert re.search(r"\d W\b", text)
+
+
 def test_a_small_tile_keeps_old_figures_whole_and_says_what_to_do_about_a_refusal() -> None:
     clock = clock_of_pictures()
     stuck, refused = pictures.stuck(clock).nodes[0], pictures.refused(clock).nodes[0]

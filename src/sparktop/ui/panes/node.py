@@ -109,8 +109,8 @@ def node_body(view: NodeView, *, width: int, height: int, now_s: float, window: 
     others = graphs.others() if is_tall else []
     is_beside = bool(others) and width >= BESIDE_FROM_CELLS and rows >= BESIDE_ROWS
     if is_tall:
-        head = _tall_headline(view, graphs if others and not is_beside else None, width)
-        gpu = [gpu_line(view, width, rest=bool(others))]
+        head, has_charts = _tall_headline(view, graphs if others and not is_beside else None, width)
+        gpu = [gpu_line(view, width, rest=is_beside or has_charts)]
     if bar and not axis and view.ledger is not None:
         bar = [memory_bar(view.ledger, width)[0]]
     left = width * 6 // 11 if is_beside else width
@@ -144,8 +144,10 @@ def _headline(view: NodeView, width: int) -> Line:
     return fitting([available, empty_line(view), trend_line(view)], width, "  ")
 
 
-def _tall_headline(view: NodeView, graphs: Graphs | None, width: int) -> list[Line]:
-    """Three lines: memory in large digits, with the charts of load, power and tokens at the right."""
+def _tall_headline(view: NodeView, graphs: Graphs | None, width: int) -> tuple[list[Line], bool]:
+    """(three lines: memory in large digits, with the charts of load, power and tokens at the right where they have
+    room; whether they have).
+    """
     assert view.sample is not None
     memory = view.sample.memory
     tone = headline_tone(view)
@@ -159,11 +161,11 @@ def _tall_headline(view: NodeView, graphs: Graphs | None, width: int) -> list[Li
     room = width - max(line.width for line in left) - 3
     if graphs is None or room < MIN_CHART_CELLS:
         left[0] += total
-        return [line.cut(width, "") for line in left]
+        return [line.cut(width, "") for line in left], False
     if room > 2 * MIN_CHART_CELLS + total.width:
         left[0] += total
         room = width - left[0].width - 3
-    return [line.fit(width - room) + chart for line, chart in zip(left, graphs.charts(room, 3), strict=True)]
+    return [line.fit(width - room) + chart for line, chart in zip(left, graphs.charts(room, 3), strict=True)], True
 
 
 class NodePane(LineWidget, can_focus=True):
