@@ -15,19 +15,19 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2793, "cli"),
-    "ui": (11496, "ui"),
+    "ui": (11499, "ui"),
     "headless": (4953, "headless"),
     "sim": (6889, "sim"),
-    "documents": (3829, "documents"),
+    "documents": (3830, "documents"),
     "bringup": (2861, "bringup"),
-    "observe": (5001, "observe"),
-    "operate without launches": (20011, "operate", "-operate/launch", "-operate/relaunch"),
+    "observe": (4998, "observe"),
+    "operate without launches": (20007, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (8039, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13592, "diagnose", "knowledge"),
     "launchspec": (1919, "launchspec"),
-    "recipe": (7743, "recipe"),
+    "recipe": (7749, "recipe"),
     "checks": (1818, "checks"),
-    "engines": (1515, "engines"),
+    "engines": (1524, "engines"),
     "transport": (5187, "transport"),
     "record": (507, "record"),
     "probe": (7782, "probe"),
@@ -39,12 +39,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (115498, "."),
+    "everything": (115510, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 604
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 101507, 16071
+TESTS, CASES = 101524, 16071
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

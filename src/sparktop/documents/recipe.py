@@ -20,7 +20,7 @@ from sparktop.documents.step_text import masked
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
-from sparktop.model.recipe import Executor, Expected, Order, Provenance, Recipe
+from sparktop.model.recipe import Dialect, Executor, Expected, Order, Provenance, Recipe
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
 from sparktop.recipe.read.adopt import Adopted
@@ -267,7 +267,7 @@ def detail_lines(
             titled("Parameters", _parameters(recipe, values or {}, width)),
             titled("Environment", [line for pair in environment.items() for line in _variable(*pair, width)]),
             titled("Container", [
-                line for name, value in recipe.options.items() for line in _variable(name, str(value), width)
+                line for name, value in recipe.options.items() for line in _variable(name, _value_text(value), width)
             ]),
             titled("Command", [Line.of("  ", masked(line)) for line in command]),
             titled("Against our own linter", [
@@ -275,11 +275,16 @@ def detail_lines(
             ]),
             [
                 *_entry("source", row.source, width),
-                *_entry("file", row.path or recipe.path, width),
-                *_entry("written as", str(recipe.dialect), width),
+                *([] if recipe.dialect is Dialect.ADOPTED else [
+                    *_entry("file", row.path or recipe.path, width), *_entry("written as", str(recipe.dialect), width),
+                ]),
             ],
         ]
     )  # fmt: skip
+
+
+def _value_text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _eager_note(recipe: Recipe) -> str:
