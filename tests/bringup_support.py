@@ -12,22 +12,21 @@ from tests.pictures_support import WALL_S, facts, gib, gpu, idle_node, link, mem
 from tests.unit.diagnose.rules.pair_support import fabric
 
 from sparktop.bringup.card import NO_PROGRAM
-from sparktop.bringup.catalogue import CARDS
-from sparktop.bringup.looking import look
-from sparktop.bringup.measured import measured
+from sparktop.bringup.catalogue import CARDS, measured
+from sparktop.bringup.looking import run_checks
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import Contact, FleetState, LoginMethod, NodeView
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import (
     Answer,
-    Ask,
-    AskPrivileges,
     DockerGet,
     FileText,
     OperatorKeys,
     Output,
     Privileges,
+    PrivilegesQuestion,
     PublicKey,
+    Question,
 )
 from sparktop.model.telemetry import Disk
 from sparktop.operate.container.inspected import image_path
@@ -237,21 +236,21 @@ class Desk:
     runs: tuple[Run, ...] = (HEALTHY_LINK, HEALTHY_COLLECTIVE, power_run())
     """What was measured before."""
     images: Mapping[str, Answer] = field(default_factory=lambda: {"": Answer(value=IMAGES)})
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[Question] = field(default_factory=list)
 
     @property
     def picture(self) -> FleetState:
         return picture(*self.views.values())
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        self.asked += asks
-        return {ask: self._answer(ask) for ask in asks}
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        self.asked += questions
+        return {ask: self._answer(ask) for ask in questions}
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Question) -> Answer:
         match ask:
             case OperatorKeys():
                 return Answer(value=self.keys)
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 return Answer(value=self.privileges)
             case DockerGet(path="/images/json"):
                 return self.images.get(ask.node) or self.images.get("") or Answer(problem="Docker is away")
@@ -300,7 +299,7 @@ class Desk:
         async def looked() -> list[CheckResult]:
             chapters: list[tuple[Chapter, tuple[CheckResult, ...]]] = [
                 chapter
-                async for chapter in look(
+                async for chapter in run_checks(
                     cards, lambda: self.picture, self.ask, kept=self.kept | dict(kept or {}), now_wall_s=lambda: WALL_S
                 )
             ]

@@ -8,11 +8,11 @@ from pathlib import Path
 from textwrap import wrap
 
 from sparktop import __version__
-from sparktop.cli.commands import COMMANDS, Command
-from sparktop.cli.options import EXIT_CODES, parser, sentence
+from sparktop.cli.commands import COMMANDS, EXIT_CODES, Command, sentence
+from sparktop.cli.options import COMMON
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "sparktop.1"
-_COMMON = {action.dest for action in parser("console", "")._actions}
+_COMMON = {"-h", *(one.names[0] for one in COMMON)}
 _DESCRIPTION = """\
 sparktop watches one DGX Spark or several over SSH, says what is wrong with them and on what evidence, and applies the \
 known fix. It installs nothing on a Spark, and changes nothing there without a plan that you confirm."""
@@ -50,7 +50,7 @@ def _lines() -> Iterator[str]:
     for command in COMMANDS:
         yield from _command(command)
     yield ".SH OPTIONS OF ALL COMMANDS"
-    yield from _arguments(console.arguments(), lambda action: action.dest in _COMMON)
+    yield from _arguments(console.arguments(), _is_common)
     yield ".SH EXIT STATUS"
     for code, meaning in EXIT_CODES:
         yield from (".TP", f".B {code}", *_filled(meaning))
@@ -65,11 +65,15 @@ def _command(command: Command) -> Iterator[str]:
     argument_parser = command.arguments()
     yield f'.SS "sparktop {_text(command.shape)}"'
     yield from _filled(sentence(command.brief))
-    yield from _arguments(argument_parser, lambda action: action.dest not in _COMMON)
+    yield from _arguments(argument_parser, lambda action: not _is_common(action))
     yield from (".PP", "For example:", ".PP", ".RS", ".nf")
     for typed, meaning in command.examples:
         yield from (f"# {_text(meaning)}", f".B {_text(typed)}")
     yield from (".fi", ".RE")
+
+
+def _is_common(action: argparse.Action) -> bool:
+    return not _COMMON.isdisjoint(action.option_strings)
 
 
 def _arguments(argument_parser: argparse.ArgumentParser, is_told: Callable[[argparse.Action], bool]) -> Iterator[str]:

@@ -96,10 +96,10 @@ class FakeLine:
         if self.is_dead:
             raise LinkLost("the connection ended")
 
-    async def ask(self, asks: Sequence[Any]) -> Mapping[Any, Answer]:
+    async def ask(self, questions: Sequence[Any]) -> Mapping[Any, Answer]:
         self._alive()
-        self._truth.notes += [ask for ask in asks if isinstance(ask, NoteRun)]
-        return {ask: Answer(value=f"answer of {self.node}") for ask in asks}
+        self._truth.notes += [ask for ask in questions if isinstance(ask, NoteRun)]
+        return {ask: Answer(value=f"answer of {self.node}") for ask in questions}
 
     async def lock(self, who: str, what: str) -> LockHolder | None:
         self._alive()
@@ -379,7 +379,7 @@ def step(step_id: str, act: Any = None, name: str = "spark1", undone_by: str = "
 def plan(*steps: Step, back: Sequence[Step] = (), action: str = "safe-restart", **more: Any) -> Plan:
     nodes = tuple(dict.fromkeys(one.node for one in steps))
     options: dict[str, Any] = {"title": "A plan", "risk": Risk.DISRUPTIVE, "seen_monotonic_s": 1000.0, **more}
-    return Plan(request=Request(action=action, nodes=nodes), steps=steps, way_back=tuple(back), **options)
+    return Plan(request=Request(action=action, nodes=nodes), steps=steps, rollback=tuple(back), **options)
 
 
 ROLL_BACK, GO_ON = OnFailure.ROLL_BACK, OnFailure.GO_ON

@@ -124,7 +124,7 @@ class _Reader:
 
     def _named(self, value: Any) -> _Named:
         named = _Named()
-        self._way_back = value.way_back if isinstance(value, Plan) else self._way_back
+        self._way_back = value.rollback if isinstance(value, Plan) else self._way_back
         named.word = _act_word(value) if isinstance(value, Act) else ""
         for field in fields(value):
             if field.name == "reverse" and isinstance(value, Act):

@@ -6,15 +6,15 @@ from typing import Any
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.refused import Refused
 from sparktop.operate.step.plan import Plan, Refusal
 
 
-def asks_of(planner: Any, request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def asks_of(planner: Any, request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     """The planner's questions; none where it refuses."""
     try:
-        return tuple(planner.asks(request, picture, survey))
+        return tuple(planner.questions(request, picture, survey))
     except Refused:
         return ()
 

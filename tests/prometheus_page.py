@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from tests.pictures_support import NOW_S, WALL_S, engine, gpu, node, picture
 
 from sparktop.diagnose.catalogue import live_rules
-from sparktop.headless.exporter.metrics import families
+from sparktop.headless.exporter import families
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Trend

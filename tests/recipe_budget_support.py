@@ -89,7 +89,8 @@ MINIMAX_RECIPE = recipe(
         "kv_cache_dtype": "fp8_e4m3",
         "tensor_parallel": 2,
     },
-    command='vllm serve {model} --compilation-config \'{{"cudagraph_mode":"none"}}\'',
+    command="vllm serve {model} -tp {tensor_parallel} --max-model-len {max_model_len} --kv-cache-dtype {kv_cache_dtype}"
+    ' --gpu-memory-utilization {gpu_memory_utilization} --compilation-config \'{{"cudagraph_mode":"none"}}\'',
 )
 
 

@@ -9,10 +9,17 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.read.recipe_file import read
+from sparktop.recipe.render import rank_argv
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = tuple(sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml")))
 COMMAND = "vllm serve {model} --port {port} --gpu-memory-utilization {gpu_memory_utilization}"
+
+
+def ray_rank(index: int, argv: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The command of a rank's container in a pair under Ray; `argv` is the engine's."""
+    nodes = [NodeContext(node=f"spark{at + 1}", index=at, fabric_ip=f"10.0.0.{at + 1}") for at in range(2)]
+    return rank_argv.under_ray(argv, nodes[index], nodes, "6379")[0]
 
 
 def shipped(name: str) -> Recipe:

@@ -15,7 +15,7 @@ from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask, DockerGet, Survey
+from sparktop.model.survey import Answer, DockerGet, Question, Survey
 from sparktop.operate.relaunch import relaunch
 from sparktop.operate.step.plan import Plan, Refusal
 
@@ -66,13 +66,13 @@ def inspect(box: Container, **more: Any) -> dict[str, Any]:
     return raw | more
 
 
-def answered(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
+def answered(picture: FleetState, questions: tuple[Question, ...], **more: Any) -> Survey:
     """The first round of answers, and what Docker says of containers, images and writable layers."""
-    survey = restarts.survey(picture, asks, **more.get("survey", {}))
+    survey = restarts.survey(picture, questions, **more.get("survey", {}))
     answers = dict(survey.answers)
     boxes = {(node.name, box.container_id): box for node in picture.nodes for box in node.containers.containers}
     images = more.get("images", {"nvcr.io/nvidia/vllm:26.05.post1-py3": IMAGE, IMAGE_ID: IMAGE})
-    for ask in asks:
+    for ask in questions:
         if not isinstance(ask, DockerGet):
             continue
         kind, name, *_ = ask.path.strip("/").split("/")
@@ -109,7 +109,7 @@ def golden(name: str, plan: Plan | Refusal) -> None:
     restarts.golden(name, plan, whole)
 
 
-Own = Callable[[Ask], Answer | None]
+Own = Callable[[Question], Answer | None]
 """What a test answers itself; None: as any plain vLLM container's node would."""
 
 
@@ -117,12 +117,12 @@ def planned(request: Request, picture: FleetState, own: Own = lambda ask: None, 
     """What the planner makes of it, asked until it wants no more."""
     survey = Survey()
     for _ in range(5):
-        asks = asks_of(relaunch, request, picture, survey)
-        if set(asks) <= set(survey.answers):
+        questions = asks_of(relaunch, request, picture, survey)
+        if set(questions) <= set(survey.answers):
             break
-        mine = {ask: said for ask in asks if (said := own(ask)) is not None}
-        base = answered(picture, tuple(ask for ask in asks if ask not in mine), **more)
-        survey = Survey(answers={**base.answers, **mine})
+        mine = {ask: said for ask in questions if (said := own(ask)) is not None}
+        base = answered(picture, tuple(ask for ask in questions if ask not in mine), **more)
+        survey = Survey(answers={**survey.answers, **base.answers, **mine})
     else:
         raise AssertionError("it asks again and again")
     return plan_of(relaunch, request, picture, survey)

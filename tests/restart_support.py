@@ -14,7 +14,7 @@ from sparktop.documents.step_text import step_lines
 from sparktop.model.engine import Container, Engine, EngineState
 from sparktop.model.fleet import Baseline, FleetState, NodeView
 from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, FileText, Output, Privileges, Survey
+from sparktop.model.survey import Answer, DockerGet, FileText, Output, Privileges, PrivilegesQuestion, Question, Survey
 from sparktop.operate.step.plan import Plan, Refusal, Step
 
 STARTED_AT = "2026-05-28T18:26:40.123456789Z"
@@ -79,15 +79,15 @@ def two(**more: Any) -> FleetState:
     return made.picture(spark("spark1", engines=(head(),)), spark("spark2", engines=(worker(),)), **more)
 
 
-def survey(picture: FleetState, asks: tuple[Ask, ...], **more: Any) -> Survey:
+def survey(picture: FleetState, questions: tuple[Question, ...], **more: Any) -> Survey:
     """Answers as healthy nodes would give them; `answers` wins, `privileges` is everybody's, `inspects` by name."""
-    answers: dict[Ask, Answer] = {}
+    answers: dict[Question, Answer] = {}
     rights = more.get("privileges", Privileges(user="spark", docker="open", sudo="free", has_compose=True))
     inspects: dict[str, Any] = more.get("inspects", {})
     boxes = {(node.name, box.container_id): box for node in picture.nodes for box in node.containers.containers}
-    for one in asks:
+    for one in questions:
         match one:
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 answers[one] = Answer(value=rights)
             case DockerGet():
                 box = boxes.get((one.node, one.path.split("/")[2]))
@@ -123,7 +123,7 @@ def told(plan: Plan | Refusal, *, back: bool = False) -> str:
         for line in step_lines(step, plan):
             yield f"    {line}"
 
-    return "\n".join(line for step in (plan.way_back if back else plan.steps) for line in lines(step))
+    return "\n".join(line for step in (plan.rollback if back else plan.steps) for line in lines(step))
 
 
 def ended(engine: Engine, **more: Any) -> Engine:

@@ -1,7 +1,9 @@
 """Reads every recipe and launch file below folders: `python -m tests.taken FOLDER...`.
 
 Prints each file with what refuses it, then how many are taken and what refuses the others: of each reason how often it
-occurs, and how often it is the only one. Files with the same text count once. `--sparkrun PYTHON` (an interpreter that
+occurs, and how often it is the only one. Of the launch files, each engine in a container is made into a recipe: adopted
+as it stands, or with a number of values that the person gives (it is rendered with made-up ones), or why not. Files
+with the same text count once. `--sparkrun PYTHON` (an interpreter that
 has sparkrun) also compares the argv of each recipe that is taken with the one that sparkrun's renderer makes.
 """
 
@@ -17,10 +19,12 @@ from pathlib import Path
 from sparktop.cmdline.engine_argv import values_of
 from sparktop.errors import SparktopError
 from sparktop.launchspec.read import configuration
+from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.container_spec import CannotRender, Rendered
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
+from sparktop.recipe.read.adopt import adopted, engines
 from sparktop.recipe.read.recipe_file import render_made_up
 
 ENDINGS = {".yaml", ".yml", ".sh", ".service"}
@@ -80,21 +84,47 @@ def _renders(recipe: Recipe) -> Iterator[tuple[int, Rendered]]:
             print(f"not on {nodes}: {error.reason}: {recipe.path}")
 
 
+def adoption(spec: LaunchSpec, path: Path) -> str:
+    """What becomes of an engine: "adopted", "adopted, needs 2 values", or why it is none."""
+    found = adopted(spec, folder=str(path.parent)).reading
+    if found.recipe is None:
+        return "; ".join(f"{error.key} {error.text}".strip() for error in found.errors)
+    recipe = found.recipe
+    try:
+        render_made_up(recipe, recipe.min_nodes)
+    except CannotRender as error:
+        return f"doesn't render: {error.reason}"
+    if not recipe.settings:
+        return "adopted"
+    return f"adopted, needs {len(recipe.settings)} value{'s' if len(recipe.settings) > 1 else ''}"
+
+
 def tell_others(paths: Sequence[Path]) -> None:
-    """Prints which launch files are read: with an engine and its image or program."""
+    """Prints which launch files are read: with an engine and its image or program; and which engines are adopted."""
     kinds: Counter[tuple[str, bool]] = Counter()
+    ends: Counter[str] = Counter()
     for path in paths:
         try:
-            reading = configuration.read(path.read_text("utf-8", "replace"), str(path))
+            reading = configuration.read_file(path, path.read_text("utf-8", "replace"))
         except SparktopError as error:
             print(f"unreadable: {path}: {error}")
             continue
+        for spec in engines(reading.specs):
+            if spec.has_container or spec.has_command:  # else a unit that runs something else
+                end = adoption(spec, path) if spec.has_container is not False else "without a container"
+                print(f"{end}: {path}:{spec.line_of(None)}")
+                ends[end if end.startswith(("adopted", "without")) else "refused"] += 1
         if reading.specs or reading.note:
             kinds[path.suffix, bool(reading.specs)] += 1
         if not reading.specs:
             print(f"no engine read: {path}: {reading.note}")
     for (ending, is_read), count in sorted(kinds.items()):
         print(f"{count:5} {ending} {'read' if is_read else 'not read, or without an engine'}")
+    inside = {end: count for end, count in ends.items() if end != "without a container"}
+    taken = sum(count for end, count in inside.items() if end != "refused")
+    print(f"{sum(inside.values())} engines in containers, {taken} adopted ({taken / max(1, sum(inside.values())):.0%})")
+    for end, count in sorted(ends.items()):
+        print(f"{count:5} {end}")
 
 
 _RANK_FLAGS = {"nnodes", "node-rank", "master-addr", "master-port", "headless", "dist-init-addr"}

@@ -12,14 +12,13 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import field, fields
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from sparktop import files, sanitise
 from sparktop.dataclass import dataclass
-from sparktop.errors import ConfigError
+from sparktop.errors import ConfigError, nearest
 from sparktop.model.event import Severity
 
 INTERVAL_LIMITS_S = (0.25, 60.0)
@@ -184,8 +183,8 @@ def _checked(raw: Mapping[str, Any], file: Path) -> Config:
 
 
 def _unknown(key: str, description: str, known_keys: Set[str], file: Path) -> ConfigError:
-    near = get_close_matches(key, known_keys, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(known_keys))}"
+    near = nearest(key, known_keys)
+    hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(sorted(known_keys))}"
     return ConfigError(f"{file}: unknown key {description}", hint=hint)
 
 

@@ -5,6 +5,8 @@ Exit codes: 1 findings or a refused action, 2 usage or configuration, 3 unreacha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SparktopError(Exception):
     """An error for the operator: what went wrong, why, and what to do next."""
@@ -84,3 +86,27 @@ class ChannelRefused(TransportError):
 
 class ProbeError(TransportError):
     """The probe couldn't be started: no python3, an incomplete payload, another protocol version."""
+
+
+def nearest(name: str, known: Iterable[str], *, least: float = 0.6) -> str:
+    """The known name that was probably meant by one that nobody knows; empty where none is similar."""
+    return next(iter(nearest_names(name, known, least=least, most=1)), "")
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a name that nobody knows: "did you mean NAME?", or another one where none is similar."""
+    near = nearest(name, known, least=0.5)
+    return f"did you mean {near}?" if near else otherwise
+
+
+def nearest_names(name: str, known: Iterable[str], *, least: float, most: int) -> tuple[str, ...]:
+    """The known names that are most similar, the nearest first.
+
+    Args:
+        least: how similar they must be, 0 to 1; the same letters in another order always are.
+    """
+    from difflib import get_close_matches  # only for what is refused
+
+    names, letters = sorted(set(known)), sorted(name[:128].lower())
+    swapped = [each for each in names if sorted(each.lower()) == letters]
+    return tuple(swapped[:most] or get_close_matches(name[:128], names, n=most, cutoff=least))

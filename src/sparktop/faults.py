@@ -35,7 +35,7 @@ def keep_in(folder: Path | None) -> None:
     _seen.clear()
 
 
-def named(where: str, error: BaseException) -> str:
+def report(where: str, error: BaseException) -> str:
     """The fault in one line for the operator: where it was, and what; its traceback is logged, once for each place.
 
     Args:
@@ -79,7 +79,7 @@ def in_callback(loop: AbstractEventLoop, context: Mapping[str, Any]) -> None:
     if _folder is None:
         loop.default_exception_handler(dict(context))
         return
-    named("a callback", error or RuntimeError(str(context.get("message"))))
+    report("a callback", error or RuntimeError(str(context.get("message"))))
 
 
 def _log(where: str, error: BaseException) -> None:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from sparktop.cli import composition
-from sparktop.cli.interpreter import prepare_for_console
+from sparktop.cli.composition import prepare_for_console
 from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.diagnose.logs.rule import shipped
@@ -177,7 +177,7 @@ def main() -> None:
 
         def make() -> Watch:
             connectors = composition.connectors(config.hosts, prompter, config.ssh_config)
-            return composition.monitor(connectors, dressed if options.flood or options.stamp else publish, config)
+            return composition.session(connectors, dressed if options.flood or options.stamp else publish, config)
 
         watch = await asyncio.to_thread(make)
         if not options.flood:
@@ -190,8 +190,9 @@ def main() -> None:
 
     prepare_for_console()
     from sparktop.ui.app import SparktopApp
+    from sparktop.ui.setup import Setup
 
-    SparktopApp(start=start, node_names=config.hosts, clock=SystemClock()).run()
+    SparktopApp(Setup(start=start, node_names=config.hosts, clock=SystemClock())).run()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.processes import family, nonce_of, probe_of
-from tests.bench.terminal import Program, Screen, Seen
+from tests.bench.terminal import CheckInputs, Program, Screen
 from tests.integration.sshd import Sshd
 
 HOSTS = ("spark1", "spark2")
@@ -121,13 +121,13 @@ class Lab:
         hosts = [node.name for node in self.nodes]
         return Program([sys.executable, "-m", "sparktop", "-F", str(self.config), *options, *hosts], env=self.env)
 
-    def console(self, *options: str, seen: Seen | None = None) -> Program:
+    def console(self, *options: str, seen: CheckInputs | None = None) -> Program:
         """The bench's console."""
         hosts = [node.name for node in self.nodes]
         command = [sys.executable, "-m", "tests.bench.console", str(self.config), *hosts, *options]
         return Program(command, env=self.env, seen=seen)
 
-    def bare(self, hertz: float = 1.0, seen: Seen | None = None) -> Program:
+    def bare(self, hertz: float = 1.0, seen: CheckInputs | None = None) -> Program:
         return Program([sys.executable, "-m", "tests.bench.bare", f"{hertz:g}"], env=self.env, seen=seen)
 
     def only(self, *nodes: Node) -> Lab:

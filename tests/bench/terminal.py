@@ -98,13 +98,13 @@ class Screen:
 
 
 Check = Callable[[Screen], object]
-Seen = Callable[[Screen, int], None]
+CheckInputs = Callable[[Screen, int], None]
 
 
 class Program:
     """A running program; a thread of ours reads its terminal all the time, so that it never waits for us."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], seen: Seen | None = None) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], seen: CheckInputs | None = None) -> None:
         """`seen` is called with the screen after each piece of output, and CLOCK_BOOTTIME (ns) when it was read."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

@@ -23,7 +23,7 @@ NO = ("--no-record",)
 PROGRAM = """
 import sys
 from sparktop.cli import main
-from sparktop.headless.status import is_known
+from sparktop.headless.look import is_known
 from sparktop.headless.watch.watcher import Watcher
 see = Watcher.see
 def seen(self, state):

@@ -42,13 +42,13 @@ class Demo:
                    secret: str = "", **options: str) -> Plan:  # fmt: skip
         request = Request(action=action, nodes=nodes, target=target, options=options, change=change or Change(),
                           secret=secret)  # fmt: skip
-        plan = await self.session.operations.plan(request)
+        plan = await self.session.late.built().plan(request)
         assert isinstance(plan, Plan), plan
         return plan
 
     async def launch(self, order: Order, *nodes: str) -> Plan | Refusal:
         """What is planned for a recipe."""
-        return await self.session.operations.plan(Request(action="launch", nodes=nodes, order=order))
+        return await self.session.late.built().plan(Request(action="launch", nodes=nodes, order=order))
 
     async def go(self, plan: Plan, changed: Callable[[Run], None] = lambda run: None) -> Run:
         """However it ends."""
@@ -57,7 +57,7 @@ class Demo:
             raise AssertionError(f"{node} asks for a password")
 
         async with asyncio.timeout(PATIENCE_S):
-            return await self.session.operations.start(plan, secret=secret, changed=changed).finished()
+            return await self.session.late.built().start(plan, secret=secret, changed=changed).finished()
 
     async def run(self, plan: Plan) -> Run:
         run = await self.go(plan)

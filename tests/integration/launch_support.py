@@ -56,7 +56,7 @@ runtime_config:
     need:
       reserve_gib: 1
     ready:
-      limit_s: 30
+      limit_s: 90
     smoke_test:
       max_tokens: 32
       measure_tokens: 40

@@ -53,7 +53,7 @@ class Hands:
         return True
 
     def remote_steps(self, plan: Plan, *, back: bool = False) -> list[Step]:
-        return [step for step in (plan.way_back if back else plan.steps) if isinstance(step.act, Remote)]
+        return [step for step in (plan.rollback if back else plan.steps) if isinstance(step.act, Remote)]
 
     def _said(self, text: str) -> str:
         for name, value in self.saved.items():

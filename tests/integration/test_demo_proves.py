@@ -11,7 +11,7 @@ from tests.support import PATIENCE_S
 
 from sparktop.bringup.catalogue import BY_ID, CARDS
 from sparktop.bringup.kept import ResultFile
-from sparktop.bringup.looking import look
+from sparktop.bringup.looking import run_checks
 from sparktop.cli.composition import proven_path
 from sparktop.model.bringup import Chapter, CheckResult
 from sparktop.model.fleet import FleetState, LinkState
@@ -25,8 +25,8 @@ ENGINE = "vllm-qwen3.6-35b-a3b-fp8"
 async def endpoint_rows(shown: Demo) -> dict[str, CheckResult]:
     cards = [card for card in CARDS if card.chapter is Chapter.ENDPOINT and card.measured_by]
     kept = ResultFile(proven_path(is_demo=True)).read()
-    operations = shown.session.operations
-    looking = look(cards, lambda: shown.picture, operations.ask, kept=kept, now_wall_s=lambda: 0.0)
+    operations = shown.session.late.built()
+    looking = run_checks(cards, lambda: shown.picture, operations.ask, kept=kept, now_wall_s=lambda: 0.0)
     return {row.check: row async for _, found in looking for row in found if row.subject}
 
 
@@ -61,7 +61,9 @@ async def test_what_is_launched_on_an_unpacked_spark_is_proven() -> None:
 
 async def rows_of(shown: Demo) -> list[CheckResult]:
     kept = ResultFile(proven_path(is_demo=True)).read()
-    looking = look(CARDS, lambda: shown.picture, shown.session.operations.ask, kept=kept, now_wall_s=lambda: 0.0)
+    looking = run_checks(
+        CARDS, lambda: shown.picture, shown.session.late.built().ask, kept=kept, now_wall_s=lambda: 0.0
+    )
     return [row async for _, found in looking for row in found]
 
 

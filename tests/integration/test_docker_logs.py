@@ -22,7 +22,7 @@ from sparktop.transport.local import LocalTransport
 pytestmark = pytest.mark.integration
 
 
-class Seen:
+class CheckInputs:
     """Batches as a log view takes them."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ async def engine(dockerd: Dockerd) -> AsyncIterator[DockerEngine]:
 async def test_a_log_is_followed_live_to_its_end(dockerd: Dockerd, engine: DockerEngine, tty: bool) -> None:
     script = "echo one; echo two >&2; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo three; printf last"
     container_id = dockerd.run_container(f"live-{tty}", ["sh", "-c", script], tty=tty)
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
     await until(lambda: len(seen.texts) == 2)
     assert sorted(seen.texts) == ["one", "two"]
@@ -111,7 +111,7 @@ async def test_progress_bars_collapse(dockerd: Dockerd, engine: DockerEngine, tt
     bar = r'printf "\rLoading shards: %4d/2000" $i'
     script = f"echo begin; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); {bar}; done; echo; echo end"
     container_id = dockerd.run_container(f"bars-{tty}", ["sh", "-c", script], tty=tty)
-    seen = Seen()
+    seen = CheckInputs()
     await engine.follow(container_id, on_batch=seen)
     assert seen.texts == ["begin", "Loading shards: 2000/2000", "end"]
 
@@ -124,7 +124,7 @@ async def test_a_line_that_is_unfinished_as_it_is_first_read_comes_whole(
         f"echo one >&2; echo two; {half}; echo three >&2; while [ ! -e /tmp/go ]; do sleep 0.05; done; {half}; echo"
     )
     container_id = dockerd.run_container("half-line", ["sh", "-c", script])
-    seen, again = Seen(), Seen()
+    seen, again = CheckInputs(), CheckInputs()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
     await until(lambda: "three" in seen.texts)
     dockerd.execute(container_id, ["touch", "/tmp/go"])
@@ -142,7 +142,7 @@ async def test_a_secret_is_masked_in_its_log_and_in_a_file_of_its_own(dockerd: D
     words = ["sh", "-c", script, "--api-key", "canary-of-argv"]
     container_id = dockerd.run_container("secretive", words, env={"API_KEY": "canary-of-environment"})
     await engine.list()
-    seen, kept = Seen(), Seen()
+    seen, kept = CheckInputs(), CheckInputs()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
     beside = asyncio.create_task(engine.follow_file(container_id, "/tmp/log", on_batch=kept))
     await until(lambda: len(seen.texts) == 2 and kept.texts)
@@ -159,7 +159,7 @@ async def test_garbage_and_escape_sequences_come_out_as_plain_text(dockerd: Dock
         r"printf 'nul \000 bel \007\n'; head -c 300000 /dev/zero | tr '\0' x; echo; echo after"
     )
     container_id = dockerd.run_container("garbage", ["sh", "-c", script])
-    seen = Seen()
+    seen = CheckInputs()
     await engine.follow(container_id, on_batch=seen)
     assert seen.texts[0].endswith(" bad utf-8")
     assert seen.texts[1:3] == ["clipboard", "red [/x] [b]"]
@@ -174,14 +174,14 @@ async def test_garbage_and_escape_sequences_come_out_as_plain_text(dockerd: Dock
 async def test_tail_and_since_go_on_without_a_line_twice(dockerd: Dockerd, engine: DockerEngine) -> None:
     container_id = dockerd.run_container("resume", ["sh", "-c", "seq 1 50"])
     dockerd.wait(container_id)
-    first = Seen()
+    first = CheckInputs()
     end = await engine.follow(container_id, on_batch=first, tail=10)
     assert first.texts == [str(number) for number in range(41, 51)]
-    again = Seen()
+    again = CheckInputs()
     end = await engine.follow(container_id, on_batch=again, tail=1000, since=end.last_wall_s)
     assert again.texts == []
     middle = first.ring.slice(0, 4)[-1].wall_s
-    later = Seen()
+    later = CheckInputs()
     await engine.follow(container_id, on_batch=later, tail=1000, since=middle)
     assert later.texts[-1] == "50"
     assert first.texts[3] not in later.texts
@@ -190,7 +190,7 @@ async def test_tail_and_since_go_on_without_a_line_twice(dockerd: Dockerd, engin
 async def test_a_flood_is_bounded_and_its_last_lines_are_there(dockerd: Dockerd, engine: DockerEngine) -> None:
     container_id = dockerd.run_container("flood", ["sh", "-c", "seq 1 100000; echo the end"])
     dockerd.wait(container_id)
-    seen = Seen()
+    seen = CheckInputs()
     await engine.follow(container_id, on_batch=seen, tail=200_000)
     assert seen.texts[-2:] == ["100000", "the end"]
     shown = [text for text in seen.texts if not text.startswith("…")]
@@ -207,7 +207,7 @@ async def test_what_lies_behind_a_day_of_scrapes_is_read(dockerd: Dockerd, engin
     script = f"echo Application startup complete.; {scrapes}; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo last"
     container_id = dockerd.run_container("scraped", ["sh", "-c", script])
     await until(lambda: len(dockerd.api.logs(container_id).splitlines()) > 10_000)
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen, skip=tells_nothing))
     await until(lambda: seen.texts)
     dockerd.execute(container_id, ["touch", "/tmp/go"])
@@ -219,7 +219,7 @@ async def test_cancelling_ends_the_thread(dockerd: Dockerd, engine: DockerEngine
     import threading
 
     container_id = dockerd.run_container("cancel", ["sleep", "600"])
-    following = asyncio.create_task(engine.follow(container_id, on_batch=Seen()))
+    following = asyncio.create_task(engine.follow(container_id, on_batch=CheckInputs()))
     await until(lambda: any(thread.name == "sparktop _with_client" for thread in threading.enumerate()))
     await asyncio.sleep(0.2)
     following.cancel()
@@ -232,7 +232,7 @@ async def test_a_cut_connection_is_said_and_not_silent(dockerd: Dockerd, tmp_pat
     transport = CutTransport(tmp_path)
     engine = DockerEngine(transport, socket_path=dockerd.socket_path)
     container_id = dockerd.run_container("cut", ["sh", "-c", "echo before; sleep 600"])
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow(container_id, on_batch=seen))
     await until(lambda: seen.texts == ["before"])
     transport.cut()
@@ -244,7 +244,7 @@ async def test_a_cut_connection_is_said_and_not_silent(dockerd: Dockerd, tmp_pat
 
 
 async def test_a_container_that_is_gone_is_said(engine: DockerEngine) -> None:
-    end = await engine.follow("0" * 64, on_batch=Seen())
+    end = await engine.follow("0" * 64, on_batch=CheckInputs())
     assert end.reason == "the container is gone"
 
 
@@ -256,7 +256,7 @@ async def test_a_file_is_followed_and_its_tail_dies_with_the_connection(
     engine = DockerEngine(transport, socket_path=dockerd.socket_path)
     path = f"/tmp/serve [x] $(touch pwned) {way}.log"
     container_id = dockerd.run_container(f"file-{way}", ["sh", "-c", 'echo early > "$1"; sleep 600', "sh", path])
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow_file(container_id, path, on_batch=seen))
     await until(lambda: "early" in seen.texts)
     dockerd.execute(container_id, ["sh", "-c", 'echo later >> "$1"', "sh", path])
@@ -279,7 +279,7 @@ async def test_a_file_is_followed_and_its_tail_dies_with_the_connection(
 
 async def test_a_file_that_comes_later_is_waited_for(dockerd: Dockerd, engine: DockerEngine) -> None:
     container_id = dockerd.run_container("late", ["sleep", "600"])
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow_file(container_id, "/tmp/serve.log", on_batch=seen))
     await until(lambda: any("No such file" in text for text in seen.texts))
     dockerd.execute(container_id, ["sh", "-c", "echo hello > /tmp/serve.log"])
@@ -289,7 +289,7 @@ async def test_a_file_that_comes_later_is_waited_for(dockerd: Dockerd, engine: D
 
 async def test_the_end_of_the_container_ends_the_file(dockerd: Dockerd, engine: DockerEngine) -> None:
     container_id = dockerd.run_container("ends", ["sh", "-c", "echo x > /tmp/serve.log; sleep 600"])
-    seen = Seen()
+    seen = CheckInputs()
     following = asyncio.create_task(engine.follow_file(container_id, "/tmp/serve.log", on_batch=seen))
     await until(lambda: "x" in seen.texts)
     dockerd.api.kill(container_id)

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,18 @@ from tests.support import PATIENCE_S, needs, unavailable
 from sparktop.model.engine import EngineKind
 from sparktop.model.operation import Transfer
 from sparktop.model.recipe import Dialect, Order, Recipe
-from sparktop.model.survey import Ask, DockerGet, Survey
+from sparktop.model.survey import DockerGet, Question, Survey, looked_up
 from sparktop.observe.monitor import Monitor
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.launch.inputs import download_steps
+from sparktop.operate.launch.inputs import download_steps, downloads
 from sparktop.operate.launch.inputs.download_steps import Fetch
+from sparktop.operate.launch.inputs.downloads import ModelOnNodes
 from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.connections import RunnerConnections
 from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import NodeModels, node_models_of
+from sparktop.recipe.parameters import resolve
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 __all__ = ["sparks"]
@@ -89,25 +92,35 @@ class Pair:
         async with asyncio.timeout(PATIENCE_S):
             return await self.lines.wait(node)
 
+    def models(self, order: Order, survey: Survey) -> tuple[ModelOnNodes, ...]:
+        return downloads.models_on_nodes(resolve(order), self.seats, survey)
+
+    def look(self, order: Order, survey: Survey) -> None:
+        models = self.models(order, survey)
+        download_steps.fetch(models, {})
+        for model in models:
+            for target in model.lacking:
+                model.obstacle(target)
+
     async def survey(self, order: Order) -> Survey:
         """All that is asked, by the real runners; every image is taken to be there."""
         survey = Survey()
         for _ in range(5):
-            left = [one for one in download_steps.asks(order, self.seats, survey) if one not in survey.answers]
-            wanted: dict[str, list[Ask]] = {}
+            left = looked_up(survey, partial(self.look, order))
+            wanted: dict[str, list[Question]] = {}
             for ask in left:
                 if not isinstance(ask, DockerGet):
                     wanted.setdefault(ask.node, []).append(ask)
             answers = dict(survey.answers)
-            for node, asks in wanted.items():
-                answers |= await (await self.line(node)).ask(asks)
+            for node, questions in wanted.items():
+                answers |= await (await self.line(node)).ask(questions)
             if len(answers) == len(survey.answers):
                 return survey
             survey = Survey(answers=answers)
         raise AssertionError("too many rounds")
 
     async def fetch(self, order: Order) -> Fetch:
-        return download_steps.fetch(order, self.seats, await self.survey(order))
+        return download_steps.fetch(self.models(order, await self.survey(order)), {})
 
     async def perform(self, step: Step) -> Outcome:
         """In a run of its own: what a run has done, its nodes remember until they boot."""
@@ -119,7 +132,7 @@ class Pair:
             )
 
     async def disk(self, node: str, order: Order) -> NodeModels:
-        ask = next(one for one in download_steps.asks(order, self.seats, Survey()) if one.node == node)
+        ask = downloads.disk_question(node, order)
         disk = node_models_of(node, (await (await self.line(node)).ask([ask]))[ask].value)
         assert disk is not None
         return disk
@@ -210,7 +223,6 @@ def command_lines() -> Iterator[set[bytes]]:
 async def test_once_from_the_hub_then_over_the_fabric(pair: Pair, hub: Hub) -> None:
     order = wanted(hub)
     found = await pair.fetch(order)
-    assert found.problems == ()
     assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2"]
     hub.bytes_s = 6 * MIB
     with command_lines() as seen:
@@ -303,9 +315,11 @@ def _is_download(entry: Path, order: Order) -> bool:
 
 async def test_a_gated_model_without_the_right_token(pair: Pair, hub: Hub) -> None:
     for secrets in ({}, {"HF_TOKEN": "hf_anothers-token-here"}):
-        found = await pair.fetch(wanted(hub, secrets=secrets))
-        assert found.steps == ()
-        assert "gated" in found.problems[0]
+        order = wanted(hub, secrets=secrets)
+        assert await pair.fetch(order) == Fetch()
+        (model,) = pair.models(order, await pair.survey(order))
+        assert model.hub is not None
+        assert model.hub.status in (401, 403)
 
 
 @pytest.mark.usefixtures("rsync")
@@ -319,9 +333,11 @@ async def test_where_the_nodes_do_not_reach_one_another_both_download(pair: Pair
 
 
 async def test_a_hub_that_is_not_there(pair: Pair, hub: Hub) -> None:
-    found = await pair.fetch(replace(wanted(hub), hub="http://127.0.0.1:9"))
-    assert found.steps == ()
-    assert "can't be reached" in found.problems[0]
+    order = replace(wanted(hub), hub="http://127.0.0.1:9")
+    assert await pair.fetch(order) == Fetch()
+    (model,) = pair.models(order, await pair.survey(order))
+    assert model.hub is not None
+    assert "can't be reached" in model.hub.problem
 
 
 @pytest.mark.usefixtures("rsync")
@@ -337,7 +353,6 @@ async def test_a_model_and_its_draft_each_once_from_the_hub_and_once_over_the_fa
     )
     order = replace(told, recipe=recipe, values={"draft": DRAFT})
     found = await pair.fetch(order)
-    assert found.problems == ()
     assert [step.id for step in found.steps] == ["model@spark1", "copy@spark2", "model-2@spark1", "copy-2@spark2"]
     for step in found.steps:
         outcome = await pair.perform(step)

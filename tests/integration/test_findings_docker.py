@@ -9,6 +9,7 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ from tests.integration.dockerd import Dockerd
 from tests.integration.sshd import Sshd, sshd
 from tests.support import PATIENCE_S
 
-from sparktop.diagnose.findings import as_data
-from sparktop.headless.findings import exit_code
+from sparktop.diagnose.findings import as_data, firing_at
 from sparktop.headless.status import status
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -103,7 +103,7 @@ async def test_a_start_that_fails_is_named_by_its_root_and_the_rest_hangs_under_
         assert any("No available memory" in seen.text and seen.line == 93 for seen in root.evidence)
         assert end.caused_by == "vllm.kv-no-memory"
         assert found.index(root) < found.index(end)
-        assert exit_code(found) == 1
+        assert firing_at(found)
         steps = [step for one in found for remedy in one.remedies for step in remedy.steps]
         assert any(step.startswith("docker logs") and " vllm-faulty" in step for step in steps), steps
         assert not any(" NAME" in step for step in steps), steps
@@ -148,12 +148,12 @@ async def test_one_snapshot_of_status_has_the_log_and_the_lint_of_what_runs(
     sshd.trust()
     argv = ["vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--port", "18767", "--enforce-eager"]
     dockerd.run_container("vllm-here", argv, env={"VLLM_MXFP4_BACKEND": "marlin"}, binds=[script(tmp_path, SERVES)])
-    out = io.StringIO()
 
     def make(publish: Publish) -> Monitor:
         return Monitor([sshd.connector("spark1")], publish=publish, interval_s=1.0)
 
-    code = await status(make, as_json=True, watch=False, timeout_s=20.0, interval_s=1.0, out=out)
+    with redirect_stdout(io.StringIO()) as out:
+        code = await status(make, as_json=True, watch=False, timeout_s=20.0, interval_s=1.0)
     data = json.loads(out.getvalue())
     assert {"vllm.env-moe-removed", "config.enforce-eager"} <= {one["rule"] for one in data["findings"]}
     assert (data["version"], code) == (1, 1)
@@ -164,14 +164,14 @@ async def test_a_docker_engine_that_hangs_is_said_and_is_exit_code_1(
 ) -> None:
     monkeypatch.setattr("sparktop.transport.docker.engine.SOCKET", dockerd.socket_path)
     sshd.trust()
-    out = io.StringIO()
 
     def make(publish: Publish) -> Monitor:
         return Monitor([sshd.connector("spark1")], publish=publish, interval_s=1.0)
 
     dockerd.process.send_signal(signal.SIGSTOP)
     try:
-        code = await status(make, as_json=False, watch=False, timeout_s=20.0, interval_s=1.0, out=out)
+        with redirect_stdout(io.StringIO()) as out:
+            code = await status(make, as_json=False, watch=False, timeout_s=20.0, interval_s=1.0)
     finally:
         dockerd.process.send_signal(signal.SIGCONT)
     assert "spark1: containers and engines are not known: the Docker Engine has not answered yet" in out.getvalue()

@@ -16,7 +16,7 @@ from tests.integration.launch_support import MODEL
 from tests.integration.test_launch import at_desk, boxes, launched, planned, sshd  # noqa: F401 (fixtures)
 from tests.support import free_port
 
-from sparktop.engines.rank_order import find
+from sparktop.engines.ranks import find
 from sparktop.model.change import Change
 from sparktop.model.recipe import Order
 from sparktop.operate.launch.launches_here import running_recipe
@@ -137,8 +137,17 @@ docker run -d --name {name} --network host -e ENGINE_LOAD_S=0.6 -e ENGINE_HOLD_M
 """
 
 
+WRAPPED = """\
+docker run -d --name {name} --network host -e ENGINE_LOAD_S=0.6 -e ENGINE_HOLD_MIB=16 \\
+  --ulimit memlock={memlock} --ulimit nofile={nofile} -v "$(pwd)/mine:/mine" {image} sh -c "
+    echo \\"of $MODEL\\" > /mine/before && test -s /mine/before &&
+    exec vllm serve $MODEL --gpu-memory-utilization 0.2 --port {port} --max-model-len 4096"
+"""
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "beside"), [("compose.yaml", COMPOSE, ".env"), ("run.sh", SCRIPT, "model.sh")]
+    ("name", "text", "beside"),
+    [("compose.yaml", COMPOSE, ".env"), ("run.sh", SCRIPT, "model.sh"), ("wrapped.sh", WRAPPED, "unread.sh")],
 )
 async def test_a_file_is_launched_changed_and_changed_back(
     at_desk: Any,  # noqa: F811
@@ -158,7 +167,7 @@ async def test_a_file_is_launched_changed_and_changed_back(
     chosen = entry(str(path)).recipe
     assert chosen is not None
     async with at_desk() as at:
-        run = await launched(at, Order(recipe=chosen))
+        run = await launched(at, Order(recipe=chosen, values=dict.fromkeys(chosen.settings, MODEL)))
         assert run.state is RunState.DONE, told(run)
         commands = []
         for change, end in (
@@ -176,4 +185,5 @@ async def test_a_file_is_launched_changed_and_changed_back(
         await at.serves(NAME)
     engine = EngineLike(dockerd, "", NAME, port)
     assert engine.answers()["data"][0]["id"] == MODEL
+    assert (tmp_path / "mine/before").is_file() is (name == "wrapped.sh")
     assert f"{tmp_path}/mine:/mine" in engine.inspect(NAME)["HostConfig"]["Binds"]

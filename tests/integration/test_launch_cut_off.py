@@ -55,7 +55,7 @@ async def test_the_next_console_tells_of_it_and_leads_back(launch: Stage) -> Non
 
         await at.until(is_told, what="what is left")
         assert f"Wait until the processes of {OLD} are gone" in found[0].message
-        back = at.operations.way_back(found[0])
+        back = at.operations.rollback(found[0])
         assert back is not None
         await launch.live(at)
         run = await at.finished(at.begin(back))

@@ -190,7 +190,7 @@ async def test_a_first_request_that_takes_all_memory(
         sample = at.monitor.state.nodes[0].sample
         assert sample is not None
         floor = sample.memory.available_bytes - (3 << 30)
-        monkeypatch.setattr("sparktop.operate.launch.launch.floor_of", lambda budget: floor)
+        monkeypatch.setattr("sparktop.operate.launch.planned_rank.floor_of", lambda budget: floor)
         run = await at.finished(at.begin(await made(at, free_port(), ENGINE_SPIKE_MIB="7168")))
     assert run.state is RunState.ROLLED_BACK, told(run)
     assert "guard" in run.message

@@ -18,6 +18,7 @@ from tests.support import unavailable
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.recipe.export import exported
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render.host_config import body
 from sparktop.recipe.render.render import render
 
@@ -75,12 +76,12 @@ def on_image_of_tests(dockerd: Dockerd, made: Rendered) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_run_line_makes_what_the_launch_makes(made: Dockerd, name: str) -> None:
     one = shipped(name)
-    launch = render(order(one), seats_for(one))
+    launch = render(resolve(order(one)), seats_for(one))
     on_image_of_tests(made, launch)
     for rank in launch.ranks:
         here = as_made(made, created(made, rank.container))
         made.remove_all()
-        line = exported(launch, "run", node=rank.node).replace("docker run --detach", 'docker -H "$SOCKET" create')
+        line = exported(launch, "run", rank).replace("docker run --detach", 'docker -H "$SOCKET" create')
         environment = {**os.environ, **SECRETS, "SOCKET": f"unix://{made.socket_path}"}
         found = subprocess.run(
             ["sh", "-c", line], env=environment, capture_output=True, text=True, check=False, timeout=60
@@ -97,13 +98,13 @@ def test_the_run_line_makes_what_the_launch_makes(made: Dockerd, name: str) -> N
 def test_the_compose_file_makes_what_the_launch_makes(made: Dockerd, name: str, tmp_path: Path) -> None:
     program = shutil.which("docker-compose") or unavailable("docker-compose isn't installed")
     one = shipped(name)
-    launch = render(order(one), seats_for(one))
+    launch = render(resolve(order(one)), seats_for(one))
     on_image_of_tests(made, launch)
     (tmp_path / ".env").write_text("".join(f"{key}={value}\n" for key, value in SECRETS.items()), encoding="utf-8")
     for rank in launch.ranks:
         here = as_made(made, created(made, rank.container))
         made.remove_all()
-        (tmp_path / "compose.yaml").write_text(exported(launch, "compose", node=rank.node), encoding="utf-8")
+        (tmp_path / "compose.yaml").write_text(exported(launch, "compose", rank), encoding="utf-8")
         command = [program, "-H", f"unix://{made.socket_path}", "-f", "compose.yaml", "up", "--no-start"]
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
         assert found.returncode == 0, found.stderr
@@ -152,7 +153,7 @@ def test_an_images_own_entrypoint_is_left_out(made: Dockerd, tmp_path: Path) -> 
 
 def test_a_rank_is_a_container_that_docker_makes_without_a_word(made: Dockerd) -> None:
     one = shipped("minimax-m2.7-nvfp4")
-    launch = render(Order(recipe=one), seats_for(one))
+    launch = render(resolve(Order(recipe=one)), seats_for(one))
     on_image_of_tests(made, launch)
     rank: RenderedRank = launch.ranks[1]
     answer = made.api._post_json(

@@ -120,10 +120,10 @@ async def test_the_link_is_cut_at_a_step_and_never_comes_back(launch: Stage) -> 
                 assert all(there.get(NAME) == "running" for there in left.values())
             else:
                 assert all(not left[node] for node in launch.nodes if node != step.node), f"{step.id}: {left}"
-                back = at.operations.way_back(run)
+                back = at.operations.rollback(run)
                 assert back is not None, f"{step.id}: {told(run)}"
                 await launch.live(at)
-                back = at.operations.way_back(run)
+                back = at.operations.rollback(run)
                 ended = await at.finished(at.begin(back))
                 assert ended.state is RunState.DONE, f"{step.id}: {told(ended)}"
                 assert launch.is_as_before() or never_ran(launch) == [NAME], f"{step.id}: {launch.boxes()}"

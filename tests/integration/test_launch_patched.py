@@ -18,6 +18,7 @@ from tests.integration.launch_support import order
 from tests.integration.test_launch import NAME, at_desk, boxes, launched, planned, sshd
 from tests.support import free_port
 
+from sparktop.model.engine import EngineState
 from sparktop.model.recipe import Order, Patch, PatchFile
 from sparktop.operate.acts.patch_image import PatchImage, container_name
 from sparktop.operate.step.plan import Plan
@@ -77,9 +78,15 @@ async def test_patches_are_applied_once_and_kept(at_desk: Any, dockerd: Dockerd)
         text = ran(dockerd, "cat /usr/local/share/count /usr/local/share/hook /there")
         assert text == f"patched\nport {asked.recipe.defaults['port']}\n"
         assert "tok-123456789" not in str(dockerd.api.inspect_image(image))
+        await at.serves(NAME)
         dockerd.api.remove_container(NAME, force=True)
-        own = {NAME, f"vllm:{asked.recipe.defaults['port']}"}
-        await at.until(lambda: not own & {one.name for one in at.monitor.state.nodes[0].engines}, what="gone")
+        own = {NAME, f"vllm:{asked.recipe.defaults['port']}"}  # by its port where its process is listed longer
+
+        def has_ended() -> bool:  # for ten minutes it stays listed, as what sparktop launched and somebody removed
+            mine = (one for one in at.monitor.state.nodes[0].engines if one.name in own)
+            return all(one.state is EngineState.EXITED for one in mine)
+
+        await at.until(has_ended, what="its end")
         again = await planned(at, asked)
         assert isinstance(again, Plan), again.reason
         assert "patch" not in [step.id for step in again.steps]

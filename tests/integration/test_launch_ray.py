@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.desk import hurried, told
@@ -20,6 +22,7 @@ from sparktop.model.recipe import Order
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import Run, RunState
 from sparktop.operate.step.step_result import StepState
+from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.read.recipe_file import read
 from sparktop.recipe.render import rank_argv
 
@@ -81,15 +84,15 @@ async def test_a_worker_that_never_joins_ends_it_within_its_bound(
     """The worker's container can't reach the head: each gives up by itself, and both are taken away."""
     hurried(monkeypatch)
     monkeypatch.setattr("sparktop.operate.acts.readiness.SETTLED_S", 1.0)
-    command = rank_argv.worker_command
-    head = rank_argv.head_command
-    monkeypatch.setattr(
-        "sparktop.recipe.render.rank_argv.worker_command",
-        lambda **more: command(**{**more, "address": "127.0.0.9", "limit_s": 60}),
-    )
-    monkeypatch.setattr(
-        "sparktop.recipe.render.rank_argv.head_command", lambda engine, **more: head(engine, **more, limit_s=5)
-    )
+    under_ray = rank_argv.under_ray
+
+    def hindered(argv: Any, node: NodeContext, nodes: Any, port: str) -> Any:
+        """The head gives up after 5 s; the worker looks for it where it isn't."""
+        if node.index == 0:
+            return under_ray(argv, node, nodes, port, 5)
+        return under_ray(argv, node, [replace(nodes[0], fabric_ip="127.0.0.9"), *nodes[1:]], port, 60)
+
+    monkeypatch.setattr("sparktop.recipe.render.rank_argv.under_ray", hindered)
     async with console(pair, tmp_path) as at:
         run = await at.finished(at.begin(await made(at)))
         assert run.state is RunState.ROLLED_BACK, told(run)

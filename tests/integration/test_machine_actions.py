@@ -17,7 +17,7 @@ from tests.pictures_support import facts, gib, idle_node, picture, process
 from tests.support import poll, unavailable
 
 from sparktop.model.request import Request
-from sparktop.model.survey import AskPrivileges, Privileges, Survey
+from sparktop.model.survey import Privileges, PrivilegesQuestion, Survey
 from sparktop.model.telemetry import GpuProcess
 from sparktop.operate.actions import Planner
 from sparktop.operate.acts.remote import Remote
@@ -49,8 +49,8 @@ async def line(sshd: Sshd, tmp_path: Path) -> AsyncIterator[RunnerLine]:  # noqa
 async def planned(planner: Planner, request: Request, view: Any, line: RunnerLine) -> Plan:
     """The plan, from the node's own answers."""
     fleet, survey = picture(view), Survey()
-    while asks := [ask for ask in planner.asks(request, fleet, survey) if ask not in survey.answers]:
-        survey = Survey(answers={**survey.answers, **await line.ask(asks)})
+    while questions := [ask for ask in planner.questions(request, fleet, survey) if ask not in survey.answers]:
+        survey = Survey(answers={**survey.answers, **await line.ask(questions)})
     made = planner.plan(request, fleet, survey)
     assert isinstance(made, Plan), made
     return made
@@ -80,7 +80,7 @@ def cached_pages(path: Path) -> int:
 
 
 async def test_caches_are_dropped_on_this_kernel(line: RunnerLine, tmp_path: Path) -> None:
-    privileges = (await line.ask((AskPrivileges(node="spark1"),)))[AskPrivileges(node="spark1")].value
+    privileges = (await line.ask((PrivilegesQuestion(node="spark1"),)))[PrivilegesQuestion(node="spark1")].value
     assert isinstance(privileges, Privileges)
     if not privileges.is_root:
         unavailable("root, to drop caches")

@@ -20,7 +20,7 @@ from tests.integration.test_measure_link import no_password, with_gpus
 from tests.support import PATIENCE_S, free_port
 from tests.unit.diagnose.rules.pair_support import fabric
 
-from sparktop.bringup.measured import measured
+from sparktop.bringup.catalogue import measured
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
 from sparktop.observe.monitor import Monitor

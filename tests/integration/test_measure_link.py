@@ -16,7 +16,7 @@ from tests.integration.desk import told, while_running
 from tests.pictures_support import gpu
 from tests.support import PATIENCE_S
 
-from sparktop.bringup.measured import measured
+from sparktop.bringup.catalogue import measured
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.request import Request
 from sparktop.model.telemetry import GpuReading

@@ -164,7 +164,7 @@ async def test_it_serves_with_the_change_and_what_the_shell_had_given(
         newer = composition.inspect()
         assert variables(newer) == variables(new) | {"ENGINE_COMPLETION": "error"}
         assert newer["Config"]["Cmd"] == new["Config"]["Cmd"]
-        back = at.operations.way_back(run)
+        back = at.operations.rollback(run)
         assert back is not None
         gone = await at.finished(at.begin(back))
         assert gone.state is RunState.DONE, (gone.message, told(gone))

@@ -120,7 +120,7 @@ async def test_out_in_the_middle_leaves_nothing_half_way_and_says_what_is_done(a
         assert run.state in (RunState.ABORTED, RunState.DONE), (step, told(run))
         assert not any(one.state in (StepState.RUNNING, StepState.UNKNOWN) for one in run.steps), (step, told(run))
         if run.state is RunState.ABORTED and run.can_go_back:
-            back = at.operations.way_back(run)
+            back = at.operations.rollback(run)
             assert back is not None
             returned = await at.finished(at.begin(back))
             assert returned.state is RunState.DONE, (step, told(returned))
@@ -143,7 +143,7 @@ async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_t
         assert part.view.sample is not None
         return part.view.sample.memory.available_bytes - (3 << 30)
 
-    monkeypatch.setattr("sparktop.operate.plan.running_starter.floor_of", below)
+    monkeypatch.setattr("sparktop.operate.plan.running_start.floor_of", below)
     run = await at.do("safe-restart", "vllm-spike", **RESTART)
     assert run.state is RunState.FAILED, told(run)
     assert state_of(run, "smoke") is StepState.FAILED
@@ -152,7 +152,7 @@ async def test_a_first_request_that_takes_all_memory_is_ended_by_the_guard_and_t
     await at.until(lambda: engine.inspect()["State"]["ExitCode"] == 137, what="its end by the guard")
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "no"  # nothing starts it again by itself
     assert "docker update --restart=always vllm-spike" in run.hint
-    back = at.operations.way_back(run)
+    back = at.operations.rollback(run)
     run = await at.finished(at.begin(back))  # type: ignore[arg-type]
     assert run.state is RunState.DONE, told(run)
     assert engine.inspect()["HostConfig"]["RestartPolicy"]["Name"] == "always"

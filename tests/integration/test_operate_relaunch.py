@@ -44,7 +44,7 @@ async def test_it_serves_with_the_change_and_the_old_one_is_kept(at: Desk, engin
     assert (kept["State"]["Running"], kept["HostConfig"]["RestartPolicy"]["Name"]) == (False, "no")
     guarded = {one.step.id: one.state for one in run.steps if one.step.id.startswith("guard")}
     assert guarded["guard-load"] is guarded["guard-request"] is StepState.DONE, told(run)
-    back = at.operations.way_back(run)
+    back = at.operations.rollback(run)
     if back is not None:
         gone = await at.finished(at.begin(back))
         assert gone.state is RunState.DONE, (gone.message, told(gone))
@@ -115,7 +115,7 @@ async def test_one_that_loads_and_does_not_serve_offers_the_way_back(at: Desk, e
     run = await relaunched(at, "vllm-mute", Change(environment={"ENGINE_COMPLETION": "error"}))
     assert run.state is RunState.FAILED, (run.message, told(run))
     assert run.can_go_back
-    back = at.operations.way_back(run)
+    back = at.operations.rollback(run)
     gone = await at.finished(at.begin(back)) if back is not None else None
     assert gone is not None
     assert gone.state is RunState.DONE, (gone.message, told(gone))

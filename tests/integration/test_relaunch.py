@@ -22,7 +22,7 @@ from tests.support import unavailable
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, Privileges, Survey
+from sparktop.model.survey import Answer, DockerGet, Privileges, PrivilegesQuestion, Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import relaunch
 from sparktop.operate.run.run_text import by_hand
@@ -72,13 +72,13 @@ def plan_of(hands: Hands, change: Change, **options: str) -> Plan:
     """What the planner makes of it, its questions answered by the real Engine."""
     fleet = picture(hands.docker)
     request = Request(action="relaunch", nodes=("spark1",), target=NAME, change=change, options=options)
-    answers: dict[Ask, Answer] = {}
+    answers: dict[Question, Answer] = {}
     for _ in range(5):
-        asks = [ask for ask in relaunch.asks(request, fleet, Survey(answers=answers)) if ask not in answers]
-        for ask in asks:
+        questions = [ask for ask in relaunch.questions(request, fleet, Survey(answers=answers)) if ask not in answers]
+        for ask in questions:
             if isinstance(ask, DockerGet):
                 answers[ask] = Answer(value=hands.get(ask.path))
-            elif isinstance(ask, AskPrivileges):
+            elif isinstance(ask, PrivilegesQuestion):
                 answers[ask] = Answer(value=Privileges(user="spark", docker="open", sudo="free"))
             else:
                 answers[ask] = Answer(value="")

@@ -58,7 +58,7 @@ async def test_engine_that_loads_and_does_not_serve_is_told_and_the_policy_stays
     assert "does not serve" in {one.step.id: one.detail for one in run.steps}["smoke"]
     assert run.can_go_back
     assert policy(engine) == "no"
-    back = at.operations.way_back(run)
+    back = at.operations.rollback(run)
     assert back is not None
     returned = await at.finished(at.begin(back))
     assert returned.state is RunState.DONE, told(returned)

@@ -108,13 +108,13 @@ async def test_a_network_that_dies_silently_leaves_the_lock_to_its_console(sshd:
 async def test_long_answers_beside_the_probe(sshd: Sshd, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_text("".join(f"{number:07}\n" for number in range(500_000)))
-    asks = [
+    questions = [
         Output(node=NODE, argv=("cat", str(big)), limit_bytes=4 << 20, limit_s=20.0 + number) for number in range(6)
     ]
     async with watching(sshd, tmp_path / "state") as (monitor, lines):
         line = await runner(lines)
-        answers = await line.ask([*asks, FileText(node=NODE, path="/proc/version")])
-        assert all(len(answers[ask].value) == 4_000_000 for ask in asks)
+        answers = await line.ask([*questions, FileText(node=NODE, path="/proc/version")])
+        assert all(len(answers[ask].value) == 4_000_000 for ask in questions)
         await until(lambda: monitor.state.nodes[0].sample is not None)
         assert monitor.state.nodes[0].link.state is LinkState.LIVE
 

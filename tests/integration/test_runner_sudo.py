@@ -18,7 +18,7 @@ from tests.runner_support import NODE, Bench, bench, is_alive
 from tests.support import poll, unavailable
 
 from sparktop.model.operation import Command, Privilege, Signal
-from sparktop.model.survey import AskPrivileges, Privileges
+from sparktop.model.survey import Privileges, PrivilegesQuestion
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
@@ -104,7 +104,7 @@ WHO = root("/bin/sh", "-c", "id -u; cat; echo read")
 
 
 async def privileges(line: RunnerLine) -> Privileges:
-    ask = AskPrivileges(node=NODE)
+    ask = PrivilegesQuestion(node=NODE)
     found = (await line.ask([ask]))[ask].value
     assert isinstance(found, Privileges)
     return found

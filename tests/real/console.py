@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.terminal import SPARKTOP, sparktop
+from tests.real.machine import Machine
 from tests.support import PATIENCE_S, poll
 
 
@@ -99,6 +100,20 @@ def run(*words: str) -> str:
 def act(action: str, *words: str) -> str:
     """Run an action to its end; what it says. It must succeed."""
     return run("act", action, *words)
+
+
+def guard_fires(machine: Machine, engine: str) -> None:
+    """Arm the guard over an engine that serves, take the memory that is left; its end, and the guard's kill as told."""
+    one = looked(lambda one: state(one, engine) == "ready", "spark1")
+    floor = f"floor_gib={one['nodes'][0]['memory']['available_bytes'] / 2**30 - 1.5:.1f}"
+    act("guard", "spark1", "--engine", engine, "--set", floor, "--set", "empty_within_s=0", "--set", "stay_minutes=5")
+    with watching("spark1") as watch:
+        watch.until(lambda one: one["nodes"][0]["guard"]["phase"] == "armed", what="armed")
+        assert state(watch.last, engine) == "ready"
+        taking = "b'x' * (3 << 30) and __import__('time').sleep(600)"
+        machine.run("sh", "-c", 'python3 -c "$0" >/dev/null 2>&1 </dev/null &', taking)
+        watch.until(lambda one: state(one, engine) == "exited", what="its end")
+        watch.until(lambda one: "guard.fired" in rules(one), what="the guard's kill told")
 
 
 def bringup(*words: str) -> Any:

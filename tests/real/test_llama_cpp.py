@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from tests.real.conftest import need
-from tests.real.console import act, looked, rules, state, watching
+from tests.real.console import act, guard_fires, looked, rules, state, watching
 from tests.real.console import engine as row
 from tests.real.engines import Engine
 from tests.real.machine import Machine
@@ -96,15 +96,5 @@ def test_the_guard_ends_one_that_was_started_from_a_shell(spark: Machine) -> Non
     spark.run("sh", "-c", f"chroot --userspec=$(id -u spark) /opt/llama {serve}")
     llama = Engine(spark, NAME, 8080)
     spark.until(llama.answers, what="it serves")
-    one = looked(lambda one: state(one, NATIVE) == "ready", "spark1")
-    available_gib = one["nodes"][0]["memory"]["available_bytes"] / 2**30
-    floor = f"floor_gib={available_gib - 1.5:.1f}"
-    act("guard", "spark1", "--engine", NATIVE, "--set", floor, "--set", "empty_within_s=0", "--set", "stay_minutes=5")
-    with watching("spark1") as watch:
-        watch.until(lambda one: one["nodes"][0]["guard"]["phase"] == "armed", what="armed")
-        assert state(watch.last, NATIVE) == "ready"
-        taking = "b'x' * (3 << 30) and __import__('time').sleep(600)"
-        spark.run("sh", "-c", 'python3 -c "$0" >/dev/null 2>&1 </dev/null &', taking)
-        watch.until(lambda one: state(one, NATIVE) == "exited", what="its end")
-        watch.until(lambda one: "guard.fired" in rules(one), what="the guard's kill told")
+    guard_fires(spark, NATIVE)
     assert not llama.answers()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.integration.terminal import sparktop
 from tests.real.conftest import need
-from tests.real.console import Watch, looked, rules, state, told, watching
+from tests.real.console import Watch, act, guard_fires, looked, rules, state, told, watching
 from tests.real.console import engine as row
 from tests.real.engines import Engine
 from tests.real.machine import Machine, standing_still
@@ -194,6 +194,15 @@ def test_a_stop_by_docker_is_no_failure(vllm: Engine) -> None:
         watch.until(lambda one: state(one, NAME) == "exited", what="exited")
         said = {name for name, found in rules(watch.last).items() if found["severity"] == "critical"}
     assert not {name for name in said if name.startswith("vllm.")}
+
+
+def test_a_safe_restart_that_is_proven_and_then_the_guard(vllm: Engine) -> None:
+    before = vllm.inspect()["State"]["StartedAt"]
+    act("safe-restart", "spark1", "--engine", NAME, "--set", "target_gib=1", "--set", "grace_s=10")
+    assert vllm.answers()
+    assert vllm.inspect()["State"]["StartedAt"] != before
+    guard_fires(vllm.machine, NAME)
+    assert vllm.ended()["ExitCode"] == 137
 
 
 def test_a_taken_port_is_named(vllm: Engine) -> None:

@@ -173,8 +173,8 @@ class HostileApp(Stage):
         for screen in (
             ReviewScreen(plan, settings="options"),
             RefusalScreen(refusal, title=texts[0][:80]),
-            RunScreen(under_way, clock, abort=nothing, back=nothing, again=nothing, logs=nowhere),
-            RunScreen(execution.run, clock, abort=nothing, back=nothing, again=nothing, logs=nowhere),
+            RunScreen(under_way, clock, abort=nothing, logs=nowhere),
+            RunScreen(execution.run, clock, abort=nothing, logs=nowhere),
             ChooseScreen(texts[1][:80], choices, intro=(Line.of(texts[3]),)),
             ChangeScreen(texts[3][:80], Change(environment={"A": texts[0]}), intro=texts),
             leaving((under_way,)),

@@ -24,6 +24,7 @@ from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.acts.request import Measure, SmokeTest
 from sparktop.operate.step.plan import OnFailure, Plan, Refusal, Step
+from sparktop.recipe.read.shelf import Origin
 from sparktop.ui.app import SparktopApp
 
 TOTAL = int(121.69 * GIB)
@@ -111,16 +112,16 @@ SHELF = (
     RecipeRow(id=GPT.id, path=GPT.path, recipe=GPT),
     RecipeRow(id=MINIMAX.id, path=MINIMAX.path, recipe=MINIMAX),
     RecipeRow(id=QWEN.id, path=QWEN.path, recipe=QWEN),
-    RecipeRow(id=MISTRAL.id, path=MISTRAL.path, recipe=MISTRAL, origin="yours"),
+    RecipeRow(id=MISTRAL.id, path=MISTRAL.path, recipe=MISTRAL, origin=Origin.OWN),
     RecipeRow(
-        id="my-broken", path="/home/ops/.config/sparktop/recipes/my-broken.yaml", origin="yours",
+        id="my-broken", path="/home/ops/.config/sparktop/recipes/my-broken.yaml", origin=Origin.OWN,
         problems=("my-broken.yaml:7: defaults.prot: unknown key: did you mean `port`?",
                   "my-broken.yaml:12: mods: not supported: a mod is a patch of the image's files"),
     ),
 )  # fmt: skip
 HOSTILE_SHELF = (
     RecipeRow(id=HOSTILE, path=HOSTILE, recipe=HOSTILE_RECIPE),
-    RecipeRow(id="x", path=HOSTILE, origin="yours", problems=(HOSTILE,)),
+    RecipeRow(id="x", path=HOSTILE, origin=Origin.OWN, problems=(HOSTILE,)),
 )
 
 
@@ -269,7 +270,7 @@ def launch(request: Request, prospect: Prospect | None = None) -> Plan:
         title=f"Launch {name} on {' and '.join(request.nodes)}",
         risk=Risk.DISRUPTIVE if order.stops else Risk.SAFE,
         steps=tuple(steps),
-        way_back=tuple(replace(step, id=f"back-{step.id}", title=step.title.replace("Stop", "Start").partition(",")[0])
+        rollback=tuple(replace(step, id=f"back-{step.id}", title=step.title.replace("Stop", "Start").partition(",")[0])
                        for step in steps if step.id.startswith("stop-")),
         effect="It serves on port 8000 in some 5 minutes.",
         equivalent=(f"docker run -d --name {name} --gpus all {order.recipe.container} serve {order.recipe.model}",),

@@ -15,7 +15,7 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe.log_ring import LineRing
 from sparktop.ui.theme import DARK, THEMES, variable_defaults
 
-STYLES = Path(__file__).resolve().parents[2] / "styles" / "logs.tcss"
+STYLES = [Path(__file__).resolve().parents[2] / "styles" / name for name in ("logs.tcss", "operating.tcss")]
 
 VLLM = """\
 (APIServer pid=1) INFO 11-20 02:11:05 [api_server.py:1937] vLLM API server version 0.17.1

@@ -20,6 +20,7 @@ from tests.ui.pictures import PICTURES, FakeWatch
 from sparktop.clock import ManualClock
 from sparktop.model.fleet import FleetState
 from sparktop.ui.app import SparktopApp
+from sparktop.ui.setup import Setup
 
 Size = tuple[int, int]
 
@@ -49,20 +50,19 @@ def console(
         publish(state)
         return watch
 
-    names = tuple(view.name for view in state.nodes)
-
     async def operate() -> FakeOperating:
         assert operating is not None
         return operating
 
-    app = SparktopApp(
+    own = {name: more.pop(name) for name in ("greeting", "notifying", "is_ascii", "is_in_browser") if name in more}
+    setup = Setup(
         start=start,
-        node_names=names,
+        node_names=tuple(view.name for view in state.nodes),
         clock=clock,
-        theme=theme,
         operating=operate if operating is not None else None,
         **more,
     )
+    app = SparktopApp(setup, theme=theme, **own)
     return app, watch
 
 

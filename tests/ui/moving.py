@@ -31,6 +31,7 @@ from sparktop.sim.server import simulated_watch
 from sparktop.text.units import GIB
 from sparktop.transport.base import Prompter
 from sparktop.ui.app import SparktopApp
+from sparktop.ui.setup import Setup
 
 SCENARIO, NODE = "memory-spike", "spark1"
 STILL = "The first request takes 5 GiB/s that no setting counts. SSH would hang in seconds."
@@ -134,12 +135,14 @@ async def console(size: tuple[int, int], theme: str) -> AsyncIterator[Player]:
         return await simulated_watch(scenario, make)
 
     app = SparktopApp(
-        start=start,
-        node_names=tuple(node.name for node in scenario.nodes),
-        clock=SystemClock(),
-        title=f"demo: {scenario.title}",
+        Setup(
+            start=start,
+            node_names=tuple(node.name for node in scenario.nodes),
+            clock=SystemClock(),
+            title=f"demo: {scenario.title}",
+            operating=lambda: sessions[0].late.in_background(),
+        ),
         theme=theme,
-        operating=lambda: sessions[0].operations_in_background(),
     )
     async with app.run_test(size=size) as pilot:
         yield Player(pilot, sessions)

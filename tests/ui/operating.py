@@ -9,7 +9,7 @@ from dataclasses import replace
 from sparktop.model.bringup import Changed
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Answer, Ask
+from sparktop.model.survey import Answer, Question
 from sparktop.operate.acts.arrivals import AwaitResolved
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.readiness import AwaitReady
@@ -82,7 +82,7 @@ def restart(request: Request) -> Plan:
         title=f"Safe restart of {name} on {' and '.join(request.nodes)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=(replace(steps[-1], id="back"),),
+        rollback=(replace(steps[-1], id="back"),),
         effect="The engine is down for some 5 minutes: 40 s to stop, up to 5 min for its memory, 4 min to load.",
         warnings=("The 3 requests that it holds are lost.",),
         equivalent=(f"docker update --restart=no {name}", f"docker stop -t 60 {name}", f"docker start {name}",
@@ -148,7 +148,7 @@ def hostile(request: Request) -> Plan:
     call = DockerCall(method="POST", path=f"/x/{HOSTILE}", body={HOSTILE: HOSTILE})
     act = Remote(operations=(Command(argv=("echo", "--", HOSTILE)), call), reverse=HOSTILE)
     step = Step(id="x", title=HOSTILE, node=HOSTILE, verifies=HOSTILE, act=act)
-    return Plan(request=request, title=HOSTILE, risk=Risk.DISRUPTIVE, steps=(step,), way_back=(step,), effect=HOSTILE,
+    return Plan(request=request, title=HOSTILE, risk=Risk.DISRUPTIVE, steps=(step,), rollback=(step,), effect=HOSTILE,
                 warnings=(HOSTILE,), equivalent=(HOSTILE,), typed="",
                 differences=(Difference(what="flag", name=HOSTILE, before=HOSTILE, after=HOSTILE),))  # fmt: skip
 
@@ -239,7 +239,7 @@ class FakeOperating:
         """Where a run that is started is at: step, detail, ratio."""
         self.left: tuple[InterruptedRun, ...] = ()
         self.was_read: list[str] = []
-        self.answers: Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]] | None = None
+        self.answers: Callable[[Sequence[Question]], Awaitable[Mapping[Question, Answer]]] | None = None
 
     changed: tuple[Changed, ...] = ()
     """What its audit would say was changed."""
@@ -253,8 +253,12 @@ class FakeOperating:
     def read(self, run_id: str) -> None:
         self.was_read.append(run_id)
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        return await self.answers(asks) if self.answers else {ask: Answer(problem="not asked here") for ask in asks}
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        return (
+            await self.answers(questions)
+            if self.answers
+            else {ask: Answer(problem="not asked here") for ask in questions}
+        )
 
     async def plan(self, request: Request) -> Plan | Refusal:
         self.asked.append(request)
@@ -274,7 +278,7 @@ class FakeOperating:
         execution.at(*self.begins_at)
         return execution
 
-    def way_back(self, run: Run) -> Plan | None:
+    def rollback(self, run: Run) -> Plan | None:
         if not run.can_go_back:
             return None
-        return replace(run.plan, title=f"Way back of {run.plan.title}", steps=run.plan.way_back, way_back=())
+        return replace(run.plan, title=f"Way back of {run.plan.title}", steps=run.plan.rollback, rollback=())

@@ -13,6 +13,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Publish
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.notify import NotifyOptions
+from sparktop.ui.setup import Setup
 
 NASTY = "a; b \x07\x1b]52;c;UFdORUQ=\x07 \x9d0;x\x9c"
 
@@ -32,9 +33,7 @@ def main() -> int:
         )
 
     app = SparktopApp(
-        start=start,
-        node_names=("spark1", "spark2"),
-        clock=clock,
+        Setup(start=start, node_names=("spark1", "spark2"), clock=clock),
         notifying=NotifyOptions(channels=("bell", "title", "osc9", "osc777")),
     )
     app.call_later(lambda: app.set_timer(0.5, worse))

@@ -16,7 +16,7 @@ from textual.widgets import Button, Input, TextArea
 
 from sparktop.errors import LinkLost
 from sparktop.model.change import Change
-from sparktop.model.finding import Finding
+from sparktop.model.finding import Finding, Remedy
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.request import Request
 from sparktop.operate.step.plan import Refusal
@@ -120,6 +120,27 @@ async def test_fix_offers_the_remedies_and_names_the_finding() -> None:
     assert asked.action == "safe-restart"
     assert asked.finding is not None
     assert asked.finding.rule == "gpu.spin-deadlock"
+
+
+async def test_of_a_node_out_of_reach_every_remedy_is_expected_to_fail_and_evidence_comes_first() -> None:
+    clock = clock_of_pictures()
+    remedies = (
+        Remedy(title="Arm the guard for the next time", action="guard"),
+        Remedy(title="Save what was seen", action="collect-evidence"),
+        Remedy(title="Reboot it", action="reboot"),
+    )
+    fallen = replace(claims.falling(clock.wall()), remedies=remedies, subject="vllm-minimax")
+    async with acting("decode") as (app, side, pilot):
+        app.publish(replace(pictures.lost(clock), findings=(fallen,)))
+        await until(pilot, lambda: "spark1 will" in screen(pilot))
+        await pilot.press("f")
+        await at(pilot, ChooseScreen, "Arm the guard")
+        chooser = app.screen
+        assert isinstance(chooser, ChooseScreen)
+        titles = [choice.label.plain for choice in chooser._choices]
+        assert titles == ["Save what was seen", "Arm the guard for the next time", "Reboot it"]
+        assert screen(pilot).count("expected to fail now: spark1 can't be reached now") == 2
+        assert side.asked == []
 
 
 async def test_a_remedy_by_hand_is_read_and_a_suspicion_is_called_one() -> None:

@@ -85,7 +85,7 @@ async def test_every_plan_fits_with_its_answers_in_sight(size: tuple[int, int], 
     side.answer = make
     app, _ = console("decode", operating=side)
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: app._state is not None and app.acting._operating is not None)
+        await until(pilot, lambda: app._state is not None and app.session_runs.operating is not None)
         await pilot.press("R")
         await at(pilot, ReviewScreen, "Cancel")
         for _ in range(12):

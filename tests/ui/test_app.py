@@ -7,21 +7,26 @@ import gc
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support import PATIENCE_S
 from tests.table import over
-from tests.ui import pictures, svg
+from tests.ui import claims, pictures, svg
 from tests.ui.look import clock_of_pictures, console
 from textual.pilot import Pilot
 
 import sparktop.ui.app as app_module
 from sparktop.config import resource_dir
 from sparktop.errors import ConfigError
+from sparktop.model.event import Severity
+from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState
+from sparktop.operate.actions import Action
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.panes.engines import EnginePane
+from sparktop.ui.setup import Setup
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 EACH_SIZE = [pytest.param(size, marks=pytest.mark.fast if size == (80, 24) else pytest.mark.slow) for size in SIZES]
@@ -84,7 +89,9 @@ async def test_the_state_is_exported_as_status_prints_it(tmp_path: Path, monkeyp
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         await pilot.press("e")
-        await until(pilot, lambda: any(note.title == "State exported" for note in app._notifications))
+        await until(
+            pilot, lambda: any(note.message.startswith("The state was saved to") for note in app._notifications)
+        )
         (file,) = (tmp_path / "sparktop" / "logs").iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
         text = file.read_text("utf-8")
@@ -92,7 +99,9 @@ async def test_the_state_is_exported_as_status_prints_it(tmp_path: Path, monkeyp
         assert "spark2" in text
         monkeypatch.setenv("XDG_STATE_HOME", str(file))  # no folder
         await pilot.press("e")
-        await until(pilot, lambda: any(note.message.startswith("Nothing was exported") for note in app._notifications))
+        await until(
+            pilot, lambda: any(note.message.startswith("The state was not saved") for note in app._notifications)
+        )
 
 
 async def test_it_paints_before_it_starts_watching() -> None:
@@ -105,7 +114,7 @@ async def test_it_paints_before_it_starts_watching() -> None:
         await gate.wait()
         raise AssertionError
 
-    app = SparktopApp(start=start, node_names=("spark1", "spark2"), clock=clock)
+    app = SparktopApp(Setup(start=start, node_names=("spark1", "spark2"), clock=clock))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: painted)
         assert "spark1 ◍ connecting" in painted[0]
@@ -122,14 +131,14 @@ async def test_the_panes_below_the_figures_come_without_any_figures() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    app = SparktopApp(start=start, node_names=("spark1",), clock=clock)
+    app = SparktopApp(Setup(start=start, node_names=("spark1",), clock=clock))
     async with app.run_test(size=(120, 40)) as pilot:
         assert not app.console_screen.bottom.panes
         await until(pilot, lambda: set(app.console_screen.bottom.panes) == {"log", "kernel", "processes", "events"})
 
 
 async def test_a_fault_in_the_panes_below_costs_only_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktop.ui.panes.bottom._pane_types", lambda: 1 / 0)
+    monkeypatch.setattr("sparktop.ui.panes.bottom._import_panes", lambda: 1 / 0)
     app, _ = console("decode")
     async with app.run_test(size=(160, 40)) as pilot:
         await until(pilot, lambda: "the pane logs" in screen(pilot), what="the fault is told")
@@ -159,7 +168,7 @@ async def test_garbage_is_collected_while_a_question_waits_for_its_answer(monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    app = SparktopApp(start=start, node_names=("spark1",), clock=clock_of_pictures())
+    app = SparktopApp(Setup(start=start, node_names=("spark1",), clock=clock_of_pictures()))
     gc.disable()
     try:
         async with app.run_test(size=(120, 40)) as pilot:
@@ -212,7 +221,7 @@ async def test_a_fault_is_seen_and_the_console_stays(error: Exception, words: st
         watch.failure = error
         return watch
 
-    app = SparktopApp(start=start, node_names=("spark1",), clock=clock)
+    app = SparktopApp(Setup(start=start, node_names=("spark1",), clock=clock))
     async with app.run_test(size=(140, 40)) as pilot:
         await until(pilot, lambda: words in screen(pilot), what=words)
         await pilot.press("2")
@@ -524,3 +533,27 @@ def test_only_the_theme_writes_colours() -> None:
     assert len(places) > 10
     wrong = [p.name for p in places if p.name != "theme.py" and re.search(r"#[0-9a-fA-F]{6}\b", p.read_text("utf-8"))]
     assert wrong == []
+
+
+async def test_what_plans_the_remedies_of_an_alarm_is_imported_as_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+
+    def planner_of(chosen: Action) -> None:
+        imported.append(chosen.name)
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr("sparktop.operate.actions.planner_of", planner_of)
+    app, watch = console("decode")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        stop = Remedy(title="Stop it", action="stop-engine")
+        alarm = replace(claims.falling(watch.state.wall_s), remedies=(stop, Remedy(title="Look")))
+        before, milder = alarm, replace(alarm, since_wall_s=watch.state.wall_s, severity=Severity.WARNING)
+        app.publish(replace(watch.state, findings=(before, milder)))
+        await pilot.pause()
+        assert app._importing is None
+        for _ in range(2):
+            app.publish(replace(watch.state, findings=(replace(alarm, since_wall_s=watch.state.wall_s + 1.0),)))
+            await until(pilot, lambda: imported)
+        await pilot.pause()
+        assert imported == ["stop-engine"]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktop.clock import ManualClock
+from sparktop.documents.attention import FORGOTTEN_S, MAX_KEPT, Attention
 from sparktop.documents.finding_tree import AttentionState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
-from sparktop.ui.attention import FORGOTTEN_S, MAX_KEPT, Attention
 
 ONE = Finding(rule="a.one", severity=Severity.WARNING, title="One", nodes=("spark1",), subject="x")
 

@@ -6,22 +6,22 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.bringup_support import Desk, link_run, load
-from tests.ui import operating
+from tests.bringup_support import BOTH, Desk, link_run, load
+from tests.ui import operating, svg
 from tests.ui.acting import NARROW, USUAL, acting, at, notified
 from tests.ui.operating import FakeOperating
 from tests.ui.pictures import PICTURES
 from tests.ui.test_app import screen, until
 from textual.pilot import Pilot
 
+from sparktop.bringup.catalogue import measured
 from sparktop.bringup.kept import ResultFile
-from sparktop.bringup.measured import measured
 from sparktop.errors import LinkLost
-from sparktop.model.bringup import Changed
+from sparktop.model.bringup import Changed, CheckResult
 from sparktop.model.state import State
 from sparktop.operate.step.run import RunState
 from sparktop.ui.console import ConsoleScreen
-from sparktop.ui.screens.bring_up import BringUpScreen
+from sparktop.ui.screens.bring_up import BringUpScreen, CheckTable
 from sparktop.ui.screens.recipes import RecipesScreen
 from sparktop.ui.screens.review import RefusalScreen, ReviewScreen
 from sparktop.ui.screens.run import RunScreen
@@ -58,6 +58,25 @@ async def test_the_page_comes_chapter_by_chapter_and_the_cursor_goes_to_the_firs
         await pilot.press("n")
         assert page.table.selected is not selected
         assert "why" in screen(pilot)
+        assert "n next problem" in svg.plain(pilot.app)[-1]
+        assert svg.plain(pilot.app)[-1].endswith("Esc close ─╯"), "its most important keys are never cut"
+
+
+def test_the_nodes_column_is_as_wide_as_their_names() -> None:
+    table = CheckTable(BOTH)
+    rows = [
+        CheckResult(check="machine.cuda", nodes=BOTH, state=State.PASSED, found="cuInit(0) = 0"),
+        *(
+            CheckResult(check="endpoint.key", nodes=("spark1",), subject=name, state=State.PASSED, found="wanted")
+            for name in ("vllm-minimax", "sglang-mistral4")
+        ),
+    ]
+    table.show_rows(rows)
+    drawn = [line.plain for line in table.draw(76, 10)]
+    assert [line[12:19].strip() for line in drawn] == ["both", "spark1", "spark1"]
+    assert len({line.index("✔") for line in drawn}) == 1
+    assert drawn[0].index("✔") == 19
+    assert "sglang-mistral4" in drawn[2]
 
 
 async def test_a_remedy_is_planned_and_reviewed_and_the_page_remembers() -> None:
@@ -142,7 +161,7 @@ async def test_the_page_is_exported_and_its_commands_copied(tmp_path: Path) -> N
         assert isinstance(page, BringUpScreen)
         await until(pilot, lambda: not page._is_looking and bool(page.rows), what="the look over")
         await pilot.press("e", "y")
-        await until(pilot, lambda: "Saved to" in notified(app), what="the file")
+        await until(pilot, lambda: "The page was saved to" in notified(app), what="the file")
         text = next(tmp_path.rglob("*bring-up*.md")).read_text()
         assert text.startswith("# Bring-up of spark1 and spark2")
         assert "cuInit(0) = 100" in text
@@ -192,7 +211,7 @@ async def test_what_passed_is_kept_where_the_console_was_told_to(tmp_path: Path)
 async def test_nodes_that_fail_while_they_are_asked_are_told_on_the_page() -> None:
     side = FakeOperating()
 
-    async def gone(asks: object) -> None:
+    async def gone(questions: object) -> None:
         await asyncio.sleep(0)
         raise LinkLost("spark1: the connection was lost")
 

@@ -26,6 +26,7 @@ from sparktop.text.lines import Line
 from sparktop.ui import app as app_module
 from sparktop.ui.panes.header import Header
 from sparktop.ui.panes.log import LogPane
+from sparktop.ui.setup import Setup
 from sparktop.ui.widgets import line_widget
 from sparktop.ui.widgets.line_widget import LineWidget
 
@@ -47,9 +48,9 @@ def test_a_graph_whose_cells_stay_is_not_drawn_again() -> None:
         return graph.area(moments, top=top, rows=4, tone="graph")
 
     first = drawn(100.0)
-    before = graph._drawn.cache_info()
+    before = graph._curve.cache_info()
     assert drawn(100.0) == first
-    assert graph._drawn.cache_info().misses == before.misses
+    assert graph._curve.cache_info().misses == before.misses
     assert drawn(40.0) != first
 
 
@@ -127,7 +128,7 @@ async def test_ages_are_drawn_with_a_picture_and_alone_only_without_one(monkeypa
 
     ticks: list[float] = []
     monkeypatch.setattr(Header, "tick", lambda _: ticks.append(clock.monotonic()))
-    app = app_module.SparktopApp(start=start, node_names=("spark1", "spark2"), clock=clock)
+    app = app_module.SparktopApp(Setup(start=start, node_names=("spark1", "spark2"), clock=clock))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = (await ready(pilot)).console_screen
         ticks.clear()

@@ -14,7 +14,6 @@ from tests.unit.diagnose.rules.test_team import four
 
 from sparktop.documents.engine_table import (
     SORTS,
-    EngineColumn,
     EngineRow,
     columns,
     no_figures,
@@ -27,7 +26,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.telemetry import EngineMoment, Series
 from sparktop.text.table import heading
-from sparktop.ui.panes.engine_charts import FIGURES, engine_charts
+from sparktop.ui.panes.charts import FIGURES, GAP_FROM_ROWS, engine_charts
 from sparktop.ui.panes.engines import details
 
 
@@ -37,7 +36,7 @@ def rows(picture: str) -> list[EngineRow]:
 
 
 def titles(width: int, nodes: int = 2, picture: str = "decode") -> list[str]:
-    return [column.key for column in columns(rows(picture), width, nodes=nodes)]
+    return [column.title for column in columns(rows(picture), width, nodes=nodes)]
 
 
 @given(st.integers(20, 240), st.sampled_from(["decode", "loading", "spin-deadlock", "hostile"]))
@@ -178,7 +177,7 @@ def test_details_fit(width: int) -> None:
 def test_rows_are_sorted_by_the_column_that_the_heading_marks() -> None:
     idle, busy = rows("decode")[:1] * 2
     busy = replace(busy, engine=replace(busy.engine, key="busy", uptime_s=9e9))
-    assert sorted_rows((idle, busy), EngineColumn.UP) == (busy, idle)
+    assert sorted_rows((idle, busy), "UP") == (busy, idle)
     assert sorted_rows((idle, busy), None) == (idle, busy)
     name = busy.engine.name
     stuck = Finding(rule="engine.x", title="x", severity=Severity.CRITICAL, nodes=(busy.node,), engine=name)
@@ -197,7 +196,7 @@ async def test_engines_are_filtered_in_their_own_view_and_the_key_searches_the_l
         every = len(pane.rows)
         await pilot.press("slash")
         await pilot.pause()
-        assert not pane.filter_bar.is_open, "in the overview the log is searched"
+        assert not pane.search_bar.is_open, "in the overview the log is searched"
         await pilot.press("escape")
         app.console_screen.action_view("engines")
         await pilot.press("slash", *"spark2")
@@ -236,6 +235,9 @@ def test_the_charts_of_an_engine_fill_their_room_evenly(width: int, rows: int, h
     assert labelled == (LABELS if height else [])
     assert len(lines) == (height * (4 if width >= 72 else 8) + 1 if height else 0)
     assert all(line.width <= width for line in lines)
+    if height >= GAP_FROM_ROWS:
+        above = [line.plain for line in lines[height : 4 * height : height]]
+        assert not any("\u2800" < char < "\u2900" for row in above for char in row), "no chart stands on the next"
 
 
 def test_a_figure_that_is_unknown_is_no_zero_in_its_chart() -> None:

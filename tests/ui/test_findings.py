@@ -19,6 +19,7 @@ from textual.theme import Theme
 
 from sparktop.clock import ManualClock
 from sparktop.diagnose.findings import ENGINE_DOWN
+from sparktop.documents.attention import Attention
 from sparktop.documents.finding import FindingView, details, evidence_log, short
 from sparktop.documents.finding_tree import AttentionState, Order, family, in_order, row_line, rows
 from sparktop.model.engine import NOT_ASKED, EngineState
@@ -26,11 +27,11 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Link, LinkState, Notice
 from sparktop.text.lines import plain
-from sparktop.ui.attention import Attention
 from sparktop.ui.commands import COMMANDS
 from sparktop.ui.panes.header import KeyLine
 from sparktop.ui.panes.verdict import VerdictPane
 from sparktop.ui.screens.finding import FindingScreen
+from sparktop.ui.screens.help import HelpScreen
 from sparktop.ui.theme import DARK_VARIABLES, THEMES, _tones
 
 ONE = Finding(rule="area.one", severity=Severity.CRITICAL, title="One", nodes=("spark1",))
@@ -210,6 +211,8 @@ def test_no_tick_stands_before_the_engines_were_looked_for(clock: ManualClock, m
     unread = replace(well, nodes=tuple(replace(view, **more) for view in well.nodes))
     names = " and ".join(view.name for view in well.nodes)
     assert verdict(clock, unread)[0].strip().startswith(f"OK so far · looking for engines on {names}")
+    views = [replace(unread.nodes[0], name=f"spark{number}") for number in range(1, 9)]
+    assert "looking for engines on 8 nodes" in verdict(clock, replace(unread, nodes=tuple(views)))[0]
 
 
 def test_nothing_wrong_is_never_said_over_an_engine_that_is_down(clock: ManualClock) -> None:
@@ -235,7 +238,7 @@ def test_the_result_of_the_last_run_is_found_again_from_the_top_line(clock: Manu
     pane = VerdictPane(clock)
     pane._fleet = pictures.well(clock)
     assert "last run" not in pane.draw(118, 1)[0].plain
-    pane._has_run = True
+    pane.has_run = True
     assert pane.draw(118, 1)[0].plain.rstrip().endswith("o last run")
 
 
@@ -282,6 +285,13 @@ def test_a_title_that_names_its_node_is_not_told_it_again(clock: ManualClock) ->
     assert "41 GB of 3.7 TB free" in narrow[1], "where the first one's title leaves it none"
     assert lines[0].endswith("d details")
     assert lines[1].endswith("1 note  A all")
+
+
+def test_many_nodes_are_counted_and_not_named_before_a_title() -> None:
+    names = [f"spark{number}" for number in range(1, 9)]
+    for shown, told in ((8, "all 8 nodes"), (7, "7 nodes"), (3, "spark1+spark2+spark3"), (1, "spark1")):
+        one = Finding(rule="a.b", severity=Severity.CRITICAL, title="A fault", nodes=tuple(names[:shown]))
+        assert row_line(rows([one], is_open)[0], 100, names, 0.0).plain.startswith(f"✖ {told}  A fault")
 
 
 def test_what_hangs_under_nothing_shown_has_no_stem(clock: ManualClock) -> None:
@@ -355,7 +365,7 @@ def test_what_the_list_below_says_is_not_said_above_it(clock: ManualClock) -> No
     lost = Notice(severity=Severity.CRITICAL, node="spark2", text="network gone: no answer")
     for notices, lines in (((), 0), ((lost,), 1)):
         pane = VerdictPane(clock)
-        pane.leave_to_list(True)
+        pane.is_listed = True
         pane._fleet = FleetState(findings=(ONE,), notices=notices)
         assert pane.wanted_lines == lines
         assert ["network gone" in line.plain for line in pane.draw(120, lines)] == [True] * lines
@@ -433,7 +443,9 @@ async def test_d_opens_the_verdicts_first_finding_and_closes_it(size: tuple[int,
         await until(pilot, lambda: "Both ranks wait" in screen(pilot))
         await pilot.press("end")
         await until(pilot, lambda: "gpu.spin-deadlock" in screen(pilot))
-        await pilot.press("d")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), what="help over a dialog")
+        await pilot.press("question_mark", "d")
         await until(pilot, lambda: len(app.screen_stack) == 1)
 
 
@@ -524,7 +536,7 @@ async def test_the_list_opens_on_the_worst_open_one_and_leaves_what_is_resolved(
         over = [replace(one, phase=Phase.RESOLVED) if one.rule == "memory.apart" else one for one in fleet.findings]
         pane.show(replace(fleet, findings=tuple(over)))
         assert pane.selected.standing is AttentionState.OPEN
-        pane.move(99)
+        pane.action_move(99)
         assert pane.selected.standing is AttentionState.RESOLVED
         pane.refill()
         assert pane.selected.standing is AttentionState.RESOLVED, "the operator went there"

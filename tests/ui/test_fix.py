@@ -17,8 +17,9 @@ from sparktop.model.finding import Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.operate.actions import action
 from sparktop.operate.targets import Selection, selected
-from sparktop.ui.dialogs.dialog import ChooseScreen
+from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
 from sparktop.ui.screens.fix import (
+    Offer,
     actions,
     all_in_one,
     choices,
@@ -41,6 +42,10 @@ def finding(rule: str, *remedies: Remedy, **more: object) -> Finding:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def offered(of: Finding, **more: bool) -> tuple[Choice, ...]:
+    return choices(of, tuple(map(Offer, of.remedies)), **more)
+
+
 def fleet(*findings: Finding) -> FleetState:
     return FleetState(wall_s=0.0, monotonic_s=0.0, nodes=(), findings=findings)
 
@@ -51,28 +56,27 @@ def relaunch(**change: object) -> Remedy:
 
 def test_what_is_expected_to_fail_comes_last_and_is_never_preselected() -> None:
     one = finding("a.b", RESTART, BREAK, READ)
-    doubts = ("its last start failed", "", "")
-    rows = choices(one, doubts=doubts)
-    assert [row.value for row in rows] == [BREAK, None, RESTART]
-    assert first_applicable(rows, doubtful=(RESTART,)) == 0
+    rows = choices(one, (Offer(RESTART, "its last start failed"), Offer(BREAK), Offer(READ)))
+    assert [row.value and row.value.remedy for row in rows] == [BREAK, None, RESTART]
+    assert first_applicable(rows) == 0
     assert any("expected to fail now: its last start failed" in line.plain for line in rows[2].notes)
 
 
 def test_evidence_is_preselected_where_all_else_is_expected_to_fail() -> None:
-    rows = choices(finding("a.b", RESTART, EVIDENCE), doubts=("34 GiB are lost", ""))
+    hopeless = Offer(RESTART, "34 GiB are lost")
+    rows = choices(finding("a.b"), (hopeless, Offer(EVIDENCE)))
     chosen = [row for row in rows if row.value is not None]
-    assert chosen[first_applicable(rows, doubtful=(RESTART,))].value == EVIDENCE
-    rows = choices(finding("a.b", RESTART), doubts=("34 GiB are lost",))
-    assert first_applicable(rows, doubtful=(RESTART,)) == 0, "the cursor has to be somewhere"
+    assert chosen[first_applicable(rows)].value == Offer(EVIDENCE)
+    assert first_applicable(choices(finding("a.b"), (hopeless,))) == 0, "the cursor has to be somewhere"
 
 
 def test_what_stands_in_the_way_comes_first_where_no_remedy_of_the_finding_helps() -> None:
     leak = finding("memory.held-after-exit", Remedy(title="Reboot", action="reboot"))
-    one = finding("a.b", RESTART, EVIDENCE)
-    rows = (*choices(one, doubts=("34 GiB are lost", "")), *other_finding_choices((leak,), count_above=2))
-    chosen = [row for row in rows if row.value is not None]
-    assert chosen[first_applicable(rows, doubtful=(RESTART,), instead=leak)].value is leak
-    assert chosen[first_applicable(rows, instead=leak)].value == RESTART
+    others = other_finding_choices((leak,), count_above=2)
+    for expected_failure, first in (("34 GiB are lost", leak), ("", Offer(RESTART))):
+        rows = (*choices(finding("a.b"), (Offer(RESTART, expected_failure), Offer(EVIDENCE))), *others)
+        chosen = [row for row in rows if row.value is not None]
+        assert chosen[first_applicable(rows, instead=leak)].value == first
 
 
 def test_the_literal_change_of_what_a_finding_caused_comes_before_its_own_relaunch_without_one() -> None:
@@ -87,8 +91,8 @@ def test_the_literal_change_of_what_a_finding_caused_comes_before_its_own_relaun
 
 def test_a_restart_of_what_is_down_costs_no_requests() -> None:
     busy = finding("a.b", replace(RESTART, cost="its requests"))
-    assert any("costs its requests" in note.plain for note in choices(busy)[0].notes)
-    assert any("costs the time to load" in note.plain for note in choices(busy, is_down=True)[0].notes)
+    assert any("costs its requests" in note.plain for note in offered(busy)[0].notes)
+    assert any("costs the time to load" in note.plain for note in offered(busy, is_down=True)[0].notes)
 
 
 def test_several_faults_of_one_launch_are_mended_in_one_relaunch() -> None:
@@ -128,18 +132,19 @@ def test_one_relaunch_names_what_it_leaves() -> None:
     assert some is not None
     assert (some.title, some.leaves) == ("Fix 2 faults in one relaunch", ("a.image",))
     assert some.change == both.change, "nobody asked for what a note would change"
-    notes = "\n".join(line.plain for line in choices(first, (some,))[0].notes)
+    notes = "\n".join(line.plain for line in choices(first, (Offer(some),))[0].notes)
     assert "not fixed: a.image" in notes
 
 
 def test_enter_says_what_it_does_on_each_row() -> None:
     by_hand = finding("a.hand", READ)
-    rows = (*choices(by_hand), *other_finding_choices((finding("a.b", RESTART),), count_above=1))
-    assert ChooseScreen("fix", rows, verb="shows the plan").keys() == "Enter shows its remedies   Esc close"
-    rows = choices(finding("a.b", RESTART, relaunch(flags={"--x": ""})))
-    assert ChooseScreen("fix", rows, verb="shows the plan").keys() == "Enter shows the plan   Esc close"
-    assert ChooseScreen("fix", rows, verb="shows the plan", at=1).keys() == "Enter shows its change   Esc close"
-    assert ChooseScreen("fix", choices(by_hand), verb="shows the plan").keys() == "Esc close"
+    rows = (*offered(by_hand), *other_finding_choices((finding("a.b", RESTART),), count_above=1))
+    assert ChooseScreen("fix", rows, verb="shows the plan").state_keys() == ("Enter shows its remedies", "Esc close")
+    rows = offered(finding("a.b", RESTART, relaunch(flags={"--x": ""})))
+    assert ChooseScreen("fix", rows, verb="shows the plan").state_keys() == ("Enter shows the plan", "Esc close")
+    at_second = ChooseScreen("fix", rows, verb="shows the plan", at=1)
+    assert at_second.state_keys() == ("Enter shows its change", "Esc close")
+    assert ChooseScreen("fix", offered(by_hand), verb="shows the plan").state_keys() == ("Esc close",)
 
 
 def test_one_relaunch_fixes_the_faults_of_every_rank() -> None:
@@ -179,7 +184,7 @@ def test_a_literal_change_is_not_lost_behind_a_remedy_of_the_same_words() -> Non
 
 def test_an_empty_list_says_why_it_is_empty() -> None:
     def told(**more: object) -> str:
-        (row,) = choices(finding("a.b", **more))
+        (row,) = offered(finding("a.b", **more))
         assert row.value is None
         return row.label.plain
 
@@ -213,7 +218,7 @@ def test_what_can_be_done_comes_first_and_the_subject_before_the_rest() -> None:
     whole = [row.label.plain for row in rows]
     assert any("Measure the cable" in text and "takes 2 Sparks" in text for text in whole)
     assert "there is no engine" in whole[-1], "a group of which nothing can be done is the last"
-    of_node = [row.value is not None for row in rows[: [bool(row.heading) for row in rows].index(True, 1)]]
+    of_node = [row.value is not None for row in rows if row.heading == rows[0].heading]
     assert of_node == sorted(of_node, reverse=True), "in its group what can be done is first"
 
     down = tuple(replace(one, state=EngineState.EXITED) for one in state.nodes[0].engines)

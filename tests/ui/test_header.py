@@ -11,7 +11,7 @@ from tests.ui import pictures
 from tests.ui.look import clock_of_pictures
 
 from sparktop.clock import ManualClock
-from sparktop.documents.status import SIGNS
+from sparktop.documents.node_figures import SIGNS
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState, Forward, LinkState, Notice
 from sparktop.model.guard import GuardPhase, GuardState
@@ -62,6 +62,21 @@ def test_links_are_the_last_to_go(clock: ManualClock, picture: str, width: int) 
     elif width >= 60 and picture != "hostile":
         for view in nodes:
             assert f"{view.name} {SIGNS[view.link.state][0]} {view.link.state}" in text
+
+
+@over(
+    "width, words",
+    [(120, "● 8 live  "), (160, "spark8 ● live  "), (200, "spark8 ● live  "), (240, "spark8 ● live 0.4 s  ")],
+)
+def test_eight_nodes_leave_the_guard_and_the_clock_in_sight(clock: ManualClock, width: int, words: str) -> None:
+    fleet = pictures.decode(clock)
+    eight = tuple(replace(fleet.nodes[0], name=f"spark{number}") for number in range(1, 9))
+    line = Header(clock, title="demo: eight nodes")
+    line._fleet = replace(fleet, nodes=eight)
+    text = line.draw(width, 1)[0].plain
+    assert words in text
+    assert text.endswith("   03:12:44 ")
+    assert "guard off   read-write" in text or width == 160, "a guard that is off goes before the nodes' names"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +205,7 @@ def test_the_pane_of_its_node_says_what_it_does(clock: ManualClock, guard: Guard
 @over("view", ["overview", "nodes", "engines", "log", "kernel", "findings", "processes"])
 def test_the_footer_names_the_open_view_at_80_columns(view: str) -> None:
     line = KeyLine()
-    line._view = view
+    line.view = view
     (drawn,) = line.draw(80, 1)
     assert drawn.width <= 80
     assert any(tone == "tab" for _, tone in drawn.runs), drawn.plain

@@ -11,7 +11,8 @@ from textual.binding import Binding
 from textual.widgets import Static
 
 from sparktop.ui.commands import COMMANDS, keys_text
-from sparktop.ui.screens.help import DESCRIPTION_FROM, RECIPE_KEYS, HelpPage, HelpScreen, help_lines
+from sparktop.ui.dialogs.page import Body
+from sparktop.ui.screens.help import DESCRIPTION_FROM, RECIPE_KEYS, HelpScreen, help_lines
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.recipes import RecipesScreen
 
@@ -80,17 +81,17 @@ async def test_the_wheel_scrolls_it_and_the_frame_says_where_it_stands() -> None
     async with stage.run_test(size=(60, 20)) as pilot:
         stage.push_screen(HelpScreen())
         await pilot.pause()
-        page = stage.screen.query_one(HelpPage)
-        first = page.render_line(1).text
-        assert next(y for y in range(20) if "┃" in page.render_line(y).text) == 1
+        page = stage.screen.query_one(Body)
+        first, rows = page.render_line(1).text, page.size.height
+        assert next(y for y in range(rows) if "┃" in page.render_line(y).text) == 0
         page.post_message(
             events.MouseScrollDown(page, 1, 1, 0, 1, 0, shift=False, meta=False, ctrl=False, screen_x=1, screen_y=1)
         )
         await pilot.pause()
         assert page.render_line(1).text != first
-        assert page.text().count("╭") == 1
+        assert "\n".join(svg.plain(stage)).count("╭") == 1
         await pilot.press("end")
-        assert [y for y in range(20) if "┃" in page.render_line(y).text][-1] == 18
+        assert [y for y in range(rows) if "┃" in page.render_line(y).text][-1] == rows - 1
 
 
 async def test_what_is_painted_below_does_not_paint_it_again() -> None:

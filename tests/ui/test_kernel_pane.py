@@ -15,7 +15,7 @@ from sparktop.model.event import Advice, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, Link, NodeView
 from sparktop.model.telemetry import Collector, CollectorState, LogLine, Memory, Sample
 from sparktop.observe.log_ring import LineRing
-from sparktop.ui.dialogs.page import DetailsScreen
+from sparktop.ui.dialogs.dialog import DetailsScreen
 from sparktop.ui.panes.kernel import KernelPane
 
 START = 1_780_000_000.0
@@ -162,16 +162,16 @@ async def test_the_cursor_stays_on_its_event_while_others_come_and_counts_grow()
     pane, stage, _ = staged(node("spark1", one, two))
     async with stage.run_test(size=(80, 20)) as pilot:
         await pilot.press("k")
-        await svg.settle(pilot, lambda: pane.event_list.selected and pane.event_list.selected.event.title == "one")
+        await svg.settle(pilot, lambda: pane.row_list.selected and pane.row_list.selected.event.title == "one")
         assert "held" in svg.plain(stage)[0]
         grown = event("one", last_wall_s=START + 5, first_boot_s=1.0, count=9)
         pane.show(FleetState(nodes=(node("spark1", grown, two, event("new", last_wall_s=START + 9)),)))
         await svg.settle(pilot, lambda: "new" in shown(stage))
-        selected = pane.event_list.selected
+        selected = pane.row_list.selected
         assert selected is not None
         assert (selected.event.title, selected.event.count) == ("one", 9)
         await pilot.press("end")
-        assert pane.event_list.selected is pane.event_list.rows[-1]
+        assert pane.row_list.selected is pane.row_list.rows[-1]
         await svg.settle(pilot, lambda: "held" not in svg.plain(stage)[0])
 
 
@@ -183,7 +183,7 @@ async def test_it_follows_the_newest_on_a_short_pane() -> None:
         await pilot.press("home")
         await svg.settle(pilot, lambda: "event 0" in shown(stage))
         await pilot.press("pagedown", "pagedown", "j")
-        await svg.settle(pilot, lambda: pane.event_list.selected is pane.event_list.rows[11])
+        await svg.settle(pilot, lambda: pane.row_list.selected is pane.row_list.rows[11])
 
 
 async def test_the_same_picture_again_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ async def test_the_same_picture_again_costs_nothing(monkeypatch: pytest.MonkeyPa
     async with stage.run_test(size=(80, 20)) as pilot:
         await svg.settle(pilot, lambda: "Xid 43" in shown(stage))
         calls: list[object] = []
-        monkeypatch.setattr(pane.event_list, "show", calls.append)
+        monkeypatch.setattr(pane.row_list, "show_rows", calls.append)
         pane.show(FleetState(nodes=(node("spark1", *BURST),)))
         pane.show(fleet)
         assert calls == []
@@ -232,18 +232,18 @@ async def test_a_goes_round_the_nodes_whole_logs() -> None:
         await svg.settle(pilot, lambda: "1/1" in shown(stage))
         await pilot.press("escape", "a")
         await svg.settle(pilot, lambda: pane.raw_node is None and "Xid 43" in shown(stage))
-        assert pane.event_list.has_focus
+        assert pane.row_list.has_focus
 
 
 async def test_the_events_are_filtered_by_a_regular_expression() -> None:
     pane, stage, _ = staged(node("spark1", *BURST), node("spark2", event("AER on the NVMe")))
     async with stage.run_test(size=(100, 20)) as pilot:
-        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 3)
+        await svg.settle(pilot, lambda: len(pane.row_list.rows) == 3)
         await pilot.press("slash", *"xid 4|nvme")
-        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 2 and "2 of 3" in shown(stage))
+        await svg.settle(pilot, lambda: len(pane.row_list.rows) == 2 and "2 of 3" in shown(stage))
         assert "2 found" in svg.plain(stage)[0]
         await pilot.press("enter", "escape")
-        await svg.settle(pilot, lambda: len(pane.event_list.rows) == 3)
+        await svg.settle(pilot, lambda: len(pane.row_list.rows) == 3)
         assert pane.raw_node is None
         await pilot.press("slash", *"(")
         await svg.settle(pilot, lambda: "not a regex: as text" in shown(stage))

@@ -9,8 +9,7 @@ from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, QWEN
 from tests.ui.look import clock_of_pictures
 
-from sparktop.documents.budget import bar, budget_lines
-from sparktop.documents.prospect import fetch_lines, gate_lines, verdict_lines, without_verdict
+from sparktop.documents.prospect import bar, budget_lines, fetch_lines, gate_lines, verdict_lines, without_verdict
 from sparktop.documents.recipe import RecipeRow, detail_lines
 from sparktop.model.fleet import FleetState, Link, LinkState
 from sparktop.model.prospect import Budget, Download, Fit, Gate, Lever, NodeBudget, OnDisk, Prospect, Slice, SliceKind

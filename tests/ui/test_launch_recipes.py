@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.table import over
@@ -15,12 +16,10 @@ from tests.ui.test_app import screen, until
 
 from sparktop.documents.recipe import (
     Group,
-    RecipeColumn,
     RecipeRow,
     columns,
     detail_lines,
     in_order,
-    matches,
     nodes_text,
     quantisation,
     speed_text,
@@ -28,8 +27,9 @@ from sparktop.documents.recipe import (
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.recipe import Expected
+from sparktop.recipe.read.shelf import Origin
 from sparktop.ui.console import ConsoleScreen
-from sparktop.ui.launch_flow import shelved
+from sparktop.ui.launch_flow import given_rows, shelved
 from sparktop.ui.screens.launch import LaunchScreen
 from sparktop.ui.screens.recipes import RecipesScreen, RecipeTable
 
@@ -48,9 +48,9 @@ def test_what_a_row_says() -> None:
 @over("width", [30, 60, 76, 116, 196])
 def test_columns_never_want_more_than_there_is(width: int) -> None:
     shown = columns(launches.SHELF, width)
-    assert shown[0].key is RecipeColumn.RECIPE
+    assert shown[0].title == "RECIPE"
     assert sum(column.cells for column in shown) + 2 * (len(shown) - 1) <= width
-    assert (RecipeColumn.MODEL in [column.key for column in shown]) == (width > 76)
+    assert ("MODEL" in [column.title for column in shown]) == (width > 76)
 
 
 def test_the_detail_says_where_it_comes_from_and_how_a_conflict_was_resolved() -> None:
@@ -75,20 +75,46 @@ def test_the_list_begins_with_what_runs_here_or_with_the_smallest_model() -> Non
     assert in_order([replace(row, source="@team") for row in rows[:1]] + list(rows[1:]), FleetState())[0].source == ""
 
 
+def test_a_file_that_the_console_was_started_with_is_listed_engine_by_engine(tmp_path: Path) -> None:
+    file = tmp_path / "two.sh"
+    run = "docker run --network host i/vllm:1 vllm serve"
+    file.write_text(f"{run} Org/A\n{run.replace('run', 'run --name b')} Org/B\n")
+    rows = given_rows((str(file),))
+    assert [(row.id, row.group, row.recipe.model if row.recipe else "") for row in rows] == [
+        ("two", Group.FILES, "Org/A"),
+        ("b", Group.FILES, "Org/B"),
+    ]
+    (tmp_path / "r.yaml").write_text("model: [")
+    [row] = given_rows((str(tmp_path / "r.yaml"),))
+    assert row.problems
+
+
 def test_a_secret_in_a_recipe_is_not_shown() -> None:
     held = launches.replace(QWEN, environment={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz0123"})
     assert "hf_abc" not in plain(RecipeRow(id="x", recipe=held))
 
 
-def test_words_are_looked_for_anywhere() -> None:
-    rows = launches.SHELF
-    assert [row.id for row in rows if matches(row, "NVFP4 vllm")] == ["minimax-m2.7-nvfp4"]
-    assert [row.id for row in rows if matches(row, "yours")] == ["mistral-small-4-119b-nvfp4", "my-broken"]
-    assert [row.id for row in rows if matches(row, "nothing of it")] == []
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("NVFP4 vllm", ["minimax-m2.7-nvfp4"]),
+        ("^minimax vllm", ["minimax-m2.7-nvfp4"]),
+        ("yours", ["mistral-small-4-119b-nvfp4", "my-broken"]),
+        ("nothing of it", []),
+    ],
+)
+async def test_words_are_looked_for_anywhere(typed: str, found: list[str]) -> None:
+    async with launching() as (app, _, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen)
+        await pilot.press("slash", *typed)
+        assert isinstance(app.screen, RecipesScreen)
+        table = app.screen.table
+        await until(pilot, lambda: [row.id for row in table.rows] == found, what=f"{found}")
 
 
 def test_the_shipped_recipes_are_on_the_list_and_none_is_broken() -> None:
-    found = {row.id: row for row in shelved(FleetState()) if row.origin == "shipped"}
+    found = {row.id: row for row in shelved(FleetState()) if row.origin is Origin.SHIPPED}
     assert {"gpt-oss-120b", "qwen3.6-35b-a3b-fp8", "minimax-m2.7-nvfp4"} <= set(found)
     for row in found.values():
         assert row.recipe is not None, row.problems
@@ -127,12 +153,12 @@ async def test_a_filter_narrows_the_list_and_escape_ends_it_first() -> None:
         await pilot.press("L")
         await at(pilot, RecipesScreen)
         await pilot.press("slash", *"nvfp4")
-        await until(pilot, lambda: "recipes  2 of 5" in screen(pilot))
+        await until(pilot, lambda: "2 of 5" in screen(pilot))
         assert "gpt-oss" not in screen(pilot)
         await pilot.press("enter", "down")
         await until(pilot, lambda: "EAGLE" in screen(pilot), what="keys are the list's again")
         await pilot.press("escape")
-        await until(pilot, lambda: "recipes  5" in screen(pilot))
+        await until(pilot, lambda: "gpt-oss" in screen(pilot))
         await pilot.press("escape")
         await at(pilot, ConsoleScreen)
 
@@ -154,12 +180,13 @@ async def test_a_broken_recipe_says_what_is_wrong_and_is_not_launched() -> None:
 async def test_a_read_only_console_shows_recipes_and_says_why_nothing_is_launched() -> None:
     async with launching(size=NARROW, read_only=True) as (app, side, pilot):
         await pilot.press("L")
-        await at(pilot, RecipesScreen, "read-only: this console looks")
+        await at(pilot, RecipesScreen, "read-only: this console changes nothing")
         assert "Enter launch" not in screen(pilot)
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, RecipesScreen)
-        assert "--read-only" in notified(app)
+        assert "nothing can be launched from here" in notified(app)
+        assert screen(pilot).count("--read-only") == 1
     assert side.asked == []
 
 
@@ -193,7 +220,7 @@ async def test_what_runs_here_stands_first_and_is_launched_where_it_runs() -> No
         await pilot.press("L")
         await at(pilot, RecipesScreen, "running here")
         text = screen(pilot)
-        assert text.index("running here") < text.index("▌mine") < text.index("files beside them") < text.index("other")
+        assert text.index("running here") < text.index("▌mine") < text.index(" files") < text.index("other")
         table = app.screen.query_one(RecipeTable)
         assert [table.row_at(y) for y in range(5)] == [None, None, 0, None, 1]
         await pilot.press("enter")

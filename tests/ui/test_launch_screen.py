@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,12 +15,14 @@ from tests.ui.test_app import screen, until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from sparktop.documents.recipe import RecipeRow
 from sparktop.errors import TransportError
 from sparktop.model.engine import EngineState
 from sparktop.model.request import Request
 from sparktop.model.state import State
-from sparktop.operate.step.plan import Refusal
+from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import RunState
+from sparktop.recipe.settings import not_set
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.dialogs.dialog import ConfirmScreen
 from sparktop.ui.dialogs.prompts import NamedSecret
@@ -56,7 +59,7 @@ async def planned(pilot: Pilot[int], side: FakeOperating, count: int) -> Request
     """The request that was planned as the so-many-th, once its answer is shown."""
     top = pilot.app.screen
     assert isinstance(top, LaunchScreen)
-    await until(pilot, lambda: len(side.asked) >= count and not top.planning.is_planning, what=f"plan {count}")
+    await until(pilot, lambda: len(side.asked) >= count and not top.is_planning, what=f"plan {count}")
     await pilot.pause()
     return side.asked[-1]
 
@@ -102,6 +105,57 @@ async def test_a_lever_is_applied_by_its_digit_and_planned_anew() -> None:
         assert "0.52   recipe 0.7" in text
 
 
+async def test_a_secret_that_a_file_holds_is_there() -> None:
+    recipe = replace(QWEN, environment={"HF_TOKEN": "$HF_TOKEN"}, path="run.sh")
+    async with launching(shelf=(RecipeRow(id=recipe.id, recipe=recipe, secrets={"HF_TOKEN": "hf_x"}),)) as (
+        _,
+        _,
+        pilot,
+    ):
+        await opened(pilot, recipe.id, "✔ Fits")
+        await go_to(pilot, "HF_TOKEN")
+        assert re.search(r"● HF_TOKEN +from run\.sh", screen(pilot))
+        assert "hf_x" not in screen(pilot)
+
+
+async def test_what_nothing_sets_is_asked_for() -> None:
+    recipe = replace(QWEN, model="{MODEL}", settings={"MODEL": "run.sh:3"})
+
+    def answers(request: Request) -> Plan | Refusal:
+        assert request.order is not None
+        unset = not_set(request.order)
+        return (
+            launches.answer(request)
+            if unset is None
+            else Refusal(
+                request=request, reason=unset.reason, remedies=("sparktop launch run.sh spark1 --set MODEL=...",)
+            )
+        )
+
+    async with launching(shelf=(RecipeRow(id=recipe.id, recipe=recipe),), answers=answers) as (_, side, pilot):
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "not set: run.sh:3 uses it")
+        await pilot.press("enter")
+        await at(pilot, LaunchScreen, "not set: MODEL (run.sh:3 uses it)")
+        assert re.search(r"MODEL +not set   run\.sh:3 uses it", screen(pilot))
+        assert re.search(r"model +as MODEL says", screen(pilot))
+        assert "{MODEL}" not in screen(pilot)
+        assert "fill in MODEL under Parameters" in screen(pilot)
+        assert "sparktop launch" not in screen(pilot), "the remedy is its field"
+        row = next(y for y, line in enumerate(svg.plain(pilot.app)) if re.search(r"MODEL +not set", line))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.focused, Input), what="its field")
+        field = pilot.app.screen.query_one("#launch-field", Input)
+        assert "computed" not in field.placeholder
+        assert field.region.y == row, "it covers the setting's own row"
+        await pilot.press(*"Org/M", "enter")
+        request = await planned(pilot, side, 2)
+        assert request.order is not None
+        assert (request.order.values, request.order.recipe.model) == ({"MODEL": "Org/M"}, "Org/M")
+        again = replace(request.order, values={"MODEL": "Org/N"})
+        assert (again.recipe.model, replace(again, values={}).recipe) == ("Org/N", recipe)
+
+
 async def test_from_the_list_to_a_run_and_only_by_the_reviews_button() -> None:
     async with launching() as (app, side, pilot):
         await opened(pilot, QWEN.id, "✔ Fits")
@@ -119,10 +173,12 @@ async def test_from_the_list_to_a_run_and_only_by_the_reviews_button() -> None:
         await pilot.press("tab", "enter")
         await at(pilot, RunScreen, "Launch qwen3.6-35b-a3b-fp8 on spark1")
         (kept,) = app.acting.launching.drafts.values()
-        assert (kept.nodes, kept.decided, kept.secrets) == (("spark1",), {}, {}), "it is tried again where it fails"
+        assert (kept.nodes, kept.decided, kept.order.secrets) == (("spark1",), {}, {}), (
+            "it is tried again where it fails"
+        )
         mended = replace(QWEN, title="mended since")
         again = app.acting.launching._earlier_draft(mended)
-        assert again == replace(kept, recipe=mended)
+        assert again == replace(kept, order=replace(kept.order, recipe=mended))
         assert app.acting.launching._earlier_draft(replace(QWEN, min_nodes=2, max_nodes=2)) is None
         assert app.acting.launching.fits == {}
     assert len(side.executions) == 1
@@ -207,8 +263,9 @@ async def test_the_newest_choice_wins_and_the_old_picture_is_faded_meanwhile() -
         await pilot.press("up", "enter")
         await until(pilot, lambda: len(side.asked) == 3)
         side.gate.set()
-        await until(pilot, lambda: not top.planning.is_planning)
-        assert top.planning.answered_request is side.asked[2]
+        await until(pilot, lambda: not top.is_planning)
+        assert top.answer is not None
+        assert top.answer.request is side.asked[2]
         assert side.asked[2].nodes == ("spark1",)
 
 
@@ -275,7 +332,7 @@ async def test_a_secret_comes_from_the_environment_and_is_never_shown(monkeypatc
         assert "hunter2" not in repr(side.asked[0])
         await pilot.press("escape")
         await at(pilot, RecipesScreen)
-        assert not [one for one in app.acting.launching.drafts.values() if one.secrets]
+        assert not [one for one in app.acting.launching.drafts.values() if one.order.secrets]
 
 
 async def test_a_missing_secret_is_asked_for_unseen() -> None:
@@ -465,7 +522,7 @@ async def test_nothing_of_a_remedy_is_left_out() -> None:
 async def test_it_asks_nothing_before_anything_can_act() -> None:
     async with launching() as (app, _, pilot):
         assert isinstance(app, SparktopApp)
-        app.acting._operating = None
+        app.session_runs.operating = None
         await pilot.press("L")
         await pilot.pause()
         assert "still starting" in notified(app)

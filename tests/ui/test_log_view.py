@@ -14,12 +14,11 @@ from textual import events
 from textual.pilot import Pilot
 
 from sparktop.model.telemetry import LogLine
-from sparktop.observe.log_ring import LineRing, PausedLines
+from sparktop.observe.log_ring import LineRing, Snapshot
 from sparktop.ui.screens.help import HelpScreen
-from sparktop.ui.widgets.log_paint import fold, level_name, window
-from sparktop.ui.widgets.log_search import MatchIndex
+from sparktop.ui.widgets.log_rows import LogRow, fold, level_name, window
 from sparktop.ui.widgets.log_view import LogView
-from sparktop.ui.widgets.search_query import parse_query
+from sparktop.ui.widgets.search import LogSearch, parse_query
 
 
 def screen_of(view: LogView) -> list[str]:
@@ -73,7 +72,7 @@ async def test_scrolling_up_pauses_and_lines_stay_while_the_ring_turns_over() ->
     ring = filled(100, capacity=100)
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
-        view.move(-20)
+        view.action_move(-20)
         shown = texts(view)
         assert shown == [f"line {n}" for n in range(70, 80)]
         assert not view.is_following
@@ -81,9 +80,9 @@ async def test_scrolling_up_pauses_and_lines_stay_while_the_ring_turns_over() ->
         await svg.settle(pilot, lambda: view.new_count == 1000)
         assert ring.first > 80, "the lines on screen have left the ring"
         assert texts(view) == shown
-        view.move(-5)
+        view.action_move(-5)
         assert texts(view)[0] == "line 65"
-        view.move(5)
+        view.action_move(5)
         assert texts(view) == shown
         view.action_last()
         assert view.is_following
@@ -102,12 +101,12 @@ async def test_a_paused_view_reads_on_through_what_came_since() -> None:
         ring.extend(numbered(50, 30))
         await svg.settle(pilot, lambda: view.new_count == 30)
         assert texts(view)[-1] == "line 49"
-        view.move(10)
+        view.action_move(10)
         assert texts(view) == [f"line {n}" for n in range(50, 60)]
-        view.move(1000)
+        view.action_move(1000)
         assert texts(view)[-1] == "line 79"
         assert not view.is_following, "reaching the end stands there"
-        view.move(1)
+        view.action_move(1)
         assert view.is_following, "going on from the end follows"
 
     await staged(ring, check)
@@ -155,7 +154,7 @@ async def test_dragging_the_bar_goes_where_it_says() -> None:
 
 async def test_another_ring_starts_at_its_newest_line() -> None:
     async def check(view: LogView, pilot: Pilot[None]) -> None:
-        view.move(-20)
+        view.action_move(-20)
         other = LineRing()
         other.extend(numbered(0, 4, "other"))
         view.set_ring(other)
@@ -185,7 +184,7 @@ async def test_lines_arrive_without_a_message_each(monkeypatch: pytest.MonkeyPat
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         painted: list[int] = []
         paint = view._paint
-        monkeypatch.setattr(view, "_paint", lambda row, colours: painted.append(row.number) or paint(row, colours))
+        monkeypatch.setattr(view, "_paint", lambda row: painted.append(row.number) or paint(row))
         ring.extend(numbered(10, 40_000))
         await svg.settle(pilot, lambda: texts(view)[-1] == "line 40009")
         await pilot.pause(0.3)
@@ -203,7 +202,7 @@ async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.Monk
         measured.add(text)
         return fold(text, width, start)
 
-    monkeypatch.setattr("sparktop.ui.widgets.log_scroll.fold", counting)
+    monkeypatch.setattr("sparktop.ui.widgets.log_rows.fold", counting)
 
     async def check(view: LogView, pilot: Pilot[None]) -> None:
         view.wrap_wish = True
@@ -211,11 +210,11 @@ async def test_wrapping_measures_the_visible_lines_only(monkeypatch: pytest.Monk
         assert view.visible_rows[-1].number == 49_999
         assert view.visible_rows[-1].stop == len(view.visible_rows[-1].line.text)
         assert any(row.continues for row in view.visible_rows)
-        view.move(-1)
+        view.action_move(-1)
         await pilot.pause()
         assert len(measured) < 40
         above = view.visible_rows[0]
-        view.move(-1)
+        view.action_move(-1)
         assert (view.visible_rows[1].number, view.visible_rows[1].start) == (above.number, above.start), "by one row"
         view.action_first()
         assert (view.visible_rows[0].number, view.visible_rows[0].start) == (0, 0)
@@ -240,7 +239,7 @@ async def test_a_line_longer_than_the_screen_wraps_and_scrolls_row_by_row() -> N
         for _ in range(200):
             if view.is_following:
                 break
-            view.move(1)
+            view.action_move(1)
             seen |= {row.start for row in view.visible_rows if row.number == 0}
         assert view.is_following
         assert seen >= {start for start, _ in fold("x" * 4096, view._text_cells)}
@@ -306,14 +305,14 @@ async def test_a_search_goes_to_the_nearest_hit_and_round() -> None:
         await svg.settle(pilot, lambda: view.search_status() == "3/3")
         assert "needle" in texts(view)
         assert not view.is_following
-        view.find_next()
+        view.find(LogSearch.to_next)
         await svg.settle(pilot, lambda: view.search_status().startswith("1/3"))
         assert view.search_status() == "1/3  from the top"
         assert view.visible_rows[0].number <= 10 <= view.visible_rows[-1].number
-        view.find_next()
+        view.find(LogSearch.to_next)
         await svg.settle(pilot, lambda: view.search_status() == "2/3")
-        view.find_previous()
-        view.find_previous()
+        view.find(LogSearch.to_previous)
+        view.find(LogSearch.to_previous)
         await svg.settle(pilot, lambda: view.search_status() == "3/3  from the end")
         view.search(parse_query("nothing like it"))
         await svg.settle(pilot, lambda: view.search_status() == "no match")
@@ -349,10 +348,10 @@ async def test_new_lines_are_searched_as_they_come() -> None:
     await staged(ring, check)
 
 
-def held(*lines: str) -> PausedLines:
+def held(*lines: str) -> Snapshot:
     ring = LineRing()
     ring.extend(LogLine(text=line) for line in lines)
-    return PausedLines(ring)
+    return ring.snapshot()
 
 
 @over(
@@ -394,48 +393,35 @@ def test_what_is_no_regular_expression_is_text_and_says_why() -> None:
     assert (plain.needle, expression.needle) == ("unclosed", None)
 
 
-def test_an_index_is_built_in_slices() -> None:
+def test_lines_are_searched_in_slices() -> None:
     query = parse_query("x")
     assert query is not None
     lines = held(*["x"] * 1000)
-    index = MatchIndex(query)
+    search = LogSearch(query)
     ticks = iter(range(10_000))
     slices = 0
-    while not index.scan(lines, budget_s=2.5, now=lambda: float(next(ticks))):
+    while not search.scan(lines, budget_s=2.5, now=lambda: float(next(ticks))):
         slices += 1
         assert slices < 100
     assert slices > 2, "a slice ends when its time is up"
-    assert index.numbers == list(range(1000))
+    assert search.numbers == list(range(1000))
 
 
 def test_going_round() -> None:
     query = parse_query("x")
     assert query is not None
-    index = MatchIndex(query)
-    assert index.after(0) is None
-    index.scan(held("x", "", "x", ""), budget_s=1)
-    assert index.after(0) == (2, False)
-    assert index.after(2) == (0, True)
-    assert index.before(2) == (0, False)
-    assert index.before(0) == (2, True)
-    assert (index.ordinal(0), index.ordinal(1), index.ordinal(2)) == (1, None, 2)
-
-
-def test_held_lines_take_on_what_joins_and_no_more_than_there_is_room_for() -> None:
-    ring = LineRing(10)
-    ring.extend(numbered(0, 10))
-    kept = PausedLines(ring, more_lines=5)
-    ring.extend(numbered(10, 3))
-    kept.catch_up(ring)
-    assert (kept.first, kept.end) == (0, 13)
-    ring.extend(numbered(13, 4))
-    kept.catch_up(ring)
-    assert (kept.first, kept.end) == (0, 15)
-    assert [kept.text(n) for n in range(kept.first, kept.end)] == [f"line {n}" for n in range(15)]
-    other = PausedLines(ring)
-    ring.extend(numbered(17, 100))
-    other.catch_up(ring)
-    assert other.end == 17, "lines that don't join are left out"
+    search, lines = LogSearch(query), held("x", "", "x", "")
+    rows = [LogRow(number=number, line=lines.line(number), start=0, stop=0) for number in range(4)]
+    assert search.to_next(rows) is None
+    search.scan(lines)
+    assert search.status(lines) == "2 matches"
+    assert search.to_nearest(rows) == 2
+    assert (search.to_next(rows), search.status(lines)) == (0, "1/2  from the top")
+    assert (search.to_next(rows), search.status(lines)) == (2, "2/2")
+    assert search.to_previous(rows) == 0
+    assert (search.to_previous(rows), search.status(lines)) == (2, "2/2  from the end")
+    assert search.to_next(rows[:1]) == 0, "the current one is out of sight"
+    assert search.to_next([]) is None
 
 
 # Breaking lines
@@ -486,8 +472,8 @@ async def test_anything_in_any_order_leaves_the_rows_in_order(seed: int) -> None
             feed,
             feed,
             view._poll,
-            lambda: view.move(chance.choice([-1, 1, -3, 3, -200, 200])),
-            lambda: view.page(chance.choice([-1, 1])),
+            lambda: view.action_move(chance.choice([-1, 1, -3, 3, -200, 200])),
+            lambda: view.action_page(chance.choice([-1, 1])),
             view.action_first,
             view.action_last,
             view.toggle_follow,
@@ -495,8 +481,8 @@ async def test_anything_in_any_order_leaves_the_rows_in_order(seed: int) -> None
             lambda: setattr(view, "time_wish", not view.show_time),
             lambda: view.action_sideways(chance.choice([-1, 1])),
             lambda: view.search(parse_query(chance.choice(["", "needle", "x+", "日"]))),
-            view.find_next,
-            view.find_previous,
+            lambda: view.find(LogSearch.to_next),
+            lambda: view.find(LogSearch.to_previous),
             lambda: view.scroll_to(y=chance.randrange(2000), animate=False),
             lambda: view.set_ring(chance.choice([ring, ring, ring, other, None])),
         ]

@@ -20,8 +20,8 @@ from sparktop.model.telemetry import GapReason, Pressure, Series
 from sparktop.text.graph import SESSION
 from sparktop.text.units import percent, watts
 from sparktop.ui.console import ConsoleScreen
+from sparktop.ui.panes.charts import USUAL, Window, marks
 from sparktop.ui.panes.node import NodePane, _briefest, node_body
-from sparktop.ui.panes.node_graphs import USUAL, Window, marks
 
 ROOMY = (96, 30)
 

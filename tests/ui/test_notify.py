@@ -16,8 +16,10 @@ from tests.ui import claims, pictures, svg
 from tests.ui.look import clock_of_pictures
 from tests.ui.test_app import ready, screen, until
 from tests.ui.test_hostile_text import capture
+from textual.screen import Screen
 
 from sparktop.clock import ManualClock
+from sparktop.documents.attention import Attention
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState
@@ -31,9 +33,9 @@ from sparktop.text.lines import Line
 from sparktop.transport.outgoing.program import environment, run_command
 from sparktop.ui import notify
 from sparktop.ui.app import SparktopApp
-from sparktop.ui.attention import Attention
 from sparktop.ui.dialogs.dialog import Choice, ChooseScreen
 from sparktop.ui.notify import NewFindings, NotifyOptions, filled, for_terminal, window_title
+from sparktop.ui.setup import Setup
 
 ONE = Finding(rule="a.one", severity=Severity.CRITICAL, title="One", nodes=("spark1", "spark2"), explanation="Why.")
 TWO = replace(ONE, rule="a.two", title="Two")
@@ -45,42 +47,42 @@ def attention() -> Attention:
 
 
 def test_a_finding_is_news_once_until_it_was_resolved(attention: Attention) -> None:
-    news = NewFindings()
-    assert news.of([ONE], attention) == (ONE,)
-    assert news.of([replace(ONE, brief="other figures")], attention) == ()
-    assert news.of([replace(ONE, phase=Phase.RESOLVED)], attention) == ()
-    assert news.of([ONE], attention) == (ONE,)
+    alert = NewFindings()
+    assert alert.of([ONE], attention) == (ONE,)
+    assert alert.of([replace(ONE, brief="other figures")], attention) == ()
+    assert alert.of([replace(ONE, phase=Phase.RESOLVED)], attention) == ()
+    assert alert.of([ONE], attention) == (ONE,)
 
 
 def test_a_finding_that_comes_back_in_a_run_is_announced_once_and_as_such(attention: Attention) -> None:
     plan = Plan(request=Request(action="relaunch", nodes=("spark1",)), title="R", risk=Risk.DISRUPTIVE, steps=())
     run = Run(id="r", plan=plan, state=RunState.RUNNING, steps=())
-    news = NewFindings()
-    assert news.of([ONE], attention) == (ONE,)
-    assert not news.is_back(ONE)
-    assert news.of([], attention, [run]) == ()
-    assert news.of([ONE, TWO], attention, [run]) == (ONE, TWO)
-    assert (news.is_back(ONE), news.is_back(TWO)) == (True, False)
+    alert = NewFindings()
+    assert alert.of([ONE], attention) == (ONE,)
+    assert not alert.is_back(ONE)
+    assert alert.of([], attention, [run]) == ()
+    assert alert.of([ONE, TWO], attention, [run]) == (ONE, TWO)
+    assert (alert.is_back(ONE), alert.is_back(TWO)) == (True, False)
     for _ in range(2):
-        assert news.of([], attention, [run]) == ()
-        assert news.of([ONE], attention, [run]) == (), "once in a run"
-    assert news.of([], attention, []) == ()
-    assert news.of([ONE], attention, []) == (ONE,)
+        assert alert.of([], attention, [run]) == ()
+        assert alert.of([ONE], attention, [run]) == (), "once in a run"
+    assert alert.of([], attention, []) == ()
+    assert alert.of([ONE], attention, []) == (ONE,)
 
 
 def test_what_is_no_critical_or_known_already_is_no_news(attention: Attention) -> None:
     attention.acknowledge([ONE], on=True)
     warning = replace(TWO, severity=Severity.WARNING)
     assert NewFindings().of([ONE, warning], attention) == ()
-    news = NewFindings()
-    assert news.of([warning], attention) == ()
-    assert news.of([TWO], attention) == (TWO,), "it got worse"
+    alert = NewFindings()
+    assert alert.of([warning], attention) == ()
+    assert alert.of([TWO], attention) == (TWO,), "it got worse"
 
 
 def test_what_follows_from_one_that_is_told_is_not_told_itself(attention: Attention) -> None:
-    news = NewFindings()
-    assert news.of([ONE, replace(TWO, caused_by=ONE.rule)], attention) == (ONE,)
-    assert news.of([replace(TWO, caused_by=ONE.rule)], attention) == (), "it was seen, and is no newer alone"
+    alert = NewFindings()
+    assert alert.of([ONE, replace(TWO, caused_by=ONE.rule)], attention) == (ONE,)
+    assert alert.of([replace(TWO, caused_by=ONE.rule)], attention) == (), "it was seen, and is no newer alone"
 
 
 def test_a_rank_that_a_run_stops_with_the_others_is_news_only_where_the_run_leaves_it_so(attention: Attention) -> None:
@@ -93,9 +95,9 @@ def test_a_rank_that_a_run_stops_with_the_others_is_news_only_where_the_run_leav
     plan = Plan(request=Request(action="stop", nodes=("spark1",)), title="Stop", risk=Risk.DISRUPTIVE, steps=steps)
     begun = (StepRun(step=steps[0], state=StepState.DONE), StepRun(step=steps[1], state=StepState.RUNNING))
     run = Run(id="r", plan=plan, state=RunState.RUNNING, steps=begun)
-    news = NewFindings()
-    assert news.of([died], attention, [run]) == ()
-    assert news.of([died], attention, []) == (died,)
+    alert = NewFindings()
+    assert alert.of([died], attention, [run]) == ()
+    assert alert.of([died], attention, []) == (died,)
     other = replace(died, subject="vllm-pair2")
     assert NewFindings().of([other], attention, [run]) == (other,)
     waiting = replace(run, steps=(StepRun(step=steps[0]), StepRun(step=steps[1])))
@@ -189,7 +191,8 @@ def told_app(notifying: NotifyOptions) -> tuple[SparktopApp, FleetState, ManualC
         publish(state)
         return watch
 
-    return SparktopApp(start=start, node_names=("spark1", "spark2"), clock=clock, notifying=notifying), state, clock
+    setup = Setup(start=start, node_names=("spark1", "spark2"), clock=clock)
+    return SparktopApp(setup, notifying=notifying), state, clock
 
 
 async def test_several_that_come_at_once_are_one_toast_and_one_run(
@@ -237,9 +240,9 @@ async def test_a_toast_tells_what_no_line_of_the_screen_does() -> None:
     app, state, _ = told_app(NotifyOptions(channels=("toast",)))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await ready(pilot)
-        await pilot.press("question_mark")
+        await app.push_screen(Screen())
         app.publish(replace(state, findings=(ONE,)))
-        await until(pilot, lambda: "✖ spark1 + spark2: One" in screen(pilot), what="the toast over the help")
+        await until(pilot, lambda: "✖ spark1 + spark2: One" in screen(pilot), what="the toast")
         toast_row = next(y for y, row in enumerate(svg.plain(app)) if "✖ spark1 + spark2: One" in row)
         assert 3 <= toast_row < 8, "neither over the top lines nor over a log's newest"
 

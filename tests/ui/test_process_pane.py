@@ -7,7 +7,7 @@ from tests.ui import svg
 from tests.ui.log_stage import Stage
 
 from sparktop.model.telemetry import GpuProcess
-from sparktop.ui.dialogs.page import DetailsScreen
+from sparktop.ui.dialogs.dialog import DetailsScreen
 from sparktop.ui.panes.processes import ProcessPane
 
 PICTURE = made.picture(
@@ -36,24 +36,24 @@ async def test_the_cursor_is_on_the_largest_holder_and_stays_on_its_process() ->
     async with stage.run_test(size=(110, 20)) as pilot:
         await svg.settle(pilot, lambda: "python3" in "\n".join(svg.plain(stage)))
         assert "processes  both" in svg.plain(stage)[0]
-        first = pane.process_list.selected
+        first = pane.row_list.selected
         assert first is not None
         await pilot.press("j")
-        second = pane.process_list.selected
+        second = pane.row_list.selected
         assert second is not None
         assert (second.node, second.pid) != (first.node, first.pid)
         pane.show(PICTURE)
-        assert pane.process_list.selected == second
+        assert pane.row_list.selected == second
         await pilot.press("k")
-        assert pane.process_list.selected == first
+        assert pane.row_list.selected == first
 
 
 async def test_details_mask_secrets_and_names_are_no_markup() -> None:
     pane, stage = staged()
     async with stage.run_test(size=(110, 30)) as pilot:
         await svg.settle(pilot, lambda: "4711" in "\n".join(svg.plain(stage)))
-        row = next(index for index, one in enumerate(pane.process_list.rows) if one.pid == 4711)
-        pane.process_list.select(row)
+        row = next(index for index, one in enumerate(pane.row_list.rows) if one.pid == 4711)
+        pane.row_list.select(row)
         await pilot.press("enter")
         assert isinstance(stage.screen, DetailsScreen)
         await svg.settle(pilot, lambda: "serve.py" in "\n".join(svg.plain(stage)))
@@ -63,14 +63,14 @@ async def test_details_mask_secrets_and_names_are_no_markup() -> None:
 async def test_the_list_is_filtered_and_sorted_by_keys() -> None:
     pane, stage = staged()
     async with stage.run_test(size=(110, 20)) as pilot:
-        await svg.settle(pilot, lambda: len(pane.process_list.rows) > 1)
-        every = len(pane.process_list.rows)
+        await svg.settle(pilot, lambda: len(pane.row_list.rows) > 1)
+        every = len(pane.row_list.rows)
         await pilot.press("slash", *"serve[.]py", "enter")
-        await svg.settle(pilot, lambda: [row.pid for row in pane.process_list.rows] == [4711])
+        await svg.settle(pilot, lambda: [row.pid for row in pane.row_list.rows] == [4711])
         assert "1 found" in svg.plain(stage)[-1]
         await pilot.press("escape")
-        await svg.settle(pilot, lambda: len(pane.process_list.rows) == every)
+        await svg.settle(pilot, lambda: len(pane.row_list.rows) == every)
         await pilot.press("S", "S")
         await svg.settle(pilot, lambda: "by resident" in svg.plain(stage)[-1])
-        resident = [row.process.resident_bytes if row.process else 0 for row in pane.process_list.rows]
+        resident = [row.process.resident_bytes if row.process else 0 for row in pane.row_list.rows]
         assert resident == sorted(resident, reverse=True)

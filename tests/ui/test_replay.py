@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.ui.acting import at
 from tests.ui.test_app import screen, until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -20,6 +21,8 @@ from sparktop.observe.replay.player import Player
 from sparktop.observe.watch import Publish, Watch
 from sparktop.transport.base import Prompter
 from sparktop.ui.replay import ReplayApp, timeline
+from sparktop.ui.screens.recipes import RecipesScreen
+from sparktop.ui.setup import Setup
 from sparktop.ui.shell import replay_argv
 
 TAPE = Path(__file__).parents[1] / "unit/record/version-1.tape.gz"
@@ -40,7 +43,7 @@ async def replaying(size: tuple[int, int] = (120, 40)) -> AsyncIterator[tuple[Pi
         receivers.append(publish)
         return player
 
-    app = ReplayApp(player, start=start, node_names=("spark1",), title="replay: ")
+    app = ReplayApp(player, Setup(start=start, node_names=("spark1",), clock=player, title="replay: "))
     async with app.run_test(size=size) as pilot:
         player.pause()
         await until(pilot, lambda: player.playing.marked_until_s >= player.playing.end_s, what="the marks")
@@ -92,6 +95,10 @@ async def test_it_does_nothing_to_a_spark() -> None:
             await pilot.press(key)
             await until(pilot, lambda: told(pilot), what=f"the answer to {key}")
             assert told(pilot) == ["a replay reaches no Spark: nothing can be done here"]
+        await pilot.press("L")
+        await at(pilot, RecipesScreen, "a replay reaches no Spark")
+        assert screen(pilot).count("nothing can be done here") == 1
+        assert "--read-only" not in screen(pilot)
 
 
 async def test_its_keys_are_letters_where_something_is_typed() -> None:

@@ -29,10 +29,10 @@ def fault(text: str = "too large") -> Exception:
 
 
 def test_the_traceback_is_logged_once_for_a_place(log: Path) -> None:
-    text = faults.named("spark1's sample", fault())
+    text = faults.report("spark1's sample", fault())
     assert text == "a fault in sparktop itself, in spark1's sample: OverflowError: too large"
-    faults.named("spark1's sample", fault())
-    faults.named("spark2's sample", fault())
+    faults.report("spark1's sample", fault())
+    faults.report("spark2's sample", fault())
     written = log.read_text()
     assert written.count("Traceback (most recent call last)") == 2
     assert "test_faults.py" in written
@@ -40,7 +40,7 @@ def test_the_traceback_is_logged_once_for_a_place(log: Path) -> None:
 
 
 def test_what_a_spark_sent_is_plain_and_masked_in_it(log: Path) -> None:
-    text = faults.named("x", fault("\x1b]52;c;A\x07 hf_" + "a" * 30 + "\nsecond"))
+    text = faults.report("x", fault("\x1b]52;c;A\x07 hf_" + "a" * 30 + "\nsecond"))
     assert text.isprintable()
     assert "hf_a" not in text + log.read_text()
     assert "\x1b" not in log.read_text()
@@ -56,17 +56,17 @@ def test_a_deep_recursion_and_many_faults_do_not_fill_the_disk(log: Path) -> Non
         try:
             deep(400)
         except RecursionError as error:
-            faults.named(f"place {number}", error)
+            faults.report(f"place {number}", error)
     assert log.stat().st_size <= 2 * faults.MAX_LOG_BYTES
 
 
 def test_a_group_is_named_by_its_cause_and_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     faults.keep_in(None)
     group = BaseExceptionGroup("unhandled errors in a TaskGroup", [fault("inner")])
-    assert faults.named("x", group).endswith("OverflowError: inner")
+    assert faults.report("x", group).endswith("OverflowError: inner")
     (tmp_path / "file").write_text("")
     faults.keep_in(tmp_path / "file")
-    assert faults.named("x", fault("no folder")).endswith("no folder")
+    assert faults.report("x", fault("no folder")).endswith("no folder")
     faults.keep_in(None)
 
 

@@ -15,6 +15,7 @@ from sparktop import config, faults, files
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.bringup.kept import ResultFile
 from sparktop.clock import SystemClock
+from sparktop.documents.attention import Attention
 from sparktop.errors import ConfigError
 from sparktop.model.bringup import CheckResult
 from sparktop.model.state import State
@@ -23,7 +24,6 @@ from sparktop.operate.audit.interventions import Interventions
 from sparktop.operate.audit_file import UNDER_WAY, Audit, AuditError, entries
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.read import shelf
-from sparktop.ui.attention import Attention
 
 
 def load_config(path: Path) -> bool:
@@ -117,7 +117,7 @@ async def test_nothing_is_written_through_what_stands_in_a_file_s_place(tmp_path
     with pytest.raises(AuditError, match="can't be written"):
         await Audit(tmp_path / "audit.jsonl").keep("intent", {"run": "r"})
     faults.keep_in(tmp_path)
-    assert "a fault in sparktop itself" in faults.named("a test", ValueError("x"))
+    assert "a fault in sparktop itself" in faults.report("a test", ValueError("x"))
     faults.keep_in(None)
     row = CheckResult(
         check=next(iter(BY_ID)), nodes=(), state=State.PASSED, found="", basis={"a": "b"}, proven_wall_s=1.0

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from sparktop.bringup.card import (
     CheckInputs,
-    Nodes,
     Outcome,
     by_action,
     by_hand,
     card,
+    command,
     each,
     from_gates,
     judged,
@@ -19,6 +19,7 @@ from sparktop.bringup.card import (
     told,
     unknown,
     warning,
+    worst_of,
 )
 from sparktop.checks.docker import (
     CdiFacts,
@@ -34,50 +35,46 @@ from sparktop.checks.host import (
     judge_linger,
     judge_unit_restart,
 )
-from sparktop.checks.judgement import worst
-from sparktop.model.survey import Ask, AskPrivileges, Output
-from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_ask
-from sparktop.operate.launch.inputs.docker import info_ask
+from sparktop.checks.judgement import Judgement
+from sparktop.model.survey import Output, PrivilegesQuestion, Question
+from sparktop.model.telemetry import Unit
+from sparktop.operate.launch.gates.docker import docker_gate, gpu_runtime_gate, toolkit_question
+from sparktop.operate.launch.inputs.docker import info_question
 
 
-def _user(seen: CheckInputs, node: str) -> str:
-    view = seen.view(node)
-    return (view.facts.user if view is not None and view.facts is not None else "") or "$USER"
+def _user(seen: CheckInputs) -> str:
+    return (seen.own.facts.user if seen.own.facts is not None else "") or "$USER"
 
 
-def _kernel_log(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    view = seen.view(nodes[0])
-    collector = view.collectors.get("kernel") if view is not None else None
+def _kernel_log(seen: CheckInputs) -> Outcome:
+    collector = seen.own.collectors.get("kernel")
     return told(
         judge_kernel_log,
         judge_kernel_log(collector),
         by_action("join-group", "Add the user to systemd-journal, then connect again", group="systemd-journal"),
         detail=collector.detail if collector is not None else "",
-        source=(view.kernel_source if view is not None else "") or "the kernel",
+        source=seen.own.kernel_source or "the kernel",
     )
 
 
-def _privileges_ask(node: str) -> AskPrivileges:
-    return AskPrivileges(node=node)
+def _privileges_question(node: str) -> PrivilegesQuestion:
+    return PrivilegesQuestion(node=node)
 
 
-def groups_ask(node: str, user: str = "") -> Output:
+def groups_question(node: str, user: str = "") -> Output:
     """The groups of the session or, with a user, those of the user database."""
     return Output(node=node, argv=("id", "-nG", *((user,) if user else ())))
 
 
-def _docker_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
-    yield _privileges_ask(nodes[0])
-    yield info_ask(nodes[0])
-    yield groups_ask(nodes[0])
-    if (user := _user(seen, nodes[0])) != "$USER":
-        yield groups_ask(nodes[0], user)
+def _docker_questions(seen: CheckInputs) -> Iterator[Question]:
+    yield from (_privileges_question(seen.node), info_question(seen.node), groups_question(seen.node))
+    if (user := _user(seen)) != "$USER":
+        yield groups_question(seen.node, user)
 
 
-def _docker(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    node, privileges = nodes[0], seen.privileges(nodes[0])
-    user = _user(seen, node)
-    in_session, in_database = (seen.text(groups_ask(node, name)) for name in ("", user))
+def _docker(seen: CheckInputs) -> Outcome:
+    privileges, user = seen.survey.privileges(seen.node), _user(seen)
+    in_session, in_database = (seen.text(groups_question(seen.node, name)) for name in ("", user))
     judgement = judge_docker_session(
         SessionFacts(
             access=privileges.docker if privileges is not None else "",
@@ -91,46 +88,39 @@ def _docker(seen: CheckInputs, nodes: Nodes) -> Outcome:
             f"{user} is in the group docker, and this session is older: groups are read at login",
             by_hand("Log in again", "quit sparktop, end an ssh control master: ssh -O exit HOST; then connect again"),
         )
-    outcome = from_gates(docker_gate(node, seen.survey))
+    outcome = from_gates(docker_gate(seen.node, seen.survey))
     if judgement.case != "denied":
         return outcome
     joins = by_action("join-group", "Add the user to docker, then connect again", group="docker")
     return replace(outcome, remedies=(joins,))
 
 
-def _runtime(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    return from_gates(gpu_runtime_gate(nodes[0], seen.survey))
+def _runtime(seen: CheckInputs) -> Outcome:
+    return from_gates(gpu_runtime_gate(seen.node, seen.survey))
 
 
-def cdi_ask(node: str) -> Output:
-    return Output(node=node, argv=("nvidia-ctk", "cdi", "list"), limit_s=10.0)
+_cdi_question = command("nvidia-ctk", "cdi", "list", limit_s=10.0)
 
 
-def parse_cdi(text: str | None) -> tuple[str, ...] | None:
+def _cdi(seen: CheckInputs) -> Outcome:
     """The devices of `nvidia-ctk cdi list`, one on a line; its log lines begin with time=."""
-    if text is None:
-        return None
-    return tuple(word for line in text.splitlines() if "=" in (word := line.strip()) and " " not in word)
-
-
-def _cdi(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    node, ask = nodes[0], cdi_ask(nodes[0])
-    answer = seen.survey.answers.get(ask)
-    devices = parse_cdi(seen.text(ask))
-    if devices is None and answer is not None and answer.code == 0:
-        devices = ()
-    judgement = judge_cdi(CdiFacts(devices=devices, has_toolkit=False if seen.is_missing(ask) else None))
-    return told(judge_cdi, judgement, why=seen.why_not(ask), node=node, devices=", ".join((devices or ())[:3]))
+    question = _cdi_question(seen.node)
+    lines = map(str.strip, seen.words(question).splitlines())
+    devices = tuple(line for line in lines if "=" in line and " " not in line)
+    is_told = seen.text(question) is not None or seen.code(question) == 0
+    has_toolkit = False if seen.is_missing(question) else None
+    judgement = judge_cdi(CdiFacts(devices=devices if is_told else None, has_toolkit=has_toolkit))
+    return told(judge_cdi, judgement, why=seen.why_not(question), node=seen.node, devices=", ".join(devices[:3]))
 
 
 _ADMINS = {"sudo", "admin", "wheel"}
 """Groups whose members may run everything by sudo, as Ubuntu and others have it in sudoers."""
 
 
-def _sudo(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    node, privileges = nodes[0], seen.privileges(nodes[0])
+def _sudo(seen: CheckInputs) -> Outcome:
+    privileges = seen.survey.privileges(seen.node)
     if privileges is None:
-        return unknown(seen.why_not(AskPrivileges(node=node)))
+        return unknown(seen.why_not(PrivilegesQuestion(node=seen.node)))
     if privileges.is_root:
         return passed("logged in as root")
     scoped = by_action("permit-root", "Permit exactly what sparktop needs at night, without a password")
@@ -139,7 +129,7 @@ def _sudo(seen: CheckInputs, nodes: Nodes) -> Outcome:
             return passed("sudo without a password, for every command")
         case "listed":
             return passed(f"sudo without a password, for {len(privileges.sudo_rules)} commands")
-        case "password" if _ADMINS & set((seen.text(groups_ask(node)) or "").split()):
+        case "password" if _ADMINS & set(seen.words(groups_question(seen.node)).split()):
             return passed("sudo asks for a password", scoped)
         case "password":  # it asks before it looks whether the user may do anything
             return unknown(f"sudo asks for a password, and {privileges.user} is in no group that may use it")
@@ -147,54 +137,48 @@ def _sudo(seen: CheckInputs, nodes: Nodes) -> Outcome:
             return warning(f"no root: sudo is {other}", scoped)
 
 
-def _linger(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    view = seen.view(nodes[0])
-    host = view.facts if view is not None else None
-    if host is None:
-        return unknown("not read yet")
+def _linger(seen: CheckInputs) -> Outcome:
+    host = seen.facts
     judgement = judge_linger(LingerFacts(host=host, shares_ipc=True, engine_user_id=host.user_id))
     turn_on = by_action("enable-linger", f"Turn lingering on for user {host.user}")
     return told(judge_linger, judgement, turn_on, user=host.user, engine_user=host.user)
 
 
-def _restart(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    node, view = nodes[0], seen.view(nodes[0])
-    if view is None or view.facts is None:
-        return unknown("not read yet")
-    if gap := view.facts.gaps.get("units"):
+def _judge_unit(unit: Unit) -> Judgement:
+    return judge_unit_restart(unit.restart)
+
+
+def _restart(seen: CheckInputs) -> Outcome:
+    if gap := seen.facts.gaps.get("units"):
         return unknown(f"systemd's units: {gap}")
-    engines = {engine.name for engine in view.engines}
-    units = [unit for unit in view.facts.units if unit.name.removesuffix(".service") in engines]
+    engines = {engine.name for engine in seen.own.engines}
+    units = [unit for unit in seen.facts.units if unit.name.removesuffix(".service") in engines]
     if not units:
         return passed("no unit of systemd's is named after an engine there")
-    judgements = [(judge_unit_restart(unit.restart), unit) for unit in units]
-    judgement = worst(*(judgement for judgement, _ in judgements))
-    unit = next(unit for one, unit in judgements if one is judgement)
+    judgement, unit = worst_of(_judge_unit, units)
     if judgement.unknown:
         return unknown(f"{unit.name}: {judgement.unknown}")
     case = replace(judgement, case="")
-    return told(judge_unit_restart, case, node=node, unit=unit.name, restart=unit.restart)
+    return told(judge_unit_restart, case, node=seen.node, unit=unit.name, restart=unit.restart)
 
 
-def memlock_ask(node: str) -> Output:
-    return Output(node=node, argv=("prlimit", "--memlock", "--noheadings", "--raw", "--output", "SOFT"))
+memlock_question = command("prlimit", "--memlock", "--noheadings", "--raw", "--output", "SOFT")
 
 
-def _memlock(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    ask = memlock_ask(nodes[0])
-    limit = (seen.text(ask) or "").strip()
-    judgement = judge_host_memlock(limit)
+def _memlock(seen: CheckInputs) -> Outcome:
+    question = memlock_question(seen.node)
+    limit = seen.words(question)
     shown = f"{int(limit) / (1 << 20):,.0f} MiB" if limit.isdecimal() else limit
-    return told(judge_host_memlock, judgement, why=seen.why_not(ask), node=nodes[0], limit=shown)
+    return told(judge_host_memlock, judge_host_memlock(limit), why=seen.why_not(question), node=seen.node, limit=shown)
 
 
 CARDS = (
     card(judge_kernel_log, look=_kernel_log),
-    card(judge_docker_session, look=_docker, asks=_docker_asks),
-    card(judge_gpu_runtime, look=_runtime, asks=each(info_ask, toolkit_ask)),
-    card(judge_cdi, look=_cdi, asks=each(cdi_ask)),
-    card("access.sudo", look=_sudo, asks=each(_privileges_ask, groups_ask)),
+    card(judge_docker_session, look=_docker, questions=_docker_questions),
+    card(judge_gpu_runtime, look=_runtime, questions=each(info_question, toolkit_question)),
+    card(judge_cdi, look=_cdi, questions=each(_cdi_question)),
+    card("access.sudo", look=_sudo, questions=each(_privileges_question, groups_question)),
     card("access.linger", check=judge_linger, look=_linger),
-    card(judge_host_memlock, look=_memlock, asks=each(memlock_ask)),
+    card(judge_host_memlock, look=_memlock, questions=each(memlock_question)),
     card(judge_unit_restart, look=_restart),
 )

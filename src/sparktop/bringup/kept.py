@@ -7,23 +7,22 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sparktop import sanitise
-from sparktop.bounds import list_of, real, seconds_of
+from sparktop.bounds import seconds_of
 from sparktop.bringup.catalogue import BY_ID
 from sparktop.errors import ConfigError
 from sparktop.files import opened, private_folder, read_json, write_private
-from sparktop.model.bringup import CheckResult, Gauge, Key
-from sparktop.model.finding import Remedy
+from sparktop.model.bringup import CheckResult, Key
 from sparktop.model.state import State
 
 VERSION = 2
 """1 had only rows that passed, without subject, state and remedies."""
 READABLE = (1, VERSION)
-Words = Mapping[str, Any]
 
 
 class ResultFile:
@@ -51,7 +50,7 @@ class ResultFile:
             return
         try:
             private_folder(self._path.parent)
-            with self._alone():
+            with self._locked():
                 proven = dict(self.read())
                 for row in news:
                     proven.pop(row.key, None)
@@ -65,7 +64,7 @@ class ResultFile:
             ) from error
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         with open(opened(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT), "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -81,81 +80,29 @@ def _is_news(row: CheckResult) -> bool:
     return row.state not in (State.SKIPPED, State.UNREACHED) and not BY_ID[row.check].measured_by
 
 
-def _words(row: CheckResult) -> Words:
-    return {
-        "check": row.check,
-        "nodes": list(row.nodes),
-        "subject": row.subject,
-        "state": str(row.state),
-        "found": row.found,
-        **(
-            {"remedies": [{name: getattr(one, name) for name in _OF_REMEDY} for one in row.remedies]}
-            if row.remedies
-            else {}
-        ),
-        "gauges": [asdict(gauge) for gauge in row.gauges],
-        "basis": dict(row.basis),
-        "wall_s": row.proven_wall_s,
-    }
-
-
-_OF_REMEDY = ("title", "steps", "action", "options")
+def _words(row: CheckResult) -> Mapping[str, Any]:
+    words = msgspec.to_builtins(row, enc_hook=dict)  # what it doesn't know is a mapping that can't be changed
+    return {"wall_s": words.pop("proven_wall_s"), **words}
 
 
 def _row(item: object) -> CheckResult | None:
     """The row; None where it is none, or of a check that is no more."""
-    words = sanitise.mapping(item)
+    words = {"state": State.PASSED, **sanitise.mapping(_cleaned(item))}
     try:
-        if words.get("check") not in BY_ID:
-            return None
-        return CheckResult(
-            check=words["check"],
-            nodes=tuple(map(_line, list_of(words["nodes"]))),
-            subject=_line(words.get("subject", "")),
-            state=State(words.get("state", State.PASSED)),
-            found=_line(words["found"]),
-            remedies=tuple(map(_remedy, list_of(words.get("remedies", ())))),
-            gauges=tuple(map(_gauge, list_of(words.get("gauges", ())))),
-            basis={_line(name): _line(value) for name, value in dict(words["basis"]).items()},
-            proven_wall_s=seconds_of(words["wall_s"]),
-        )
+        proven_wall_s = seconds_of(words["wall_s"])
+        row = msgspec.convert({**words, "proven_wall_s": proven_wall_s, "is_kept": False}, CheckResult)
     except (KeyError, TypeError, ValueError):
         return None
+    return row if row.check in BY_ID else None
 
 
-def _remedy(item: object) -> Remedy:
-    words = sanitise.mapping(item)
-    options = [list_of(option) for option in list_of(words.get("options", ()))]
-    action = words.get("action")
-    return Remedy(
-        title=_line(words["title"]),
-        steps=tuple(map(_line, list_of(words.get("steps", ())))),
-        action=None if action is None else _line(action),
-        options=tuple((_line(name), _line(value)) for name, value in options),
-    )
-
-
-def _gauge(item: object) -> Gauge:
-    words = sanitise.mapping(item)
-    low, high = list_of(words["healthy"])
-    return Gauge(
-        label=_line(words["label"]),
-        value=real(words["value"]),
-        unit=_line(words["unit"]),
-        healthy=(real(low), real(high)),
-        state=State(words["state"]),
-    )
-
-
-def _line(value: object) -> str:
-    """A text of the file.
-
-    Raises:
-        TypeError: it is no text.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of a text")
-    return sanitise.line(value, limit=LONGEST_TEXT)
+def _cleaned(value: Any) -> Any:
+    """What a file holds, with its texts sanitised."""
+    if isinstance(value, Mapping):
+        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    return sanitise.line(value, limit=LONGEST_TEXT) if isinstance(value, str) else value
 
 
 LONGEST_TEXT = 4000

@@ -7,19 +7,19 @@ from dataclasses import replace
 from itertools import combinations
 
 from sparktop import faults
-from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, target_of, unknown
+from sparktop.bringup.card import Basis, Card, CheckInputs, Outcome, Scope, Target, Unread, target_of, unknown
 from sparktop.engines.ranks import teams
 from sparktop.model.bringup import Chapter, CheckResult, Key
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.state import State
-from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, Survey
+from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Question, Survey
 
-Asking = Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]]
+Asking = Callable[[Sequence[Question]], Awaitable[Mapping[Question, Answer]]]
 """Puts questions to the nodes; `operate.operations.Operations.ask`."""
 Row = tuple[Card, Target]
 
 
-async def look(
+async def run_checks(
     cards: Sequence[Card],
     picture: Callable[[], FleetState],
     ask: Asking,
@@ -34,53 +34,45 @@ async def look(
         kept: rows proven or measured earlier; one whose basis holds is not looked at again.
         again: look also at what a look has proven; a look can't measure, so a measured row stands.
     """
-    answers: dict[Ask, Answer] = {}
+    answers: dict[Question, Answer] = {}
     for chapter in Chapter:
         chapter_cards = [card for card in cards if card.chapter is chapter]
         if not chapter_cards:
             continue
         rows = [(card, target) for card in chapter_cards for target in targets(card, picture())]
         proven = {
-            _key(card, target): row
+            (card, target): row
             for card, target in rows
             if (card.measured_by or not again) and (row := still_proven(card, target, picture(), kept))
         }
-        due = [(card, target) for card, target in rows if _key(card, target) not in proven]
-        await _ask(due, picture(), ask, answers)
-        seen = CheckInputs(picture=picture(), survey=Survey(answers=answers))
+        await _ask([row for row in rows if row not in proven], picture(), ask, answers)
+        now, survey, wall_s = picture(), Survey(answers=answers), now_wall_s()
         yield (
             chapter,
-            tuple(
-                proven.get(_key(card, target)) or result(card, target, seen, now_wall_s=now_wall_s())
-                for card, target in rows
-            ),
+            tuple(proven.get(row) or row_of(*row, _outcome(*row, now, survey), now, now_wall_s=wall_s) for row in rows),
         )
 
 
-def _key(card: Card, target: Target) -> Key:
-    return (card.id, target.nodes, target.subject)
-
-
-async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: dict[Ask, Answer]) -> None:
+async def _ask(due: Sequence[Row], picture: FleetState, ask: Asking, answers: dict[Question, Answer]) -> None:
     for _ in range(ROUNDS_AT_MOST):
-        seen = CheckInputs(picture=picture, survey=Survey(answers=answers))
-        asks = dict.fromkeys(
+        survey = Survey(answers=answers)
+        questions = dict.fromkeys(
             question
             for card, target in due
             if not _silent(target.nodes, picture)
-            for question in _asks(card, target, seen)
+            for question in _questions(card, CheckInputs(picture=picture, survey=survey, target=target))
             if question not in answers
         )
-        if not asks:
+        if not questions:
             return
-        answers.update(await ask(tuple(asks)))
+        answers.update(await ask(tuple(questions)))
 
 
-def _asks(card: Card, target: Target, seen: CheckInputs) -> Iterator[Ask]:
+def _questions(card: Card, seen: CheckInputs) -> Iterator[Question]:
     try:
-        yield from card.asks(replace(seen, subject=target.subject), target.nodes)
-    except Exception as error:  # noqa: BLE001 - a fault of one check is that row's alone: `result` meets it, too
-        faults.named(f"the check {card.id}", error)
+        yield from (ask for ask in card.questions(seen) if ask is not None)
+    except Exception as error:  # noqa: BLE001 - a fault of one check is that row's alone: its look meets it, too
+        faults.report(f"the check {card.id}", error)
 
 
 def targets(card: Card, picture: FleetState) -> Iterator[Target]:
@@ -96,11 +88,6 @@ def targets(card: Card, picture: FleetState) -> Iterator[Target]:
                 yield Target(nodes=names)
         case Scope.ENGINE:
             yield from (target_of(team, picture) for team in teams(picture))
-
-
-def result(card: Card, target: Target, seen: CheckInputs, *, now_wall_s: float) -> CheckResult:
-    """The row that the check makes of what is known."""
-    return row_of(card, target, _outcome(card, target, seen), seen.picture, now_wall_s=now_wall_s)
 
 
 def row_of(card: Card, target: Target, outcome: Outcome, picture: FleetState, *, now_wall_s: float) -> CheckResult:
@@ -123,13 +110,15 @@ MEASURED = (State.PASSED, State.WARNING, State.FAILED)
 """What a measurement can find; all of it is kept."""
 
 
-def _outcome(card: Card, target: Target, seen: CheckInputs) -> Outcome:
-    if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, seen.picture)):
+def _outcome(card: Card, target: Target, picture: FleetState, survey: Survey) -> Outcome:
+    if card.chapter is not Chapter.REACH and (silent := _silent(target.nodes, picture)):
         return Outcome(state=State.UNREACHED, found=f"{' and '.join(silent)} can't be reached")
     try:
-        return card.look(replace(seen, subject=target.subject), target.nodes)
+        return card.look(CheckInputs(picture=picture, survey=survey, target=target))
+    except Unread as why:
+        return unknown(str(why))
     except Exception as error:  # noqa: BLE001 - what one node says may break one check, and no other
-        return unknown(faults.named(f"the check {card.id}", error))
+        return unknown(faults.report(f"the check {card.id}", error))
 
 
 def _silent(nodes: Collection[str], picture: FleetState) -> list[str]:
@@ -145,7 +134,7 @@ def still_proven(
     card: Card, target: Target, picture: FleetState, kept: Mapping[Key, CheckResult]
 ) -> CheckResult | None:
     """The kept row, where all that it depends on is known and the same."""
-    row = kept.get(_key(card, target))
+    row = kept.get((card.id, target.nodes, target.subject))
     if row is None or not card.basis or _silent(target.nodes, picture):
         return None
     if row.state not in (MEASURED if card.measured_by else (State.PASSED,)):
@@ -157,14 +146,12 @@ def still_proven(
 
 def basis_of(card: Card, target: Target, picture: FleetState) -> dict[str, str]:
     """What the check's result depends on, as it is now; an empty value: not known."""
-    return {f"{node} {basis}": _basis(basis, node, target, picture) for node in target.nodes for basis in card.basis}
-
-
-def _basis(basis: Basis, node: str, target: Target, picture: FleetState) -> str:
-    view = picture.node(node)
-    if view is None:
-        return ""
-    return _engine_start(node, target, picture) if basis is Basis.ENGINE else _BASES[basis](view)
+    return {
+        f"{view.name} {basis}": _BASES[basis](view) if basis in _BASES else _engine_start(view.name, target, picture)
+        for view in picture.nodes
+        if view.name in target.nodes
+        for basis in card.basis
+    }
 
 
 def _engine_start(node: str, target: Target, picture: FleetState) -> str:

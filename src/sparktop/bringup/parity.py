@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, combinations
 
-from sparktop.bringup.access import memlock_ask
-from sparktop.bringup.card import Card, CheckInputs, Nodes, Outcome, Scope, by_hand, card, passed, unknown, warning
-from sparktop.bringup.machine import header_ask, python_ask, smi_ask
-from sparktop.bringup.memory import guards_ask, parse_guards, swap_text
+from sparktop.bringup.access import memlock_question
+from sparktop.bringup.card import (
+    Card,
+    CheckInputs,
+    NodeQuestion,
+    Outcome,
+    Scope,
+    by_hand,
+    card,
+    command,
+    each,
+    file,
+    passed,
+    unknown,
+    warning,
+)
+from sparktop.bringup.machine import (
+    guards_question,
+    guards_text,
+    header_question,
+    header_questions,
+    smi_question,
+    swap_text,
+)
 from sparktop.checks.node_facts import COMPONENTS
-from sparktop.dataclass import dataclass
-from sparktop.model.survey import Ask, FileText, Output
-from sparktop.operate.launch.gates.docker import toolkit_ask
+from sparktop.model.survey import Question
+from sparktop.operate.launch.gates.docker import toolkit_question
 from sparktop.operate.launch.inputs.docker import (
-    image_ask,
     image_on,
     image_parity,
-    images_ask,
+    image_question,
+    images_question,
     info,
-    info_ask,
+    info_question,
     serving_images,
 )
 
@@ -27,45 +47,21 @@ Value = Callable[[CheckInputs, str], str | None]
 """A component's value on a node, as it is shown; None: not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """One thing that should be the same on all nodes."""
-
-    name: str
-    value: Value
-    matters: str
-    """What a difference does; empty: it is worth knowing, and harms nothing by itself."""
-    remedy: str = ""
-
-
-def _package_ask(node: str) -> Output:
-    argv = ("dpkg-query", "-W", "-f", "${Version}", "dgx-spark-ota-update-meta")
-    return Output(node=node, argv=argv)
-
-
-def _command_line_ask(node: str) -> FileText:
-    return FileText(node=node, path="/proc/cmdline", limit_bytes=16384)
-
-
-def _text_of(ask: Callable[[str], Ask]) -> Value:
+def _printed(question: NodeQuestion) -> Value:
     def value(seen: CheckInputs, node: str) -> str | None:
-        text = seen.text(ask(node))
+        text = seen.text(question(node))
         return text.strip() if text is not None else None
 
     return value
 
 
-def _version_of(component: str) -> Value:
-    def value(seen: CheckInputs, node: str) -> str | None:
-        view = seen.view(node)
-        return COMPONENTS[component][1](view) or None if view is not None else None
-
-    return value
+def _version(component: str) -> Value:
+    return lambda seen, node: COMPONENTS[component][1](seen.view(node)) or None
 
 
 def _vbios(seen: CheckInputs, node: str) -> str | None:
-    row = (seen.text(smi_ask(node)) or "").splitlines()[:1]
-    return row[0].rpartition(",")[2].strip() if row and row[0].count(",") == 2 else None
+    row = seen.words(smi_question(node)).partition("\n")[0]
+    return row.rpartition(",")[2].strip() if row.count(",") == 2 else None
 
 
 def _docker(seen: CheckInputs, node: str) -> str | None:
@@ -74,21 +70,16 @@ def _docker(seen: CheckInputs, node: str) -> str | None:
 
 
 def _toolkit(seen: CheckInputs, node: str) -> str | None:
-    text = seen.text(toolkit_ask(node))
-    return text.splitlines()[0].rpartition(" ")[2] if text and text.strip() else None
-
-
-def _guards(seen: CheckInputs, node: str) -> str | None:
-    guards = parse_guards(seen.text(guards_ask(node)))
-    return None if guards is None else " and ".join(guards) or "none"
+    return seen.words(toolkit_question(node)).partition("\n")[0].rpartition(" ")[2] or None
 
 
 _LOCAL_WORDS = ("root=", "BOOT_IMAGE=", "initrd=", "resume=")
 """Of the kernel's command line: they differ between machines by their nature."""
+_command_line_question = file("/proc/cmdline")
 
 
 def _command_line(seen: CheckInputs, node: str) -> str | None:
-    text = seen.text(_command_line_ask(node))
+    text = seen.text(_command_line_question(node))
     return None if text is None else " ".join(word for word in text.split() if not word.startswith(_LOCAL_WORDS))
 
 
@@ -98,167 +89,164 @@ _CACHES = (
     "    if os.path.isdir(os.path.expanduser(one)) and os.listdir(os.path.expanduser(one)):\n"
     "        print(one)\n"
 )
-
-
-def _caches_ask(node: str) -> Output:
-    return Output(node=node, argv=("python3", "-I", "-S", "-c", _CACHES))
+_caches_question = command("python3", "-I", "-S", "-c", _CACHES)
 
 
 def _caches(seen: CheckInputs, node: str) -> str | None:
-    ask = _caches_ask(node)
-    return ", ".join((seen.text(ask) or "").split()) or "none" if seen.has_answer(ask) else None
+    question = _caches_question(node)
+    return ", ".join(seen.words(question).split()) or "none" if seen.has_answer(question) else None
 
 
 def _headers(seen: CheckInputs, node: str) -> str | None:
-    ask = header_ask(seen, node)
-    answer = seen.survey.answers.get(ask) if ask is not None else None
-    return {0: "there", 1: "missing"}.get(answer.code if answer is not None and answer.code is not None else -1)
+    question = header_question(seen, node)
+    code = seen.code(question) if question is not None else None
+    return None if code is None else {0: "there", 1: "missing"}.get(code)
 
 
-COMPONENTS_OF_PARITY = (
-    Component(
-        name="driver",
-        value=_version_of("driver"),
-        matters="collectives and CUDA graphs of one don't fit the other",
-        remedy="update DGX OS on all, to one release",
-    ),
-    Component(
-        name="kernel",
-        value=_version_of("kernel"),
-        matters="memory, network driver and NVIDIA module differ with it",
-        remedy="update DGX OS on all, and reboot all",
-    ),
-    Component(name="DGX OS", value=_version_of("DGX OS"), matters=""),
-    Component(name="VBIOS", value=_vbios, matters=""),
-    Component(
-        name="dgx-spark-ota-update-meta",
-        value=_text_of(_package_ask),
-        matters="limits, lldpd and the kexec setting come with it",
-        remedy="sudo apt install dgx-spark-ota-update-meta, on all",
-    ),
-    Component(name="Docker", value=_docker, matters=""),
-    Component(name="container toolkit", value=_toolkit, matters=""),
-    Component(
-        name="swap",
-        value=swap_text,
-        matters="a rank that swaps stalls the others",
-        remedy="the same on all: sudo swapoff -a, or a swap file of one size",
-    ),
-    Component(
-        name="out-of-memory daemon",
-        value=_guards,
-        matters="it ends a rank on one node alone, which the others wait for",
-        remedy="the same on all: sudo systemctl disable --now earlyoom",
-    ),
-    Component(
-        name="locked memory",
-        value=_text_of(memlock_ask),
-        matters="RDMA fails on the node with the smaller limit",
-        remedy="sudo apt install nvidia-spark-limits, on all",
-    ),
-    Component(
-        name="kernel command line",
-        value=_command_line,
-        matters="kho=off on one node alone spoils a comparison",
-        remedy="the same package on all: sudo apt install nvidia-spark-grub-kho",
-    ),
-    Component(
-        name="JIT caches",
-        value=_caches,
-        matters="one rank compiles, and the other waits silently for minutes",
-        remedy="copy the folder to the other node, or wait: it is no hang",
-    ),
-    Component(
-        name="Python headers",
-        value=_headers,
-        matters="Triton compiles on one node, and the other waits 601 s",
-        remedy="sudo apt install python3-dev, on all",
-    ),
+_package_question = command("dpkg-query", "-W", "-f", "${Version}", "dgx-spark-ota-update-meta")
+_asked = each(
+    smi_question,
+    _package_question,
+    info_question,
+    toolkit_question,
+    guards_question,
+    memlock_question,
+    _command_line_question,
+    _caches_question,
 )
 
 
-def _asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
-    for node in nodes:
-        yield from (smi_ask(node), _package_ask(node), info_ask(node), toolkit_ask(node))
-        yield from (guards_ask(node), memlock_ask(node), _command_line_ask(node), python_ask(node))
-        yield _caches_ask(node)
-        if (ask := header_ask(seen, node)) is not None:
-            yield ask
+def _questions(seen: CheckInputs) -> Iterator[Question | None]:
+    return chain(_asked(seen), header_questions(seen))
+
+
+def _look_at(name: str, value: Value, matters: str, remedy: str, seen: CheckInputs) -> Outcome:
+    values = {node: value(seen, node) for node in seen.nodes}
+    known = {node: shown for node, shown in values.items() if shown is not None}
+    if len(set(known.values())) > 1:
+        found = ", ".join(f"{node} {shown}" for node, shown in known.items())
+        if not _is_problem(name, matters, tuple(known.values())):
+            return passed(f"differs, which harms nothing by itself: {found}")
+        return warning(f"{found}: {matters}", *((by_hand("Make them equal", remedy),) if remedy else ()))
+    if len(known) < len(values):
+        silent = " and ".join(node for node in values if node not in known)
+        return unknown(f"not known on {silent}")
+    return passed(f"{next(iter(known.values()), '')} on all")
+
+
+def _is_problem(name: str, matters: str, values: Sequence[str]) -> bool:
+    """Whether the difference matters: by the check that live rules and launches have of it, where there is one."""
+    if name not in COMPONENTS:
+        return bool(matters)
+    judge = COMPONENTS[name][0]
+    return any(judge((first, second)).is_problem for first, second in combinations(values, 2))
+
+
+def _card(name: str, value: Value, matters: str = "", remedy: str = "") -> Card:
+    """The check of one thing that should be the same on all nodes.
+
+    `matters` is what a difference does; empty: it is worth knowing, and harms nothing by itself.
+    """
+    return Card(
+        id=f"parity.{name.lower().replace(' ', '-')}",
+        title=f"{name[0].upper()}{name[1:]}",
+        looks_at=f"{name}, on all nodes",
+        why=f"Where it differs, {matters}." if matters else "Worth knowing when a pair misbehaves.",
+        sources=("capetron/gb10-cluster-bench", "anakronox/spark-fleet-updates"),
+        look=partial(_look_at, name, value, matters, remedy),
+        questions=_questions,
+        scope=Scope.FLEET,
+        root="to change it" if remedy else "",
+    )
 
 
 IMAGES_AT_MOST = 8
 """Of one name on all nodes, those compared."""
 
 
-def _common_images(seen: CheckInputs, nodes: Nodes) -> tuple[str, ...]:
-    listed = [serving_images(seen.survey, node) or {} for node in nodes]
+def _common_images(seen: CheckInputs) -> tuple[str, ...]:
+    listed = [serving_images(seen.survey, node) or {} for node in seen.nodes]
     return tuple(sorted(set.intersection(*map(set, listed))))[:IMAGES_AT_MOST]
 
 
-def _images_asks(seen: CheckInputs, nodes: Nodes) -> Iterator[Ask]:
-    yield from map(images_ask, nodes)
-    for name in _common_images(seen, nodes):
-        yield from (ask for node in nodes if (ask := image_ask(node, name)) is not None)
+def _images_questions(seen: CheckInputs) -> Iterator[Question | None]:
+    yield from map(images_question, seen.nodes)
+    yield from (image_question(node, name) for name in _common_images(seen) for node in seen.nodes)
 
 
-def _images(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    if silent := [node for node in nodes if serving_images(seen.survey, node) is None]:
+def _images(seen: CheckInputs) -> Outcome:
+    if silent := [node for node in seen.nodes if serving_images(seen.survey, node) is None]:
         return unknown(f"not listed on {' and '.join(silent)}")
-    names = _common_images(seen, nodes)
+    names = _common_images(seen)
     for name in names:
-        images = [image for node in nodes if (image := image_on(seen.survey, node, name)) is not None]
-        if len(images) < len(nodes):
+        images = [image for node in seen.nodes if (image := image_on(seen.survey, node, name)) is not None]
+        if len(images) < len(seen.nodes):
             return unknown(f"{name} was not read on all")
         if any(image_parity(first, second).is_problem for first, second in combinations(images, 2)):
             builds = ", ".join(f"{image.node} {image.short_id}" for image in images)
-            pull = f"docker pull {name}   # on {' and on '.join(nodes)}"
+            pull = f"docker pull {name}   # on {' and on '.join(seen.nodes)}"
             return warning(f"{name} is of another build: {builds}", by_hand("Pull it anew on all", pull))
     return passed(f"{', '.join(names)} of one build" if names else "no serving image is on all")
 
 
-def _look_at(component: Component) -> Callable[[CheckInputs, Nodes], Outcome]:
-    def look(seen: CheckInputs, nodes: Nodes) -> Outcome:
-        values: Mapping[str, str | None] = {node: component.value(seen, node) for node in nodes}
-        known = {node: value for node, value in values.items() if value is not None}
-        if len(set(known.values())) > 1:
-            found = ", ".join(f"{node} {value}" for node, value in known.items())
-            if not _is_problem(component, tuple(known.values())):
-                return passed(f"differs, which harms nothing by itself: {found}")
-            remedy = (by_hand("Make them equal", component.remedy),) if component.remedy else ()
-            return warning(f"{found}: {component.matters}", *remedy)
-        if len(known) < len(nodes):
-            silent = " and ".join(node for node, value in values.items() if value is None)
-            return unknown(f"not known on {silent}")
-        return passed(f"{next(iter(known.values()), '')} on all")
-
-    return look
-
-
-def _is_problem(component: Component, values: Sequence[str]) -> bool:
-    """Whether the difference matters: by the check that live rules and launches have of it, where there is one."""
-    if component.name not in COMPONENTS:
-        return bool(component.matters)
-    judge = COMPONENTS[component.name][0]
-    return any(judge((first, second)).is_problem for first, second in combinations(values, 2))
-
-
-def _key(name: str) -> str:
-    return name.lower().replace(" ", "-")
-
-
-_IMAGES = card("parity.images", look=_images, asks=_images_asks, scope=Scope.FLEET)
-_COMPONENTS = tuple(
-    Card(
-        id=f"parity.{_key(component.name)}",
-        title=f"{component.name[0].upper()}{component.name[1:]}",
-        looks_at=f"{component.name}, on all nodes",
-        why=f"Where it differs, {component.matters}." if component.matters else "Worth knowing when a pair misbehaves.",
-        sources=("capetron/gb10-cluster-bench", "anakronox/spark-fleet-updates"),
-        look=_look_at(component),
-        asks=_asks,
-        scope=Scope.FLEET,
-        root="to change it" if component.remedy else "",
-    )
-    for component in COMPONENTS_OF_PARITY
+CARDS = (
+    _card(
+        "driver",
+        _version("driver"),
+        "collectives and CUDA graphs of one don't fit the other",
+        "update DGX OS on all, to one release",
+    ),
+    _card(
+        "kernel",
+        _version("kernel"),
+        "memory, network driver and NVIDIA module differ with it",
+        "update DGX OS on all, and reboot all",
+    ),
+    _card("DGX OS", _version("DGX OS")),
+    _card("VBIOS", _vbios),
+    _card(
+        "dgx-spark-ota-update-meta",
+        _printed(_package_question),
+        "limits, lldpd and the kexec setting come with it",
+        "sudo apt install dgx-spark-ota-update-meta, on all",
+    ),
+    _card("Docker", _docker),
+    _card("container toolkit", _toolkit),
+    _card(
+        "swap",
+        swap_text,
+        "a rank that swaps stalls the others",
+        "the same on all: sudo swapoff -a, or a swap file of one size",
+    ),
+    _card(
+        "out-of-memory daemon",
+        guards_text,
+        "it ends a rank on one node alone, which the others wait for",
+        "the same on all: sudo systemctl disable --now earlyoom",
+    ),
+    _card(
+        "locked memory",
+        _printed(memlock_question),
+        "RDMA fails on the node with the smaller limit",
+        "sudo apt install nvidia-spark-limits, on all",
+    ),
+    _card(
+        "kernel command line",
+        _command_line,
+        "kho=off on one node alone spoils a comparison",
+        "the same package on all: sudo apt install nvidia-spark-grub-kho",
+    ),
+    _card(
+        "JIT caches",
+        _caches,
+        "one rank compiles, and the other waits silently for minutes",
+        "copy the folder to the other node, or wait: it is no hang",
+    ),
+    _card(
+        "Python headers",
+        _headers,
+        "Triton compiles on one node, and the other waits 601 s",
+        "sudo apt install python3-dev, on all",
+    ),
+    card("parity.images", look=_images, questions=_images_questions, scope=Scope.FLEET),
 )
-CARDS = (*_COMPONENTS, _IMAGES)

@@ -1,34 +1,57 @@
-"""The commands `act` and `audit`."""
+"""The commands `act`, `audit` and `bringup`."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop.cli.commands import BY_NAME
-from sparktop.cli.options import HOST_HELP, add_run_options, need_spark, parser, settings
-from sparktop.errors import UsageError
+from sparktop.cli.options import HOSTS, RUN, ExitCode, argument, need_spark, refuse_secrets, settings, takes, timeout
+from sparktop.errors import UsageError, did_you_mean
+from sparktop.model.bringup import Chapter
 
 if TYPE_CHECKING:
     from sparktop.config import Config
     from sparktop.model.change import Change
     from sparktop.operate.actions import Action
 
-_USAGE = (
-    "sparktop act ACTION HOST... [--engine ENGINE | --pid N]\n"
+_CHANGES = "changes that a relaunch makes"
+
+
+@takes(
+    argument("action", "the action (see --list); resume or restore for an interrupted run", "ACTION", nargs="?"),
+    HOSTS,
+    argument("--list", "list the actions and their options"),
+    argument("--engine", "the engine, if a node has several", "ENGINE", also=("--target",)),
+    argument(
+        "--pid", "the process, by its id", "N", type=int, within=(1, math.inf), default=None, against=("--engine",)
+    ),
+    argument("--set", "an option of the action (see --list)", "NAME=VALUE", repeats=True),
+    argument("--finding", "the finding to fix: the run fails unless it is resolved", "RULE"),
+    *RUN,
+    argument("--flag", "set a flag: --flag=--enforce-eager", "--NAME=VALUE", repeats=True, group=_CHANGES),
+    argument("--unset-flag", "remove a flag: --unset-flag=--enforce-eager", "--NAME", repeats=True, group=_CHANGES),
+    argument(
+        "--env",
+        "set a variable; NAME alone takes its value from your environment",
+        "NAME[=VALUE]",
+        repeats=True,
+        group=_CHANGES,
+    ),
+    argument("--unset-env", "remove a variable", "NAME", repeats=True, group=_CHANGES),
+    argument("--option", "set a field of Docker's HostConfig", "NAME=VALUE", repeats=True, group=_CHANGES),
+    argument("--image", "use another image", "IMAGE", group=_CHANGES),
+    usage="sparktop act ACTION HOST... [--engine ENGINE | --pid N]\n"
     "                    [--set NAME=VALUE] [--dry-run | --yes]\n"
     "       sparktop act resume|restore HOST\n"
-    "       sparktop act --list"
+    "       sparktop act --list",
 )
-
-
-def act(words: list[str]) -> int:
-    """`sparktop act`."""
-    options = act_arguments().parse_args(words)
-    if options.list_actions:
+def act(options: argparse.Namespace) -> ExitCode:
+    if options.list:
         from sparktop.headless.act import list_actions
 
         return list_actions()
@@ -42,18 +65,12 @@ def act(words: list[str]) -> int:
     if action.name == "guard":
         _check_guard(action_options)
     change = _change(options, action)
-    if options.dry_run and options.yes:
-        raise UsageError("--dry-run and --yes can't be used together")
-    if options.pid is not None and options.engine:
-        raise UsageError("--engine and --pid can't be used together")
     need_spark(options, config, f"sparktop act {action.name}")
-    import asyncio
-
-    from sparktop.cli.composition import session_for_command
+    from sparktop.cli.composition import invocation
     from sparktop.headless.act import ActArguments
     from sparktop.headless.act import act as carry_out
 
-    make, secret, output = session_for_command(config, options, asks_more=action.name == "collect-evidence")
+    call = invocation(config, options, asks_more=action.name == "collect-evidence")
     arguments = ActArguments(
         action=action,
         target=str(options.pid) if options.pid is not None else options.engine,
@@ -61,10 +78,10 @@ def act(words: list[str]) -> int:
         change=change,
         rule=options.finding,
     )
-    return asyncio.run(carry_out(make, arguments, output=output, secret=secret))
+    return carry_out(call, arguments)
 
 
-def _take_up(options: argparse.Namespace, config: Config) -> int:
+def _take_up(options: argparse.Namespace, config: Config) -> ExitCode:
     """`sparktop act resume` and `sparktop act restore`."""
     verb = options.action
     changes = (options.set, options.flag, options.unset_flag, options.env, options.unset_env, options.option)
@@ -72,88 +89,58 @@ def _take_up(options: argparse.Namespace, config: Config) -> int:
         raise UsageError(
             f"{verb} takes the run as it was planned, without changes", hint=f"sparktop act {verb} HOST [--engine NAME]"
         )
-    if options.dry_run and options.yes:
-        raise UsageError("--dry-run and --yes can't be used together")
     need_spark(options, config, f"sparktop act {verb}")
-    import asyncio
+    from sparktop.cli.composition import invocation
+    from sparktop.headless.act import take_up
 
-    from sparktop.cli.composition import session_for_command
-    from sparktop.headless.interrupted import take_up
-
-    make, secret, output = session_for_command(config, options)
-    return asyncio.run(take_up(make, verb, options.engine, output=output, secret=secret))
+    return take_up(invocation(config, options), verb, options.engine)
 
 
-def act_arguments() -> argparse.ArgumentParser:
-    """The arguments of `sparktop act`."""
-    argument_parser = parser("act", _USAGE)
-    argument_parser.add_argument(
-        "action", nargs="?", metavar="ACTION", help="the action (see --list); resume or restore for an interrupted run"
-    )
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
-    argument_parser.add_argument(
-        "--list", action="store_true", dest="list_actions", help="list the actions and their options"
-    )
-    argument_parser.add_argument(
-        "--engine", "--target", default="", metavar="ENGINE", help="the engine, if a node has several"
-    )
-    argument_parser.add_argument("--pid", type=int, metavar="N", help="the process, by its id")
-    argument_parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the action (see --list)"
-    )
-    argument_parser.add_argument(
-        "--finding", default="", metavar="RULE", help="the finding to fix: the run fails unless it is resolved"
-    )
-    add_run_options(argument_parser)
-    change = argument_parser.add_argument_group("changes that a relaunch makes")
-    change.add_argument(
-        "--flag", action="append", default=[], metavar="--NAME=VALUE", help="set a flag: --flag=--enforce-eager"
-    )
-    change.add_argument(
-        "--unset-flag",
-        action="append",
-        default=[],
-        metavar="--NAME",
-        help="remove a flag: --unset-flag=--enforce-eager",
-    )
-    change.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="set a variable; NAME alone takes its value from your environment",
-    )
-    change.add_argument("--unset-env", action="append", default=[], metavar="NAME", help="remove a variable")
-    change.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="set a field of Docker's HostConfig"
-    )
-    change.add_argument("--image", default="", metavar="IMAGE", help="use another image")
-    return argument_parser
-
-
-def audit(words: list[str]) -> int:
-    """`sparktop audit`."""
-    options = audit_arguments().parse_args(words)
+@takes(
+    argument("--node", "only runs on this node", "HOST"),
+    argument("--count", "print the last N runs (default 20)", "N", type=int, within=(1, math.inf), default=20),
+    argument("--json", "print the entries as JSON, as they are in the file"),
+    argument("--follow", "keep printing new entries until interrupted"),
+)
+def audit(options: argparse.Namespace) -> int:
     settings(options)
-    if options.count < 1:
-        raise UsageError("--count takes a number from 1 up")
     from sparktop.headless.audit import audit as tell
 
-    return tell(count=options.count, node=options.node, as_json=options.as_json, follow=options.follow)
+    return tell(count=options.count, node=options.node, as_json=options.json, follow=options.follow)
 
 
-def audit_arguments() -> argparse.ArgumentParser:
-    """The arguments of `sparktop audit`."""
-    argument_parser = parser("audit", "sparktop audit [--node HOST] [--count N] [--json] [--follow]")
-    argument_parser.add_argument("--node", default="", metavar="HOST", help="only runs on this node")
-    argument_parser.add_argument(
-        "--count", type=int, default=20, metavar="N", help="print the last N runs (default 20)"
-    )
-    argument_parser.add_argument(
-        "--json", action="store_true", dest="as_json", help="print the entries as JSON, as they are in the file"
-    )
-    argument_parser.add_argument("--follow", action="store_true", help="keep printing new entries until interrupted")
-    return argument_parser
+@takes(
+    HOSTS,
+    argument(
+        "--only",
+        f"only this chapter ({', '.join(Chapter)}), or this check, such as machine.cuda",
+        "CHAPTER|CHECK",
+        repeats=True,
+    ),
+    argument("--again", "look also at what an earlier look has proven and nothing has changed since"),
+    argument("--page", "write the page to keep: Markdown, or HTML", "FILE", type=Path, default=None),
+    argument("--json", "print the checks as JSON"),
+    timeout(30.0),
+)
+def bringup(options: argparse.Namespace) -> ExitCode:
+    config = settings(options)
+    from sparktop.bringup.catalogue import BY_ID, CARDS
+
+    for name in options.only:
+        if name not in BY_ID and name not in set(Chapter):
+            hint = did_you_mean(name, [*Chapter, *BY_ID], f"the chapters: {', '.join(Chapter)}")
+            raise UsageError(f"there is no chapter and no check {name!r}", hint=hint)
+    if not config.hosts:
+        raise UsageError("on which Spark?", hint="sparktop bringup spark1 spark2")
+    from sparktop.bringup.kept import ResultFile
+    from sparktop.cli.composition import invocation, proven_path
+    from sparktop.headless.bringup import bring_up
+
+    only = set(options.only)
+    cards = [card for card in CARDS if not only or {card.id, card.chapter} & only]
+    call = invocation(config, options, asks_more=True)
+    kept = ResultFile(proven_path(is_demo=False))
+    return bring_up(call, kept, cards, again=options.again or bool(only), page=options.page)
 
 
 def _action(name: str | None) -> Action:
@@ -167,9 +154,7 @@ def _action(name: str | None) -> Action:
     names = [*(other.name for other in ACTIONS), *RUN_COMMANDS]
     if not name:
         raise UsageError("which action?", hint=f"one of {', '.join(names)}; sparktop act --list explains them")
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
-    raise UsageError(f"there is no action {name!r}", hint=hint)
+    raise UsageError(f"there is no action {name!r}", hint=did_you_mean(name, names, f"there is {', '.join(names)}"))
 
 
 def _options(pairs: Sequence[str], action: Action) -> Mapping[str, str]:
@@ -179,12 +164,10 @@ def _options(pairs: Sequence[str], action: Action) -> Mapping[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or name not in names:
-            near = get_close_matches(name, names, n=1)
             hint = f"it has {', '.join(names)}" if names else "it has none"
-            raise UsageError(
-                f"{action.name} has no option {name!r}" if equals else f"--set wants NAME=VALUE, not {pair!r}",
-                hint=f"did you mean {near[0]}?" if near and equals else hint,
-            )
+            if not equals:
+                raise UsageError(f"--set wants NAME=VALUE, not {pair!r}", hint=hint)
+            raise UsageError(f"{action.name} has no option {name!r}", hint=did_you_mean(name, names, hint))
         if names[name].choices and value not in names[name].choices:
             raise UsageError(f"{name} is one of {', '.join(names[name].choices)}, not {value!r}")
         options[name] = value
@@ -201,25 +184,19 @@ def _check_guard(options: Mapping[str, str]) -> None:
         )
 
 
+def _pairs(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, value) of each NAME=VALUE."""
+    return ((name, value) for name, _, value in (text.partition("=") for text in texts))
+
+
 def _change(options: argparse.Namespace, action: Action) -> Change:
     """The change of a relaunch, from its flags; refuses secrets, as other users can see arguments."""
     from sparktop.cmdline.change_lines import read
-    from sparktop.masking import is_secret_name
 
-    for pair in options.env:
-        name, equals, value = pair.partition("=")
-        if equals and value and is_secret_name(name):
-            raise UsageError(
-                f"{name} looks like a secret, and every user of this machine can see an argument",
-                hint=f"{name} alone takes its value from your environment: --env {name}",
-            )
-    for pair in options.flag:
-        name, equals, value = pair.partition("=")
-        if equals and value and is_secret_name(name.lstrip("-")):
-            raise UsageError(
-                f"{name} looks like a secret, and every user of this machine can see an argument",
-                hint="give it as a variable whose value comes from your environment: --env VLLM_API_KEY",
-            )
+    refuse_secrets(_pairs(options.env), "{0} alone takes its value from your environment: --env {0}")
+    refuse_secrets(
+        _pairs(options.flag), "give it as a variable whose value comes from your environment: --env VLLM_API_KEY"
+    )
     lines = [
         *options.flag,
         *(f"unset {name}" for name in (*options.unset_flag, *options.unset_env)),

@@ -17,7 +17,7 @@ from argcomplete.shell_integration import shellcode
 
 from sparktop import faults
 from sparktop.cli.commands import BY_NAME, COMMANDS, split
-from sparktop.cli.options import parser
+from sparktop.cli.options import argument, takes
 from sparktop.config import Config, load, state_home
 from sparktop.errors import SparktopError
 
@@ -26,18 +26,12 @@ Candidates = Mapping[str, str]
 """What may be typed, and what it is, as zsh and fish show it; "" where its name says it."""
 
 
-def completion(words: list[str]) -> int:
-    """`sparktop completion`."""
-    options = completion_arguments().parse_args(words)
+@takes(
+    argument("shell", "the shell you use", choices=SHELLS),
+)
+def completion(options: Namespace) -> int:
     print(shellcode(["sparktop"], use_defaults=False, shell=options.shell))
     return 0
-
-
-def completion_arguments() -> ArgumentParser:
-    """The arguments of `sparktop completion`."""
-    argument_parser = parser("completion", f"sparktop completion {'|'.join(SHELLS)}")
-    argument_parser.add_argument("shell", choices=SHELLS, help="the shell you use")
-    return argument_parser
 
 
 def answer() -> None:
@@ -46,7 +40,7 @@ def answer() -> None:
     try:
         Finder()(ArgumentParser(), always_complete_options=False, default_completer=ChoicesCompleter({}))
     except Exception as error:  # noqa: BLE001 - an answer on Tab is no place for a message
-        faults.named("the completion", error)
+        faults.report("the completion", error)
     os._exit(1)
 
 
@@ -184,12 +178,12 @@ def _recipes(prefix: str, typed: Namespace) -> Candidates:
 
 
 def _sources(words: Sequence[str]) -> Candidates:
-    from sparktop.headless.recipes.sources import VERBS
+    from sparktop.headless.recipes import VERBS
     from sparktop.recipe.sources.sources import sources
 
     if not words:
         return dict.fromkeys(VERBS, "")
-    return {each.name: each.place for each in sources()} if len(words) == 1 and words[0] != VERBS[0] else {}
+    return {each.name: each.place for each in sources()} if len(words) == 1 and words[0] != "add" else {}
 
 
 def _recipes_or_engines(prefix: str, typed: Namespace) -> Candidates:

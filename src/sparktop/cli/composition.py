@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,21 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktop.config import Config, state_home
-from sparktop.errors import ConfigError
+from sparktop.errors import ConfigError, UsageError
 from sparktop.transport.targets import parse_target
 
 if TYPE_CHECKING:
     from sparktop.cli.session import Session
     from sparktop.diagnose.catalogue import OwnRules
-    from sparktop.headless.act import MakeSession, OutputOptions
+    from sparktop.headless.invocation import Invocation
     from sparktop.model.fleet import FleetState
     from sparktop.observe.history import Past
     from sparktop.observe.intake import Tape
-    from sparktop.observe.monitor import Monitor
-    from sparktop.observe.watch import Connections, Publish, Watch
+    from sparktop.observe.watch import Publish, Watch
     from sparktop.operate.operations import Operations
     from sparktop.operate.run.operating import KeepMeasured, Operating
-    from sparktop.operate.runner.api import AskSecret
     from sparktop.operate.runner.connections import RunnerConnections
     from sparktop.operate.step.run import Run
     from sparktop.transport.base import Connector, Prompter
@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 
 PAST_REACHES_S = 6 * 3600.0
 """How far back a console's charts reach into earlier recordings."""
+
+
+def prepare_for_console() -> None:
+    """Set the interpreter up for a quick start and a prompt event loop; before the console's modules are imported."""
+    # Collecting garbage while modules are imported takes a tenth of the start. The app enables it again.
+    gc.disable()
+    # Threads that import or read logs give the event loop its turn sooner than after 5 ms.
+    sys.setswitchinterval(0.001)
+    # Textual paints on a grid of so many times a second, and after a pause may leave one out: at its 60, what a key
+    # changes waits up to 33 ms for its paint. Little is painted more often, as a pane paints only what changed.
+    os.environ.setdefault("TEXTUAL_FPS", "250")
 
 
 def own_rules() -> OwnRules:
@@ -56,6 +67,13 @@ def distinct(hosts: Sequence[str]) -> tuple[str, ...]:
     return tuple(parse_target(host).name for host in dict.fromkeys(hosts))
 
 
+def once_each(hosts: Sequence[str]) -> None:
+    """Refuse a host that is named twice."""
+    if len(distinct(hosts)) < len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        raise UsageError(f"{twice} is named twice", hint="name each Spark once; the first is the head")
+
+
 def connectors(names: Sequence[str], prompter: Prompter, ssh_config: str) -> list[Connector]:
     """A connector for each node."""
     from sparktop.transport.ssh.host_keys import SeenHosts
@@ -71,15 +89,12 @@ def watch_for_command(config: Config, *, records: bool = False) -> Callable[[Pub
 
     links = connectors(distinct(config.hosts), TerminalPrompter(), config.ssh_config)
     rules = own_rules()
-    home = recordings_path(config) if records else None
-    return lambda publish: monitor(links, publish, config, own=rules, recordings=home)
+    return lambda publish: session(links, publish, config, own=rules, records=records)
 
 
-def session_for_command(
-    config: Config, options: argparse.Namespace, *, asks_more: bool = False
-) -> tuple[MakeSession, AskSecret, OutputOptions]:
-    """(the session for a command that runs a plan, who asks for secrets, how it prints), from its options."""
-    from sparktop.headless.act import OutputOptions
+def invocation(config: Config, options: argparse.Namespace, *, asks_more: bool = False) -> Invocation:
+    """How a command that plans and runs was called, from its options."""
+    from sparktop.headless.invocation import Invocation
     from sparktop.headless.terminal import TerminalPrompter
 
     prompter = TerminalPrompter()
@@ -87,17 +102,18 @@ def session_for_command(
     rules = own_rules()
 
     def make(publish: Publish) -> tuple[Watch, Operating]:
-        watch_and_operations = session(links, publish, config, own=rules, asks_more=asks_more)
-        return watch_and_operations, watch_and_operations.operations
+        made = session(links, publish, config, own=rules, asks_more=asks_more)
+        return made, made.late.built()
 
-    output = OutputOptions(
-        is_dry=options.dry_run,
-        is_agreed=options.yes,
-        as_json=options.as_json,
+    return Invocation(
+        make=make,
+        secret=prompter.sudo,
+        is_dry=getattr(options, "dry_run", False),
+        is_agreed=getattr(options, "yes", False),
+        as_json=options.json,
         timeout_s=options.timeout,
         has_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
     )
-    return make, prompter.sudo, output
 
 
 def _state_folder(*, is_demo: bool) -> Path:
@@ -119,8 +135,8 @@ def keep_measured(path: Path) -> KeepMeasured:
     """What keeps the bring-up rows that an ended run has measured, in this file."""
 
     def keep(run: Run, picture: FleetState) -> str:
+        from sparktop.bringup.catalogue import measured
         from sparktop.bringup.kept import ResultFile
-        from sparktop.bringup.measured import measured
         from sparktop.clock import SystemClock
 
         try:
@@ -144,13 +160,18 @@ def session(
 ) -> Session:
     """A session of a Watch, and of operations once they are wanted; when read-only, it refuses to change a Spark.
 
-    `asks_more`: when read-only, it may still read more from the nodes than the Watch does, for evidence.
-    `records`: what is received is kept, unless the configuration says otherwise.
+    `own`: the operator's rules. `asks_more`: when read-only, it may still read more from the nodes than the Watch does,
+    for evidence. `records`: what is received is kept, unless the configuration says otherwise.
     A demo keeps no baselines, and its audit, its evidence and what it proves are in a folder of their own.
     """
     from sparktop.cli.session import LazyOperations, Session, publish_after
+    from sparktop.diagnose.catalogue import live_rules
+    from sparktop.diagnose.logs.rule import shipped
+    from sparktop.observe.monitor import Monitor
+    from sparktop.operate.audit.interventions import Interventions
 
     folder = _state_folder(is_demo=is_demo)
+    home = recordings_path(config, is_demo=is_demo) if records else None
 
     def build() -> tuple[RunnerConnections, Operations]:
         from sparktop.operate.audit_file import Audit
@@ -172,54 +193,22 @@ def session(
         )
 
     late = LazyOperations(build)
-    watch = monitor(
+    watch = Monitor(
         connectors,
-        publish_after(publish, late.see),
-        config,
-        own=own,
-        learns=not is_demo,
-        connections=late,
-        audit=folder / "audit.jsonl",
-        recordings=recordings_path(config, is_demo=is_demo) if records else None,
-    )
-    return Session(watch, late)
-
-
-def monitor(
-    connectors: Sequence[Connector],
-    publish: Publish,
-    config: Config,
-    *,
-    own: OwnRules | None = None,
-    learns: bool = True,
-    connections: Connections | None = None,
-    audit: Path | None = None,
-    recordings: Path | None = None,
-) -> Monitor:
-    """The Watch. `own` are the operator's rules; `learns` keeps baselines of these machines; `connections` shares each
-    connection; `audit` is the audit file that tells what consoles of this machine have stopped, if not the usual one;
-    `recordings` is the folder of what is recorded, None: nothing is.
-    """
-    from sparktop.diagnose.catalogue import live_rules
-    from sparktop.diagnose.logs.rule import shipped
-    from sparktop.observe.monitor import Monitor
-    from sparktop.operate.audit.interventions import Interventions
-
-    return Monitor(
-        connectors,
-        publish=publish,
+        publish=publish_after(publish, late.see),
         interval_s=config.interval_s,
         rules=live_rules(own.lint if own else ()),
         log_rules=lambda: (*shipped(), *(own.log if own else ())),
-        baselines=state_home() / "baselines.json" if learns else None,
+        baselines=None if is_demo else state_home() / "baselines.json",
         remarks=own.remarks if own else (),
-        connections=connections,
+        connections=late,
         docker_sockets=config.docker_sockets,
         canary_every_s=config.canary_every_s,
-        interventions=Interventions(audit),
-        tape=(lambda node: _tape(node, config, recordings)) if recordings is not None else lambda _: None,
-        past=partial(_past, recordings, time.time()) if recordings is not None else lambda _: None,
+        interventions=Interventions(folder / "audit.jsonl"),
+        tape=(lambda node: _tape(node, config, home)) if home is not None else lambda _: None,
+        past=partial(_past, home, time.time()) if home is not None else lambda _: None,
     )
+    return Session(watch, late)
 
 
 def _tape(node: str, config: Config, home: Path) -> Tape:

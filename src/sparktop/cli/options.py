@@ -1,118 +1,172 @@
-"""The arguments that all commands have, and the configuration made from them."""
+"""What commands declare of their arguments, and the configuration made from what is typed."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import fill
+from typing import Any, NamedTuple
 
 from sparktop import __version__
-from sparktop.cli.commands import BY_NAME, COMMANDS
-from sparktop.config import Config, check_interval, load
+from sparktop.config import INTERVAL_LIMITS_S, Config, load
+from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
 
 HOST_HELP = "an ssh alias, user@host[:port], or `local`"
-EXIT_CODES = (
-    (0, "nothing wrong, or done"),
-    (1, "a finding at warning or above; an action refused, failed or not confirmed"),
-    (2, "usage or configuration"),
-    (3, "a node can't be reached"),
-    (130, "interrupted"),
+
+
+class Argument(NamedTuple):
+    """One argument of a command; its metavar says what it takes, and so what Tab completes."""
+
+    names: tuple[str, ...]
+    settings: Mapping[str, Any]
+    """As `ArgumentParser.add_argument` takes them."""
+    group: str = ""
+    """The heading that it has in the help; "": the usual one."""
+    against: tuple[str, ...] = ()
+
+
+def argument(
+    name: str,
+    text: str,
+    metavar: str | None = None,
+    *,
+    also: tuple[str, ...] = (),
+    repeats: bool = False,
+    group: str = "",
+    against: tuple[str, ...] = (),
+    within: tuple[float, float] | None = None,
+    **settings: Any,
+) -> Argument:
+    """An argument by its place, or an option; one without a metavar and choices is a flag.
+
+    Args:
+        also: its other names.
+        against: options that can't be used together with it.
+        within: the least and the most of a number, an int where `type` says so.
+    """
+    kind: dict[str, Any] = {}
+    if repeats:
+        kind = {"action": "append", "default": []}
+    elif name.startswith("-"):
+        is_flag = metavar is None and "choices" not in settings
+        kind = {"action": "store_true"} if is_flag else {"default": ""}
+    kind |= {"help": text} if metavar is None else {"help": text, "metavar": metavar}
+    if within is not None:
+        settings["type"] = _number(name, settings.get("type", float), *within)
+    return Argument((name, *also), kind | settings, group, against)
+
+
+def _number(name: str, kind: type[float], least: float, most: float) -> Callable[[str], float]:
+    """What reads the number of an option, or refuses it."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if least <= value <= most:  # also false for NaN
+            return value
+        what = "a number" if kind is float else "a whole number"
+        end = "up" if math.isinf(most) else f"to {most:g}"
+        raise UsageError(f"{name} takes {what} from {least:g} {end}, not {text!r}")
+
+    return read
+
+
+def timeout(default_s: float) -> Argument:
+    """How long a command waits for nodes."""
+    text = f"how long to wait for the nodes (default {default_s:.0f})"
+    return argument("--timeout", text, "SECONDS", within=(0.0, 86_400.0), default=default_s)
+
+
+def listen(default: str, who: str) -> Argument:
+    """Where a command serves; `who` can use what it serves."""
+    text = f"where to serve (default {default}); {who}"
+    return argument("--listen", text, "ADDRESS:PORT", default=default)
+
+
+COMMON = (
+    argument(
+        "--config", "the configuration file (default ~/.config/sparktop/config.toml)", "FILE", type=Path, default=None
+    ),
+    argument(
+        "--interval", "time between samples, 0.25 to 60 (default 1)", "SECONDS", within=INTERVAL_LIMITS_S, default=None
+    ),
+    argument("--read-only", "refuse every action that changes a Spark", also=("--readonly",)),
+    argument("--no-color", "no colours, as with NO_COLOR set"),
+    argument("-F", "the ssh configuration file (default ~/.ssh/config)", "FILE", also=("--ssh-config",)),
+    argument(
+        "--version", "show program's version number and exit", action="version", version=f"sparktop {__version__}"
+    ),
 )
+"""Of every command."""
+HOSTS = argument("hosts", HOST_HELP, "HOST", nargs="*")
+THEME = argument("--theme", "dark, light, or any theme of Textual's; a wrong name lists them", "THEME")
+RUN = (
+    argument("--dry-run", "print the plan and change nothing"),
+    argument("--yes", "run the plan without asking", against=("--dry-run",)),
+    argument("--json", "print the plan and the run as JSON"),
+    timeout(30.0),
+)
+"""Of a command that runs a plan."""
 
 
-def parser(name: str, usage: str) -> argparse.ArgumentParser:
-    """An argument parser for this command, with the flags that every command has."""
-    command = BY_NAME[name]
-    is_console = name == "console"
-    rows = [(f"sparktop {one.shape}", one.brief) for one in COMMANDS] if is_console else command.examples
-    codes = _table([(str(code), meaning) for code, meaning in EXIT_CODES])
-    title = "commands, each with its own --help" if is_console else "examples"
-    argument_parser = argparse.ArgumentParser(
-        prog="sparktop",
-        usage=usage,
-        description="An operations console for NVIDIA DGX Sparks."
-        if is_console
-        else fill(sentence(command.brief), _columns()),
-        epilog=f"{title}:\n{_table(rows)}\n\nexit codes:\n{codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    argument_parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the configuration file (default ~/.config/sparktop/config.toml)"
-    )
-    argument_parser.add_argument(
-        "--interval", type=float, metavar="SECONDS", help="time between samples, 0.25 to 60 (default 1)"
-    )
-    argument_parser.add_argument(
-        "--read-only", "--readonly", action="store_true", help="refuse every action that changes a Spark"
-    )
-    argument_parser.add_argument("--no-color", action="store_true", help="no colours, as with NO_COLOR set")
-    argument_parser.add_argument(
-        "-F", "--ssh-config", metavar="FILE", help="the ssh configuration file (default ~/.ssh/config)"
-    )
-    argument_parser.add_argument("--version", action="version", version=f"sparktop {__version__}")
-    return argument_parser
+ExitCode = int | Coroutine[Any, Any, int]
+"""Of a command, or what runs on an event loop and ends with it."""
+Run = Callable[[argparse.Namespace], ExitCode]
+"""Given a command's arguments."""
 
 
-def _table(rows: Sequence[tuple[str, str]]) -> str:
-    """Rows of two columns; the second is below the first where the terminal is too narrow for both."""
-    columns = _columns()
-    width = max(len(first) for first, _ in rows) + 4
-    is_beside = columns - width >= 40
-    indent = " " * (width if is_beside else 6)
-    lines = []
-    for first, second in rows:
-        below = fill(second, columns, initial_indent=indent, subsequent_indent=indent)
-        lines += [f"  {first:{width - 2}}{below[width:]}"] if is_beside else [f"  {first}", below]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runnable:
+    """What runs a command, and what it takes."""
+
+    run: Run
+    arguments: tuple[Argument, ...]
+    usage: str
+    """Its forms, where one with its options isn't all; "": as the table of commands has it."""
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Refuse options that can't be used together.
+
+        Raises:
+            UsageError: two such are given.
+        """
+        for one in self.arguments:
+            for other in one.against if _is_given(options, one.names[0]) else ():
+                if _is_given(options, other):
+                    raise UsageError(f"{other} and {one.names[0]} can't be used together")
 
 
-def _columns() -> int:
-    return max(40, get_terminal_size().columns - 2)
+def _is_given(options: argparse.Namespace, name: str) -> bool:
+    return bool(getattr(options, name.strip("-").replace("-", "_"), None))
 
 
-def sentence(brief: str) -> str:
-    """A brief text as a sentence of its own."""
-    return f"{brief[0].upper()}{brief[1:]}."
+def takes(*arguments: Argument, usage: str = "") -> Callable[[Run], Runnable]:
+    """Declare what a command takes: the function below it is given that, parsed."""
+    return lambda run: Runnable(run=run, arguments=arguments, usage=usage)
 
 
-def add_run_options(argument_parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the commands that run a plan."""
-    argument_parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
-    argument_parser.add_argument("--yes", action="store_true", help="run the plan without asking")
-    argument_parser.add_argument(
-        "--json", action="store_true", dest="as_json", help="print the plan and the run as JSON"
-    )
-    add_timeout(argument_parser, default_s=30.0)
+def refuse_secrets(pairs: Iterable[tuple[str, str]], hint: str) -> None:
+    """Refuse a secret as an argument, as every user of this machine can see it.
 
+    Args:
+        pairs: names with their values.
+        hint: how to give it instead; `{}` stands for its name.
 
-def add_theme(argument_parser: argparse.ArgumentParser) -> None:
-    """Add the flag of the commands that open a console."""
-    argument_parser.add_argument(
-        "--theme", metavar="THEME", help="dark, light, or any theme of Textual's; a wrong name lists them"
-    )
+    Raises:
+        UsageError: one of them looks like a secret.
+    """
+    from sparktop.masking import is_secret_name, mask_text
 
-
-def add_listen(argument_parser: argparse.ArgumentParser, default: str, who: str) -> None:
-    """Add the flag of the commands that serve; `who` can use what they serve."""
-    argument_parser.add_argument(
-        "--listen", default=default, metavar="ADDRESS:PORT", help=f"where to serve (default {default}); {who}"
-    )
-
-
-def add_timeout(argument_parser: argparse.ArgumentParser, *, default_s: float) -> None:
-    """Add the flag of the commands that wait for nodes."""
-    argument_parser.add_argument(
-        "--timeout",
-        type=float,
-        default=default_s,
-        metavar="SECONDS",
-        help=f"how long to wait for the nodes (default {default_s:.0f})",
-    )
+    for name, value in pairs:
+        if value and (is_secret_name(name.lstrip("-")) or mask_text(value) != value):
+            text = f"{name} looks like a secret, and every user of this machine can see an argument"
+            raise UsageError(text, hint=hint.format(name))
 
 
 def set_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -172,7 +226,7 @@ def settings(options: argparse.Namespace) -> Config:
     return replace(
         config,
         hosts=tuple(getattr(options, "hosts", ())) or config.hosts,
-        interval_s=config.interval_s if options.interval is None else check_interval(options.interval),
+        interval_s=config.interval_s if options.interval is None else options.interval,
         theme=getattr(options, "theme", None) or config.theme,
         read_only=options.read_only or config.read_only,
         record=config.record and not getattr(options, "no_record", False),

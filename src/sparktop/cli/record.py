@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparktop.cli.composition import own_rules
-from sparktop.cli.options import add_theme, parser, settings
+from sparktop.cli.composition import own_rules, prepare_for_console
+from sparktop.cli.options import THEME, argument, settings, takes
 from sparktop.config import state_home
 from sparktop.dataclass import dataclass
 from sparktop.errors import UsageError
@@ -93,9 +95,12 @@ class Taped:
         return sorted(found, key=lambda event: event.at_s)
 
 
-def replay(words: list[str]) -> int:
-    """`sparktop replay`."""
-    options = replay_arguments().parse_args(words)
+@takes(
+    argument("what", f"{WHAT_HELP}; none lists what was recorded", "FILE|HOST", nargs="*"),
+    argument("--at", "begin there: 03:12, 2026-11-29 03:12, or 2h for two hours ago", "TIME"),
+    THEME,
+)
+def replay(options: Namespace) -> int:
     config = settings(options)
     if not options.what:
         return _list()
@@ -108,12 +113,11 @@ def replay(words: list[str]) -> int:
             f"nothing was recorded at {day_time(at_s)}",
             hint=f"it was from {day_time(taped.begin_s)} to {day_time(taped.end_s)}",
         )
-    from sparktop.cli.interpreter import prepare_for_console
-
     prepare_for_console()
     from sparktop.observe.replay.player import Player
     from sparktop.text.ascii import wants_ascii
     from sparktop.ui.replay import ReplayApp
+    from sparktop.ui.setup import Setup
 
     receivers: list[Publish] = []
     player = Player(
@@ -132,9 +136,7 @@ def replay(words: list[str]) -> int:
 
     app = ReplayApp(
         player,
-        start=start,
-        node_names=tuple(taped.pieces),
-        title="replay: ",
+        Setup(start=start, node_names=tuple(taped.pieces), clock=player, title="replay: "),
         greeting="; ".join(taped.notes),
         theme=config.theme,
         is_ascii=wants_ascii(os.environ),
@@ -143,45 +145,33 @@ def replay(words: list[str]) -> int:
     return 1 if exit_code is None else exit_code
 
 
-def replay_arguments() -> ArgumentParser:
-    """The arguments of `sparktop replay`."""
-    argument_parser = parser("replay", "sparktop replay [options] [FILE|HOST ...]")
-    argument_parser.add_argument(
-        "what", nargs="*", metavar="FILE|HOST", help=f"{WHAT_HELP}; none lists what was recorded"
-    )
-    argument_parser.add_argument(
-        "--at", metavar="TIME", default="", help="begin there: 03:12, 2026-11-29 03:12, or 2h for two hours ago"
-    )
-    add_theme(argument_parser)
-    return argument_parser
-
-
-def events(words: list[str]) -> int:
-    """`sparktop events`."""
-    options = events_arguments().parse_args(words)
+@takes(
+    argument("what", WHAT_HELP, "FILE|HOST", nargs="+"),
+    argument("--since", "what is older is left out: 03:12, 2h", "TIME"),
+)
+def events(options: Namespace) -> int:
     settings(options)
     now_s = time.time()
     since_s = moment(options.since, now_s) if options.since else None
     taped = find(options.what, since_s)
-    from sparktop.headless.events import events as tell
-
     for note in taped.notes:
         print(f"sparktop: {note}", file=sys.stderr)
     begin_s = taped.begin_s if since_s is None else since_s
-    return tell(taped.replay(begin_s), since_s=begin_s)
+    for picture in taped.replay(begin_s).play(seen=False):
+        for event in picture.news if picture.wall_s >= begin_s else ():
+            print(json.dumps(asdict(event) | {"at_s": round(event.at_s, 3)}, ensure_ascii=False))
+    return 0
 
 
-def events_arguments() -> ArgumentParser:
-    """The arguments of `sparktop events`."""
-    argument_parser = parser("events", "sparktop events [options] FILE|HOST [FILE|HOST ...]")
-    argument_parser.add_argument("what", nargs="+", metavar="FILE|HOST", help=WHAT_HELP)
-    argument_parser.add_argument("--since", metavar="TIME", default="", help="what is older is left out: 03:12, 2h")
-    return argument_parser
-
-
-def report(words: list[str]) -> int:
-    """`sparktop report`."""
-    options = report_arguments().parse_args(words)
+@takes(
+    argument("what", WHAT_HELP, "FILE|HOST", nargs="+"),
+    argument("--since", "where it begins: 03:12, 2h", "TIME"),
+    argument("--until", "where it ends (default: at the end)", "TIME"),
+    argument(
+        "-o", "FILE.html or FILE.md; - prints Markdown", "FILE", dest="out", type=Path, required=True, default=None
+    ),
+)
+def report(options: Namespace) -> int:
     settings(options)
     now_s = time.time()
     since_s = moment(options.since, now_s) if options.since else None
@@ -190,21 +180,9 @@ def report(words: list[str]) -> int:
     begin_s = taped.begin_s if since_s is None else since_s
     if until_s <= begin_s:
         raise UsageError(f"{day_time(until_s)} is not after {day_time(begin_s)}", hint="--since TIME --until TIME")
-    from sparktop.headless.report.report import report as write
+    from sparktop.headless.report.page import report as write
 
     return write(taped.replay(begin_s), since_s=begin_s, until_s=until_s, out=options.out, notes=taped.notes)
-
-
-def report_arguments() -> ArgumentParser:
-    """The arguments of `sparktop report`."""
-    argument_parser = parser("report", "sparktop report [options] FILE|HOST [FILE|HOST ...] -o FILE")
-    argument_parser.add_argument("what", nargs="+", metavar="FILE|HOST", help=WHAT_HELP)
-    argument_parser.add_argument("--since", metavar="TIME", default="", help="where it begins: 03:12, 2h")
-    argument_parser.add_argument("--until", metavar="TIME", default="", help="where it ends (default: at the end)")
-    argument_parser.add_argument(
-        "-o", dest="out", type=Path, metavar="FILE", required=True, help="FILE.html or FILE.md; - prints Markdown"
-    )
-    return argument_parser
 
 
 def find(what: Sequence[str], since_s: float | None, until_s: float = float("inf")) -> Taped:

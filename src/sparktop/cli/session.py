@@ -78,16 +78,7 @@ class Session(ForwardingWatch):
 
     def __init__(self, watch: Watch, late: LazyOperations) -> None:
         super().__init__(watch)
-        self._late = late
-
-    @property
-    def operations(self) -> Operations:
-        """The operations, built now if they are not."""
-        return self._late.built()
-
-    async def operations_in_background(self) -> Operations:
-        """The operations, built in a thread if they are not."""
-        return await self._late.in_background()
+        self.late = late
 
     async def run(self) -> None:
         watching = asyncio.ensure_future(self._watch.run())
@@ -97,7 +88,7 @@ class Session(ForwardingWatch):
         finally:
             try:
                 async with asyncio.timeout(LEAVING_S):
-                    await self._late.aclose()
+                    await self.late.aclose()
             except TimeoutError:
                 pass  # what hangs ends with the process
             watching.cancel()
@@ -113,7 +104,7 @@ def publish_after(
         try:
             see(state)
         except Exception as error:  # noqa: BLE001 - the picture is shown all the same
-            fault = Notice(severity=Severity.WARNING, text=faults.named("the operations", error))
+            fault = Notice(severity=Severity.WARNING, text=faults.report("the operations", error))
             state = replace(state, notices=(*state.notices, fault))
         publish(state)
 

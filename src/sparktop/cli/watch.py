@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,43 +15,64 @@ from sparktop.cli.composition import (
     connectors,
     distinct,
     own_rules,
+    prepare_for_console,
     proven_path,
     recordings_path,
     session,
     watch_for_command,
 )
-from sparktop.cli.options import HOST_HELP, add_listen, add_theme, add_timeout, address_of, parser, settings
-from sparktop.config import Config, state_home
-from sparktop.errors import UsageError
+from sparktop.cli.options import (
+    HOSTS,
+    THEME,
+    ExitCode,
+    address_of,
+    argument,
+    listen,
+    settings,
+    takes,
+    timeout,
+)
+from sparktop.clock import SystemClock
+from sparktop.config import Config, config_home, shown, state_home
+from sparktop.errors import UsageError, nearest
 from sparktop.model.event import Severity
+from sparktop.transport.lean import import_lean
 from sparktop.transport.targets import parse_target
+from sparktop.ui.setup import Setup
 
 if TYPE_CHECKING:
-    from sparktop.cli.session import Session
-    from sparktop.observe.watch import Publish, Watch
-    from sparktop.operate.run.operating import Operating
-    from sparktop.transport.base import Connector, Prompter
-    from sparktop.ui.attention import Attention
-    from sparktop.ui.shell import ShellArgv
+    import asyncio
 
-    Start = Callable[[Publish, Prompter], Awaitable[Watch]]
+    from sparktop.cli.session import Session
+    from sparktop.documents.attention import Attention
+    from sparktop.observe.watch import Publish, Watch
+    from sparktop.transport.base import Connector, Prompter
+else:
+    import_lean("hmac")
+    asyncio = import_lean("asyncio")
 
 
 INCIDENTS = ("memory-spike", "spin-deadlock", "restart-loop")
 """The scenarios to see first."""
+MAX_OFFERED = 6
+"""Of one kind."""
 _GREETING = f"A healthy demo. For an incident: sparktop demo {INCIDENTS[0]} (or {', '.join(INCIDENTS[1:])}; --list)"
 
 
-def console(words: list[str]) -> int:
-    """`sparktop HOST...`."""
-    options = console_arguments().parse_args(words)
-    config = settings(options)
+@takes(
+    HOSTS,
+    argument("--no-record", "keep nothing of what is seen for `sparktop replay`"),
+    argument("--file", "list this compose file or script under L", "FILE", repeats=True),
+    THEME,
+)
+def console(options: Namespace) -> ExitCode:
+    config = _watched(options, "sparktop")
     _refuse_mistyped(options.hosts, config)
-    if not config.hosts:
-        from sparktop.cli.no_host import no_host
-
-        raise no_host("sparktop", config, options.config)
     if not (sys.stdout.isatty() or _is_in_browser()):
+        if options.file:
+            raise UsageError(
+                "--file lists a file in the console, which needs a terminal", hint="sparktop launch FILE HOST"
+            )
         return _snapshot(config, as_json=False, watch=False, timeout_s=15.0)
     names = distinct(config.hosts)
     ssh_config = Path(config.ssh_config).expanduser() if config.ssh_config else None
@@ -82,18 +103,25 @@ def console(words: list[str]) -> int:
             config=ssh_config,
         )
 
-    return _run_app(start, names, config, operating=lambda: sessions[0].operations_in_background(), shell=shell)
-
-
-def console_arguments() -> ArgumentParser:
-    """The arguments of `sparktop HOST...`."""
-    argument_parser = parser("console", "sparktop [options] HOST [HOST ...]")
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
-    argument_parser.add_argument(
-        "--no-record", action="store_true", help="keep nothing of what is seen for `sparktop replay`"
+    setup = Setup(
+        start=start,
+        node_names=names,
+        clock=SystemClock(),
+        operating=lambda: sessions[0].late.in_background(),
+        shell=shell,
+        files=_launch_files(options.file),
     )
-    add_theme(argument_parser)
-    return argument_parser
+    return _run_app(setup, config)
+
+
+def _launch_files(names: Sequence[str]) -> tuple[str, ...]:
+    """The files to be listed by L, read once so that a mistake is told before the console opens."""
+    if names:
+        from sparktop.recipe.read.shelf import entries_of_file
+
+        for name in names:
+            entries_of_file(name)
+    return tuple(names)
 
 
 def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
@@ -102,10 +130,8 @@ def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
     Raises:
         UsageError: with the command that was likely meant.
     """
-    from difflib import get_close_matches
-
     word = hosts[0] if hosts else ""
-    meant = get_close_matches(word.lower(), [*BY_NAME, "help"], n=1, cutoff=0.75)
+    meant = nearest(word.lower(), [*BY_NAME, "help"], least=0.75)
     if not meant or word in BY_NAME:  # a host named like a command stands after `--`
         return
     from sparktop.transport.ssh.config import is_known
@@ -113,16 +139,19 @@ def _refuse_mistyped(hosts: Sequence[str], config: Config) -> None:
     if not asyncio.run(is_known(word, Path(config.ssh_config).expanduser() if config.ssh_config else None)):
         raise UsageError(
             f"there is no command {word!r}, and no host of that name is known",
-            hint=f"sparktop {meant[0]} · if it is a host: sparktop {word}. or user@{word}",
+            hint=f"sparktop {meant} · if it is a host: sparktop {word}. or user@{word}",
         )
 
 
-def demo(words: list[str]) -> int:
-    """`sparktop demo`."""
-    options = demo_arguments().parse_args(words)
+@takes(
+    argument("scenario", "the incident to play (default healthy)", "SCENARIO", nargs="?", default=""),
+    argument("--list", "list the incidents"),
+    THEME,
+)
+def demo(options: Namespace) -> int:
     from sparktop.sim.scenario import scenario as scenarios
 
-    if options.list_scenarios:
+    if options.list:
         for name, title in scenarios.available():
             print(f"{name:22}  {title}")
         return 0
@@ -142,112 +171,116 @@ def demo(words: list[str]) -> int:
 
         return await simulated_watch(scenario, make)
 
-    return _run_app(
-        start,
-        names,
-        config,
+    setup = Setup(
+        start=start,
+        node_names=names,
+        clock=SystemClock(),
         title=f"demo: {scenario.title}",
-        is_demo=True,
-        operating=lambda: sessions[0].operations_in_background(),
-        greeting="" if options.scenario else _GREETING,
+        operating=lambda: sessions[0].late.in_background(),
     )
+    return _run_app(setup, config, greeting="" if options.scenario else _GREETING, is_demo=True)
 
 
-def demo_arguments() -> ArgumentParser:
-    """The arguments of `sparktop demo`."""
-    argument_parser = parser("demo", "sparktop demo [options] [SCENARIO]")
-    argument_parser.add_argument(
-        "scenario", nargs="?", default="", metavar="SCENARIO", help="the incident to play (default healthy)"
-    )
-    argument_parser.add_argument("--list", action="store_true", dest="list_scenarios", help="list the incidents")
-    add_theme(argument_parser)
-    return argument_parser
+@takes(
+    HOSTS,
+    argument("--json", "print JSON; with --watch one object a line"),
+    argument("--watch", "print a snapshot every interval until interrupted"),
+    timeout(15.0),
+)
+def status(options: Namespace) -> ExitCode:
+    config = _watched(options, "sparktop status")
+    return _snapshot(config, as_json=options.json, watch=options.watch, timeout_s=options.timeout)
 
 
-def status(words: list[str]) -> int:
-    """`sparktop status`."""
-    options = status_arguments().parse_args(words)
-    return _snapshot(_watched(options), as_json=options.as_json, watch=options.watch, timeout_s=options.timeout)
-
-
-def status_arguments() -> ArgumentParser:
-    """The arguments of `sparktop status`."""
-    argument_parser = _hosts_parser("status")
-    argument_parser.add_argument(
-        "--json", action="store_true", dest="as_json", help="print JSON; with --watch one object a line"
-    )
-    argument_parser.add_argument(
-        "--watch", action="store_true", help="print a snapshot every interval until interrupted"
-    )
-    add_timeout(argument_parser, default_s=15.0)
-    return argument_parser
-
-
-def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> int:
+def _snapshot(config: Config, *, as_json: bool, watch: bool, timeout_s: float) -> ExitCode:
     from sparktop.headless.status import status as tell
 
     make = watch_for_command(config)
-    return asyncio.run(tell(make, as_json=as_json, watch=watch, timeout_s=timeout_s, interval_s=config.interval_s))
+    return tell(make, as_json=as_json, watch=watch, timeout_s=timeout_s, interval_s=config.interval_s)
 
 
-def _watched(options: Namespace) -> Config:
-    """The settings of a command that needs a host.
+def _watched(options: Namespace, command: str) -> Config:
+    """The settings of a command that needs a host, which is typed after `command`.
 
     Raises:
-        UsageError: there is none; it lists those that can be found.
+        UsageError: there is none; it has the command lines for those that can be found.
     """
     config = settings(options)
-    if not config.hosts:
-        from sparktop.cli.no_host import no_host
-
-        raise no_host(f"sparktop {options.command}", config, options.config)
-    return config
-
-
-def check(words: list[str]) -> int:
-    """`sparktop check`."""
-    options = check_arguments().parse_args(words)
-    config = _watched(options)
-    from sparktop.headless.check import check as tell
-
-    return asyncio.run(tell(watch_for_command(config), Severity(options.fail_on), timeout_s=options.timeout))
+    if config.hosts:
+        return config
+    rows = [*_offers(command, Path(config.ssh_config).expanduser() if config.ssh_config else None)]
+    width = max(len(typed) for typed, _ in rows)
+    file = shown(options.config or config_home() / "config.toml")
+    raise UsageError(
+        f"no host is given, and `hosts` is not set in {file}",
+        hint="\n  ".join(["type one of these:", *(f"  {typed:{width}}  {meaning}" for typed, meaning in rows)]),
+    )
 
 
-def check_arguments() -> ArgumentParser:
-    """The arguments of `sparktop check`."""
-    argument_parser = _hosts_parser("check")
-    argument_parser.add_argument(
+def _offers(command: str, ssh_config: Path | None) -> Iterator[tuple[str, str]]:
+    """(command line, what it watches)"""
+    from sparktop.transport.mdns import announced_hosts
+    from sparktop.transport.ssh.aliases import aliases
+
+    for hosts, meaning in (
+        (aliases(ssh_config), "ssh alias"),
+        (asyncio.run(announced_hosts()), "announced on this network (mDNS)"),
+    ):
+        usable = sorted(filter(_is_usable, hosts), key=lambda host: "spark" not in host.lower())
+        yield from ((f"{command} {host}", meaning) for host in usable[:MAX_OFFERED])
+        if len(usable) > MAX_OFFERED:
+            yield f"{command} ...", f"{meaning}, {len(usable) - MAX_OFFERED} more"
+    yield f"{command} local", "this machine, if it is a Spark"
+    yield "sparktop demo", "simulated Sparks, no hardware needed"
+
+
+def _is_usable(host: str) -> bool:
+    try:
+        parse_target(host)
+    except UsageError:
+        return False
+    return True
+
+
+@takes(
+    HOSTS,
+    argument(
         "--fail-on",
+        "the least severity that counts (default warning)",
         choices=[str(severity) for severity in Severity],
         default=str(Severity.WARNING),
-        help="the least severity that counts (default warning)",
-    )
-    add_timeout(argument_parser, default_s=15.0)
-    return argument_parser
+    ),
+    timeout(15.0),
+)
+def check(options: Namespace) -> ExitCode:
+    config = _watched(options, "sparktop check")
+    from sparktop.headless.status import check as tell
+
+    return tell(watch_for_command(config), Severity(options.fail_on), timeout_s=options.timeout)
 
 
-def exporter(words: list[str]) -> int:
-    """`sparktop exporter`."""
-    options = exporter_arguments().parse_args(words)
-    config = _watched(options)
-    from sparktop.headless.exporter.server import exporter as carry_out
+@takes(
+    HOSTS,
+    listen("127.0.0.1:9948", "who can reach it can read it"),
+)
+def exporter(options: Namespace) -> ExitCode:
+    config = _watched(options, "sparktop exporter")
+    from sparktop.headless.exporter import exporter as carry_out
 
     address, port = address_of(options.listen)
-    return asyncio.run(carry_out(watch_for_command(config), address, port))
+    return carry_out(watch_for_command(config), address, port)
 
 
-def exporter_arguments() -> ArgumentParser:
-    """The arguments of `sparktop exporter`."""
-    argument_parser = _hosts_parser("exporter")
-    add_listen(argument_parser, "127.0.0.1:9948", "who can reach it can read it")
-    return argument_parser
-
-
-def watch(words: list[str]) -> int:
-    """`sparktop watch`."""
-    options = watch_arguments().parse_args(words)
-    if options.install + options.remove + options.test > 1:
-        raise UsageError("--install, --remove and --test can't be used together")
+@takes(
+    HOSTS,
+    argument(
+        "--test", "send each target one test message, and print what came back", against=("--install", "--remove")
+    ),
+    argument("--install", "print the user service (systemd, launchd) that runs this"),
+    argument("--yes", "with --install: write the service and start it"),
+    argument("--remove", "stop that service and remove it", against=("--install",)),
+)
+def watch(options: Namespace) -> ExitCode:
     if options.yes and not options.install:
         raise UsageError("--yes goes with --install")
     if options.test:
@@ -256,12 +289,12 @@ def watch(words: list[str]) -> int:
         targets = settings(options).watch
         if not targets.targets:
             raise UsageError("no [watch.target.NAME] in the configuration", hint="docs/watching.md shows one of each")
-        return asyncio.run(try_targets(targets))
+        return try_targets(targets)
     if options.remove:
         from sparktop.headless.watch import install
 
         return install.remove(install.service(()))
-    config = _watched(options)
+    config = _watched(options, "sparktop watch")
     if options.install:
         from sparktop.headless.watch import install
         from sparktop.headless.watch.targets import sender
@@ -272,7 +305,7 @@ def watch(words: list[str]) -> int:
     from sparktop.headless.watch.watcher import watch as carry_out
 
     make = watch_for_command(config, records=True)
-    return asyncio.run(carry_out(make, config.watch, state_home(), marks=_marks(is_demo=False)))
+    return carry_out(make, config.watch, state_home(), marks=_marks(is_demo=False))
 
 
 def _again(options: Namespace, config: Config, *command: str) -> list[str]:
@@ -286,42 +319,21 @@ def _again(options: Namespace, config: Config, *command: str) -> list[str]:
     return [sys.executable, "-m", "sparktop", *command, *words, "--", *distinct(config.hosts)]
 
 
-def watch_arguments() -> ArgumentParser:
-    """The arguments of `sparktop watch`."""
-    argument_parser = _hosts_parser("watch")
-    argument_parser.add_argument(
-        "--test", action="store_true", help="send each target one test message, and print what came back"
-    )
-    argument_parser.add_argument(
-        "--install", action="store_true", help="print the user service (systemd, launchd) that runs this"
-    )
-    argument_parser.add_argument("--yes", action="store_true", help="with --install: write the service and start it")
-    argument_parser.add_argument("--remove", action="store_true", help="stop that service and remove it")
-    return argument_parser
-
-
-def serve(words: list[str]) -> int:
-    """`sparktop serve`."""
-    options = serve_arguments().parse_args(words)
-    if options.writable and options.read_only:
-        raise UsageError("--writable and --read-only can't be used together")
-    from sparktop.headless.serve import browser
+@takes(
+    HOSTS,
+    listen("127.0.0.1:9949", "who has the address with its token can use it"),
+    argument(
+        "--writable", "let the page change a Spark; without it the console is read-only", against=("--read-only",)
+    ),
+)
+def serve(options: Namespace) -> ExitCode:
+    from sparktop.headless import browser
 
     browser.need_extra()
-    config = _watched(options)
+    config = _watched(options, "sparktop serve")
     address, port = address_of(options.listen)
     argv = _again(options, config, *(() if options.writable else ("--read-only",)))
-    return asyncio.run(browser.serve(argv, f"sparktop {' '.join(distinct(config.hosts))}", address, port))
-
-
-def serve_arguments() -> ArgumentParser:
-    """The arguments of `sparktop serve`."""
-    argument_parser = _hosts_parser("serve")
-    add_listen(argument_parser, "127.0.0.1:9949", "who has the address with its token can use it")
-    argument_parser.add_argument(
-        "--writable", action="store_true", help="let the page change a Spark; without it the console is read-only"
-    )
-    return argument_parser
+    return browser.serve(argv, f"sparktop {' '.join(distinct(config.hosts))}", address, port)
 
 
 def _is_in_browser() -> bool:
@@ -331,55 +343,34 @@ def _is_in_browser() -> bool:
 
 def _marks(*, is_demo: bool) -> Attention:
     """What consoles of this machine have acknowledged; a demo's are its own."""
-    from sparktop.clock import SystemClock
-    from sparktop.ui.attention import Attention
+    from sparktop.documents.attention import Attention
 
     return Attention(SystemClock(), None if is_demo else state_home() / "acknowledged.json")
 
 
-def _hosts_parser(command: str) -> ArgumentParser:
-    argument_parser = parser(command, f"sparktop {command} [options] HOST [HOST ...]")
-    argument_parser.add_argument("hosts", nargs="*", metavar="HOST", help=HOST_HELP)
-    argument_parser.set_defaults(command=command)
-    return argument_parser
-
-
-def _run_app(
-    start: Start,
-    names: tuple[str, ...],
-    config: Config,
-    *,
-    operating: Callable[[], Awaitable[Operating]],
-    shell: ShellArgv | None = None,
-    greeting: str = "",
-    title: str = "",
-    is_demo: bool = False,
-) -> int:
-    from sparktop.cli.interpreter import prepare_for_console
-
+def _run_app(setup: Setup, config: Config, *, greeting: str = "", is_demo: bool = False) -> int:
+    """Run the console until it ends; its exit code."""
     prepare_for_console()
-    from sparktop.clock import SystemClock
     from sparktop.text.ascii import wants_ascii
+
+    import_lean("textual.app")
     from sparktop.ui.app import SparktopApp
     from sparktop.ui.notify import NotifyOptions
 
-    clock = SystemClock()
-    app = SparktopApp(
-        start=start,
-        node_names=names,
-        clock=clock,
-        title=title,
+    setup = replace(
+        setup,
         read_only=config.read_only,
         protected=frozenset(config.protected),
-        operating=operating,
-        shell=shell,
-        greeting=greeting,
-        theme=config.theme,
-        is_ascii=wants_ascii(os.environ),
-        notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
         attention=_marks(is_demo=is_demo),
         proven=proven_path(is_demo=is_demo),
         recordings=recordings_path(config, is_demo=is_demo),
+    )
+    app = SparktopApp(
+        setup,
+        greeting=greeting,
+        theme=config.theme,
+        notifying=NotifyOptions(channels=config.notify, command=config.notify_command),
+        is_ascii=wants_ascii(os.environ),
         is_in_browser=_is_in_browser(),
     )
     exit_code = app.run()

@@ -8,45 +8,16 @@ Docker's defaults, are omitted.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparktop import sanitise
+from sparktop.cmdline.docker_options import DockerOption, by_host_key, by_name
+from sparktop.errors import nearest
 from sparktop.masking import MASK, is_secret, mask_argv
 from sparktop.sanitise import items, mapping
 
 Json = Mapping[str, Any]
-_TEXTS = {
-    "Runtime": "runtime", "NetworkMode": "network", "IpcMode": "ipc", "PidMode": "pid", "UTSMode": "uts",
-    "UsernsMode": "userns", "CgroupnsMode": "cgroupns", "CgroupParent": "cgroup-parent", "CpusetCpus": "cpuset-cpus",
-    "CpusetMems": "cpuset-mems", "VolumeDriver": "volume-driver", "Isolation": "isolation",
-}  # fmt: skip
-_NUMBERS = {
-    "ShmSize": "shm-size", "Memory": "memory", "MemorySwap": "memory-swap", "MemoryReservation": "memory-reservation",
-    "MemorySwappiness": "memory-swappiness", "PidsLimit": "pids-limit", "OomScoreAdj": "oom-score-adj",
-    "CpuShares": "cpu-shares", "CpuPeriod": "cpu-period", "CpuQuota": "cpu-quota", "BlkioWeight": "blkio-weight",
-    "CpuRealtimePeriod": "cpu-rt-period", "CpuRealtimeRuntime": "cpu-rt-runtime", "KernelMemory": "kernel-memory",
-}  # fmt: skip
-_SWITCHES = {
-    "Privileged": "privileged", "ReadonlyRootfs": "read-only", "Init": "init", "AutoRemove": "rm",
-    "PublishAllPorts": "publish-all", "OomKillDisable": "oom-kill-disable",
-}  # fmt: skip
-_LISTS = {
-    "CapAdd": "cap-add", "CapDrop": "cap-drop", "SecurityOpt": "security-opt", "GroupAdd": "group-add", "Dns": "dns",
-    "DnsSearch": "dns-search", "DnsOptions": "dns-option", "ExtraHosts": "add-host", "Binds": "volume",
-    "VolumesFrom": "volumes-from", "DeviceCgroupRules": "device-cgroup-rule",
-}  # fmt: skip
-_PAIRS = {"Tmpfs": "tmpfs", "Sysctls": "sysctl", "StorageOpt": "storage-opt", "Annotations": "annotation"}
-_RATES = {
-    "BlkioDeviceReadBps": "device-read-bps", "BlkioDeviceWriteBps": "device-write-bps",
-    "BlkioDeviceReadIOps": "device-read-iops", "BlkioDeviceWriteIOps": "device-write-iops",
-    "BlkioWeightDevice": "blkio-weight-device",
-}  # fmt: skip
-_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
-    "Runtime": ("runc", "io.containerd.runc.v2"), "NetworkMode": ("default", "bridge"), "IpcMode": ("private",),
-    "CgroupnsMode": ("private",), "ShmSize": (67108864,), "Isolation": ("default",), "MemorySwappiness": (-1,),
-}  # fmt: skip
 
 
 def docker_run(
@@ -107,32 +78,31 @@ def shown_line(text: str) -> str:
 def _options(body: Json, image: Json, mask: bool) -> Iterator[tuple[str, str | None]]:
     host_config = mapping(body.get("HostConfig"))
     yield from _gpus(host_config)
-    for key, option in (_TEXTS | _NUMBERS).items():
-        if host_config.get(key) and host_config[key] not in _DEFAULTS.get(key, ()):
-            yield option, str(host_config[key])
-    if host_config.get("NanoCpus"):
-        yield "cpus", f"{host_config['NanoCpus'] / 1e9:g}"
+    for option in _written("text", "number"):
+        if host_config.get(option.key) and host_config[option.key] not in option.defaults:
+            yield option.name, str(host_config[option.key])
+    if isinstance(cpus := host_config.get("NanoCpus"), int) and cpus:
+        yield "cpus", f"{cpus / 1e9:g}"
     for limit in map(mapping, items(host_config.get("Ulimits"))):
         soft, hard = limit.get("Soft"), limit.get("Hard")
         yield "ulimit", f"{limit.get('Name')}={soft}" + ("" if soft == hard else f":{hard}")
     for device in map(mapping, items(host_config.get("Devices"))):
         inside = device.get("PathInContainer") or device.get("PathOnHost")
         yield "device", f"{device.get('PathOnHost')}:{inside}:{device.get('CgroupPermissions') or 'rwm'}"
-    for key, option in _SWITCHES.items():
-        if host_config.get(key):
-            yield option, None
-    for key, option in _LISTS.items():
-        for entry in items(host_config.get(key)):
-            yield option, str(entry)
+    for option in _written("switch"):
+        if host_config.get(option.key):
+            yield option.name, None
+    for option in _written("list"):
+        for entry in items(host_config.get(option.key)):
+            rate = mapping(entry)
+            yield option.name, f"{rate.get('Path')}:{rate.get('Rate') or rate.get('Weight')}" if rate else str(entry)
     is_unmasked = host_config.get("MaskedPaths") == [] and host_config.get("ReadonlyPaths") == []
     if is_unmasked and not host_config.get("Privileged"):
         yield "security-opt", "systempaths=unconfined"
-    for key, option in _PAIRS.items():
-        for name, value in mapping(host_config.get(key)).items():
-            yield option, f"{name}{':' if key == 'Tmpfs' and value else '' if key == 'Tmpfs' else '='}{value}"
-    for key, option in _RATES.items():
-        for entry in map(mapping, items(host_config.get(key))):
-            yield option, f"{entry.get('Path')}:{entry.get('Rate') or entry.get('Weight')}"
+    for option in _written("table"):
+        sign = ":" if option.name == "tmpfs" else "="
+        for name, value in mapping(host_config.get(option.key)).items():
+            yield option.name, name if sign == ":" and not value else f"{name}{sign}{value}"
     for mount in map(mapping, items(host_config.get("Mounts"))):
         yield "mount", _mount(mount)
     yield from _ports(body, host_config, image)
@@ -142,11 +112,16 @@ def _options(body: Json, image: Json, mask: bool) -> Iterator[tuple[str, str | N
         count = policy.get("MaximumRetryCount")
         yield "restart", f"{policy['Name']}:{count}" if count else str(policy["Name"])
     for settings in mapping(mapping(body.get("NetworkingConfig")).get("EndpointsConfig")).values():
-        for option, value in _endpoint(mapping(settings)):
-            yield {"alias": "network-alias"}.get(option, option), value
+        for name, value in _endpoint(mapping(settings)):
+            yield {"alias": "network-alias"}.get(name, name), value
     if body.get("MacAddress"):
         yield "mac-address", str(body["MacAddress"])
     yield from _config(body, image, mask)
+
+
+def _written(*forms: str) -> Iterator[DockerOption]:
+    """The options of these types that are written as their type is."""
+    return (option for option in by_host_key().values() if option.name and option.form in forms and not option.own)
 
 
 def _gpus(host_config: Json) -> Iterator[tuple[str, str]]:
@@ -160,18 +135,20 @@ def _gpus(host_config: Json) -> Iterator[tuple[str, str]]:
         count = request.get("Count")
         parts = []
         if devices:
-            listed = ",".join(devices)
-            parts.append(f'"device={listed}"' if "," in listed else f"device={listed}")
+            parts.append(f"device={','.join(devices)}")
         elif count not in (0, None):
             parts.append("all" if count == -1 else f"count={count}")
         if request.get("Driver"):
             parts.append(f"driver={request['Driver']}")
         if other_kinds := [name for name in kinds if name != "gpu"]:
-            listed = ",".join(other_kinds)
-            parts.append(f'"capabilities={listed}"' if "," in listed else f"capabilities={listed}")
-        for key, value in mapping(request.get("Options")).items():
-            parts.append(f'"options={key}={value}"')
-        yield "gpus", "all" if parts == ["all"] else ",".join(parts)
+            parts.append(f"capabilities={','.join(other_kinds)}")
+        parts += [f"options={key}={value}" for key, value in mapping(request.get("Options")).items()]
+        yield "gpus", _fields(parts) or "all"
+
+
+def _fields(parts: Sequence[str]) -> str:
+    """The fields of one value, as Docker reads CSV."""
+    return ",".join(f'"{part}"' if "," in part else part for part in parts)
 
 
 def _mount(mount: Json) -> str:
@@ -194,7 +171,7 @@ def _mount(mount: Json) -> str:
         parts.append(f"tmpfs-size={tmpfs['SizeBytes']}")
     if tmpfs.get("Mode"):
         parts.append(f"tmpfs-mode={tmpfs['Mode']:o}")
-    return ",".join(f'"{part}"' if "," in part else part for part in parts)
+    return _fields(parts)
 
 
 def _ports(body: Json, host_config: Json, image: Json) -> Iterator[tuple[str, str]]:
@@ -231,18 +208,10 @@ def _endpoint(settings: Json) -> Iterator[tuple[str, str]]:
 
 def _config(body: Json, image: Json, mask: bool) -> Iterator[tuple[str, str | None]]:
     """The settings of the container itself that its image doesn't have."""
-    settings: tuple[tuple[str, str], ...] = (
-        ("Hostname", "hostname"), ("Domainname", "domainname"), ("User", "user"), ("WorkingDir", "workdir"),
-        ("StopSignal", "stop-signal"),
-    )  # fmt: skip
-    for key, option in settings:
-        if body.get(key) and body[key] != image.get(key):
-            yield option, str(body[key])
-    if body.get("StopTimeout") is not None:
-        yield "stop-timeout", str(body["StopTimeout"])
-    for key, option in (("Tty", "tty"), ("OpenStdin", "interactive")):
-        if body.get(key):
-            yield option, None
+    for option in dict.fromkeys(by_name().values()):
+        value = body.get(option.config)
+        if option.config and value not in (None, "", False) and value != image.get(option.config):
+            yield option.name, str(value) if option.takes_value else None
     inherited = {str(pair) for pair in items(image.get("Env"))}
     for pair in map(str, items(body.get("Env"))):
         name, equals, value = pair.partition("=")
@@ -279,46 +248,29 @@ def _health(check: Json) -> Iterator[tuple[str, str | None]]:
         yield "health-retries", str(check["Retries"])
 
 
-_OPTION_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(
-        ("CgroupParent", "Cgroup", "CgroupnsMode", "ContainerIDFile", "CpusetCpus", "CpusetMems", "IpcMode",
-         "Isolation", "NetworkMode", "PidMode", "Runtime", "UTSMode", "UsernsMode", "VolumeDriver"), str),
-    **dict.fromkeys(
-        ("BlkioWeight", "CpuCount", "CpuPercent", "CpuPeriod", "CpuQuota", "CpuRealtimePeriod", "CpuRealtimeRuntime",
-         "CpuShares", "IOMaximumBandwidth", "IOMaximumIOps", "KernelMemory", "KernelMemoryTCP", "Memory",
-         "MemoryReservation", "MemorySwap", "MemorySwappiness", "NanoCpus", "OomScoreAdj", "PidsLimit", "ShmSize"),
-        int),
-    **dict.fromkeys(
-        ("AutoRemove", "Init", "OomKillDisable", "Privileged", "PublishAllPorts", "ReadonlyRootfs"), bool),
-    **dict.fromkeys(
-        ("BlkioDeviceReadBps", "BlkioDeviceReadIOps", "BlkioDeviceWriteBps", "BlkioDeviceWriteIOps",
-         "BlkioWeightDevice", "Binds", "CapAdd", "CapDrop", "ConsoleSize", "DeviceCgroupRules", "DeviceRequests",
-         "Devices", "Dns", "DnsOptions", "DnsSearch", "ExtraHosts", "GroupAdd", "Links", "MaskedPaths", "Mounts",
-         "ReadonlyPaths", "SecurityOpt", "Ulimits", "VolumesFrom"), list),
-    **dict.fromkeys(
-        ("Annotations", "LogConfig", "PortBindings", "RestartPolicy", "StorageOpt", "Sysctls", "Tmpfs"), dict),
+_TYPES = {
+    "text": (str, "a text"), "number": (int, "a whole number"), "switch": (bool, "true or false"),
+    "list": (list, "a list"), "table": (dict, "a table"),
 }  # fmt: skip
-_WHOLE = ("LogConfig", "RestartPolicy", "ConsoleSize", "MaskedPaths", "ReadonlyPaths")
-"""Replaced as a whole, not merged."""
 
 
 def with_options(host_config: dict[str, Any], changes: Mapping[str, Any]) -> str:
     """Merge the changes into a HostConfig, in place; why that is not possible, or an empty text."""
     for name, value in changes.items():
-        kind = _OPTION_TYPES.get(name)
-        if kind is None:
-            matches = get_close_matches(name, _OPTION_TYPES, n=1)
-            hint = f": did you mean {matches[0]}?" if matches else ", by the names of its API's HostConfig"
+        option = by_host_key().get(name)
+        if option is None:
+            meant = nearest(name, by_host_key())
+            hint = f": did you mean {meant}?" if meant else ", by the names of its API's HostConfig"
             return f"Docker has no container option {name[:60]!r}{hint}"
+        kind, kind_name = _TYPES[option.form]
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            kind_names = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
-            return f"the container option {name} wants {kind_names[kind] if isinstance(kind, type) else kind}"
+            return f"the container option {name} wants {kind_name}"
         current = host_config.get(name)
         if value is None:
             host_config.pop(name, None)
-        elif isinstance(value, list) and name not in _WHOLE:
-            host_config[name] = _merged_list(current if isinstance(current, list) else [], value, _identity(name))
-        elif isinstance(value, Mapping) and name not in _WHOLE:
+        elif isinstance(value, list) and not option.whole:
+            host_config[name] = _merged_list(current if isinstance(current, list) else [], value, option.same)
+        elif isinstance(value, Mapping) and not option.whole:
             merged = {**(current if isinstance(current, dict) else {}), **value}
             host_config[name] = {key: item for key, item in merged.items() if item is not None}
         else:
@@ -332,33 +284,23 @@ def with_options(host_config: dict[str, Any], changes: Mapping[str, Any]) -> str
     return ""
 
 
-def _merged_list(current: list[Any], additions: list[Any], identity: Callable[[Any], Any]) -> list[Any]:
-    """The old entries, each replaced in place by a new one of the same identity, then the remaining new ones."""
-    by_identity = {identity(entry): entry for entry in additions}
+def _merged_list(current: list[Any], additions: list[Any], same: str) -> list[Any]:
+    """The old entries, each replaced in place by a new one that means the same thing, then the remaining new ones."""
+    left = {_identity(entry, same): entry for entry in additions}
+    replaced = frozenset(left)
     merged: list[Any] = []
     for entry in current:
-        key = identity(entry)
-        if key not in {identity(other) for other in additions}:
+        key = _identity(entry, same)
+        if key not in replaced:
             merged.append(entry)  # entries of one name that are not changed all stay
-        elif key in by_identity:
-            merged.append(by_identity.pop(key))
-    return merged + list(by_identity.values())
+        elif key in left:
+            merged.append(left.pop(key))
+    return merged + list(left.values())
 
 
-def _identity(name: str) -> Callable[[Any], Any]:
-    """The function that tells whether two entries of a list mean the same thing."""
-    key = {
-        "Ulimits": "Name",
-        "Devices": "PathInContainer",
-        "Mounts": "Target",
-        "BlkioWeightDevice": "Path",
-    }.get(name)
-    if name == "DeviceRequests":
-        return lambda entry: str(entry.get("Capabilities") if isinstance(entry, dict) else entry)
-    if name == "Binds":
-        return lambda entry: ":".join(str(entry).split(":")[1:2]) or str(entry)
-    if name == "ExtraHosts":
-        return lambda entry: str(entry).partition(":")[0]
-    if key is None:
-        return lambda entry: str(entry)
-    return lambda entry: str(entry.get(key) or entry.get("PathOnHost")) if isinstance(entry, dict) else str(entry)
+def _identity(entry: Any, same: str) -> str:
+    """What an entry is about: the text under this key, or the field of its text (":1" is A:THIS)."""
+    if isinstance(entry, dict):
+        return str(entry.get(same) or entry.get("PathOnHost")) if same else str(entry)
+    field = str(entry).split(":")[int(same[1:]) :][:1] if same.startswith(":") else []
+    return "".join(field) or str(entry)

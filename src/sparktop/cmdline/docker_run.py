@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from sparktop.cmdline.container_body import host_options, with_options
+from sparktop.cmdline.docker_options import by_name
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.engine_flags import Arity, spec_of
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.source import Item, Word, hull, item_of
 from sparktop.dataclass import dataclass
 
-_SHORT_VALUED = {
-    "a": "attach", "c": "cpu-shares", "e": "env", "h": "hostname", "l": "label", "m": "memory",
-    "p": "publish", "u": "user", "v": "volume", "w": "workdir",
-}  # fmt: skip
-_SHORT_SWITCHES = {"d": "detach", "i": "interactive", "t": "tty", "P": "publish-all", "q": "quiet"}
-_SWITCHES = frozenset({
-    "detach", "disable-content-trust", "help", "init", "interactive", "no-healthcheck", "oom-kill-disable",
-    "privileged", "publish-all", "quiet", "read-only", "rm", "sig-proxy", "tty", "use-api-socket", "replace",
-})  # fmt: skip
-_VALUED = frozenset({
-    "add-host", "annotation", "attach", "blkio-weight", "blkio-weight-device", "cap-add", "cap-drop",
-    "cgroup-parent", "cgroupns", "cidfile", "cpu-count", "cpu-percent", "cpu-period", "cpu-quota",
-    "cpu-rt-period", "cpu-rt-runtime", "cpu-shares", "cpus", "cpuset-cpus", "cpuset-mems", "detach-keys",
-    "device", "device-cgroup-rule", "device-read-bps", "device-read-iops", "device-write-bps",
-    "device-write-iops", "dns", "dns-opt", "dns-option", "dns-search", "domainname", "entrypoint", "env",
-    "env-file", "expose", "gpus", "group-add", "health-cmd", "health-interval", "health-retries",
-    "health-start-interval", "health-start-period", "health-timeout", "hostname", "ip", "ip6", "ipc", "isolation",
-    "kernel-memory", "label", "label-file", "link", "link-local-ip", "log-driver", "log-opt", "mac-address",
-    "memory", "memory-reservation", "memory-swap", "memory-swappiness", "mount", "name", "net", "net-alias",
-    "network", "network-alias", "oom-score-adj", "pid", "pids-limit", "platform", "publish", "pull", "restart",
-    "runtime", "security-opt", "shm-size", "stop-signal", "stop-timeout", "storage-opt", "sysctl", "tmpfs",
-    "ulimit", "user", "userns", "uts", "volume", "volume-driver", "volumes-from", "workdir",
-})  # fmt: skip
-_ALIASES, MORE = {"net": "network", "volume": "mount"}, "more"  # what stands for further options, as "${mounts[@]}"
+MORE = "more"
+"""What stands for further options, as "${mounts[@]}"."""
+PROGRAMS = ("docker", "podman", "nerdctl")
 
 
 @dataclass(slots=True)
@@ -59,60 +39,76 @@ def docker_run(words: Sequence[Word], *, is_exec: bool = False) -> DockerRun:
     After `docker exec` (`is_exec`) a container's name stands in the image's place.
     """
     run = DockerRun()
-    index = 0
-    while index < len(words):
-        word = words[index]
-        index += 1
-        if not word.text.startswith("-") or word.text == "-":
-            next_text = words[index].text if index < len(words) else ""
-            if not is_exec and _stands_for_options(word.text, next_text):
-                run.options.append(item_of(MORE, word))
-                continue
-            run.image, run.command = word, list(words[index:])
-            break
-        if word.text == "--":
-            continue
-        options = _options_in(word.text)
-        for option, at in options or ():
-            value = word.part(at) if at is not None else None
-            if option in _SWITCHES:
-                if value is None or value.text.lower() not in ("false", "0"):
-                    _keep(run, option, None, word)
-                continue
-            if value is None and index < len(words):
-                value = words[index]
-                index += 1
-            _keep(run, option, value, word)
-        if options is None and word.text.startswith("--"):
-            name, equals, _ = word.text.partition("=")
-            value = word.part(len(name) + 1) if equals else None
-            engine_name = name[2:].replace("_", "-")
-            following = words[index] if index < len(words) else None
-            is_switch = spec_of(engine_name).arity is Arity.SWITCH
-            takes_value = following is not None and not following.text.startswith("-") and not is_switch
-            # The last word is the image's name.
-            if value is None and takes_value and index + 1 < len(words):
-                value = following
-                index += 1
-            run.misplaced.append(item_of(engine_name, value, word))
+    options, image_at = _options([word.text for word in words], is_exec=is_exec)
+    for option in options:
+        word, (value_at, offset) = words[option.at], option.value_at or (0, 0)
+        value = words[value_at].part(offset) if option.value_at else None
+        if option.name == MORE:
+            run.options.append(item_of(MORE, word))
+        elif not option.is_known:
+            run.misplaced += [item_of(option.name, value, word)] if word.text.startswith("--") else []
+        elif by_name()[option.name].takes_value:
+            keep(run, option.name, value, word)
+        elif value is None or value.text.lower() not in ("false", "0"):
+            keep(run, option.name, None, word)
+    if image_at < len(words):
+        run.image, run.command = words[image_at], list(words[image_at + 1 :])
     return run
 
 
-def _options_in(text: str) -> list[tuple[str, int | None]] | None:
-    """(long name, where its joined value begins; None: nowhere) of each option in a word, `-it` or `-p8000:8000`; None
-    where Docker has no such option."""
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option in a line, by indices of its words."""
+
+    name: str
+    at: int
+    value_at: tuple[int, int] | None = None
+    """(word, the offset in it) where its value begins."""
+    is_known: bool = True
+    """Whether Docker has it."""
+
+
+def _options(texts: Sequence[str], *, is_exec: bool = False) -> tuple[list[_Option], int]:
+    """The options before the image, and where that stands: at the end where there is none."""
+    options: list[_Option] = []
+    at = 0
+    while at < len(texts):
+        text = texts[at]
+        if not text.startswith("-") or text == "-":
+            if is_exec or not _stands_for_options(text, "".join(texts[at + 1 : at + 2])):
+                break
+            options.append(_Option(MORE, at))
+        elif text != "--":
+            options += _options_in(texts, at)
+            at = max(at, (options[-1].value_at or (at, 0))[0])
+        at += 1
+    return options, at
+
+
+def _options_in(texts: Sequence[str], at: int) -> Iterator[_Option]:
+    """Each option in a word, as in `-itp8000:8000`, with its value there or in the word that follows."""
+    text = texts[at]
     name, equals, _ = text.partition("=")
+    has_next = at + 1 < len(texts)
     if text.startswith("--"):
-        return [(name[2:], len(name) + 1 if equals else None)] if name[2:] in _SWITCHES | _VALUED else None
-    options: list[tuple[str, int | None]] = []
+        own = by_name().get(name[2:]) if len(name) > 3 else None
+        plain_name = own.name if own else name[2:].replace("_", "-")
+        is_switch = not own.takes_value if own else spec_of(plain_name).arity is Arity.SWITCH
+        if not own:  # the last word is the image's name
+            has_next = at + 2 < len(texts) and not texts[at + 1].startswith("-")
+        value_at = (at, len(name) + 1) if equals else (at + 1, 0) if has_next and not is_switch else None
+        yield _Option(plain_name, at, value_at, is_known=own is not None)
+        return
     for index, letter in enumerate(text[1:], 1):
-        if letter in _SHORT_VALUED:
+        own = by_name().get(letter)
+        if own is None:
+            yield _Option(text, at, is_known=False)
+            return
+        if own.takes_value:
             start = index + 1 + text.startswith("=", index + 1)
-            return [*options, (_SHORT_VALUED[letter], start if index + 1 < len(text) else None)]
-        if letter not in _SHORT_SWITCHES:
-            return None
-        options.append((_SHORT_SWITCHES[letter], None))
-    return options or None
+            yield _Option(own.name, at, (at, start) if index + 1 < len(text) else (at + 1, 0) if has_next else None)
+            return
+        yield _Option(own.name, at)
 
 
 def _stands_for_options(text: str, following: str) -> bool:
@@ -120,12 +116,13 @@ def _stands_for_options(text: str, following: str) -> bool:
     if not text.startswith("$") or (":+-" not in text and re.search(r"[/:]|image|img", text, re.IGNORECASE)):
         return text in ("...", "…")
     if following.startswith("--"):
-        return following[2:].partition("=")[0] in _SWITCHES | _VALUED
+        return following[2:].partition("=")[0] in by_name()
     return following.startswith("-") or bool(re.search(r"[^/.]/|:", following))
 
 
-def _keep(run: DockerRun, name: str, value: Word | None, word: Word) -> None:
-    name = _ALIASES.get(name, name)
+def keep(run: DockerRun, name: str, value: Word | None, word: Word) -> None:
+    """Keep an option of this long name, given by this word."""
+    name = "mount" if name == "volume" else name
     if name == "env" and value is not None:
         run.environment.append(variable(value, word))
     elif name == "env-file":
@@ -160,8 +157,14 @@ def _long_mount(text: str) -> str:
     return f"{source}:{target}" + (":ro" if is_read_only else "")
 
 
-PROGRAMS = ("docker", "podman", "nerdctl")
-_SAME = {"net": "network"}
+def split_mount(text: str) -> tuple[str, str, str]:
+    """(source, ":", the rest) of a mount, at its first colon outside of `${...}` and `$(...)`."""
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char in "{(") - (char in "})")
+        if char == ":" and depth <= 0:
+            return text[:at], ":", text[at + 1 :]
+    return text, "", ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,27 +197,22 @@ def parse_run_line(words: Sequence[str]) -> RunLine:
     verb_count = 2 if list(words[1:2]) == ["run"] else 3 if list(words[1:3]) == ["container", "run"] else 0
     if not verb_count:
         raise CannotEdit(f"it is `{' '.join(words[:3])[:80]}`, not `docker run`: what it starts was made elsewhere")
-    line = RunLine(head=list(words[:verb_count]))
-    at = verb_count
-    while at < len(words):
-        word = words[at]
-        if not word.startswith("-") or word == "-":
-            line.image, line.command = word, list(words[at + 1 :])
-            return line
-        if word == "--":
-            line.options.append(("", None, (word,)))
-            at += 1
-            continue
-        options = _options_in(word)
-        if options is None:
-            raise CannotEdit(f"{word[:40]!r} before the image is no option of Docker's")
-        name, value_at = options[-1]
-        takes_next = name in _VALUED and value_at is None
-        option_words = tuple(words[at : at + 2]) if takes_next else (word,)
-        value = word[value_at:] if value_at is not None else option_words[1] if len(option_words) > 1 else None
-        line.options.append((_SAME.get(name, name), value, option_words))
-        at += len(option_words)
-    raise CannotEdit("no image is named in it")
+    head, rest = list(words[:verb_count]), words[verb_count:]
+    found, image_at = _options(rest, is_exec=True)
+    if unknown := next((option for option in found if not option.is_known), None):
+        raise CannotEdit(f"{rest[unknown.at][:40]!r} before the image is no option of Docker's")
+    if image_at == len(rest):
+        raise CannotEdit("no image is named in it")
+    line = RunLine(head=head, image=rest[image_at], command=list(rest[image_at + 1 :]))
+    last = {option.at: option for option in found}  # `-it` is one piece of the line, under its last letter's name
+    at = 0
+    while at < image_at:
+        option = last.get(at, _Option("", at))  # `--`
+        value_at, offset = option.value_at or (at, 0)
+        value = rest[value_at][offset:] if option.value_at else None
+        line.options.append((option.name, value, tuple(rest[at : value_at + 1])))
+        at = value_at + 1
+    return line
 
 
 def edited(

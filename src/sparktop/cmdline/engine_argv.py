@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -9,6 +10,9 @@ from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_fl
 from sparktop.cmdline.source import Item, Word, hull
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import LAUNCHED, EngineKind
+
+_FIGURE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
+_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,27 +84,9 @@ def flags_of(
     return items, [words[index] for index in loose]
 
 
-_VLLM = {
-    "tensor_parallel": "tensor-parallel-size",
-    "pipeline_parallel": "pipeline-parallel-size",
-    "data_parallel": "data-parallel-size",
-}
-_SGLANG = {
-    "tensor_parallel": "tp-size",
-    "pipeline_parallel": "pp-size",
-    "data_parallel": "dp-size",
-    "expert_parallel": "ep-size",
-    "gpu_memory_utilization": "mem-fraction-static",
-    "max_model_len": "context-length",
-    "max_num_seqs": "max-running-requests",
-    "chunked_prefill": "chunked-prefill-size",
-}
-
-
 def flag_of(name: str, engine: EngineKind) -> str:
     """A parameter's flag ("tensor_parallel": "--tensor-parallel-size"), from sparkrun's names or the engine's own."""
-    special = _SGLANG if engine is EngineKind.SGLANG else _VLLM
-    return "--" + special.get(name, name.replace("_", "-"))
+    return "--" + engine.traits.parameters.get(name, name.replace("_", "-"))
 
 
 def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False) -> tuple[str, ...]:
@@ -163,6 +149,15 @@ def placed(argv: Sequence[str], words: Sequence[str], *names: str) -> tuple[str,
         return (*argv, *words)
     first = occurrences[0].at
     return (*argv[:first], *words, *without(argv[first:], *names))
+
+
+def whole(text: str) -> int | None:
+    """ "32768", "32k" (decimal) or "32K" (binary), as vLLM reads them, as a positive integer; None where it is none."""
+    match = _FIGURE.fullmatch(text.strip())
+    if match is None:
+        return None
+    figure = int(float(match[1]) * _SUFFIXES[match[2]])
+    return figure if figure > 0 else None
 
 
 def _occurrences(argv: Sequence[str], *names: str) -> list[Flag]:

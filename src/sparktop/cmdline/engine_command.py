@@ -15,7 +15,6 @@ from functools import cache, lru_cache
 
 from sparktop.cmdline.engine_argv import parsed, values_of
 from sparktop.cmdline.engine_flags import polar
-from sparktop.cmdline.shell import Variables, commands
 from sparktop.cmdline.source import Word
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Container, Engine, EngineKind
@@ -74,9 +73,11 @@ def of_container(argv: Sequence[str], environment: Sequence[str] = (), image: st
 def _simple_commands(argv: Sequence[str]) -> Iterator[Sequence[str]]:
     """The command itself, and those of every text in it that a shell may run."""
     yield argv
+    from sparktop.cmdline.shell import Variables, commands
+
     for text in argv:
         if " " in text:
-            yield from ([word.text for word in command] for command in commands(Word(text), Variables()))
+            yield from ([word.text for word in command] for _, command in commands(Word(text), Variables()))
 
 
 def command_of(engine: Engine) -> EngineCommand:
@@ -154,11 +155,6 @@ def _modules() -> Sequence[tuple[str, EngineKind, list[str]]]:
     return [(name, kind, rest) for kind, (name, *rest) in named]
 
 
-@cache
-def _scripts() -> Sequence[tuple[str, EngineKind]]:
-    return [(name, kind) for kind in EngineKind for name in kind.traits.scripts]
-
-
 def _following(words: Sequence[str], at: int, begins: _Begins) -> tuple[EngineKind, int] | None:
     ends = ((kind, at + 1 + len(rest)) for kind, rest in begins if list(words[at + 1 : at + 1 + len(rest)]) == rest)
     return next(ends, None)
@@ -178,7 +174,8 @@ def _python_server(words: Sequence[str], at: int, image: str) -> tuple[EngineKin
     if (name := words[at].rpartition("/")[2]) in _programs():
         return _following(words, at, _programs()[name])
     own = kind_of_image(image) if image else None
-    return next(((kind, at + 1) for script, kind in _scripts() if _is_script(words[at], script, kind is own)), None)
+    scripts = ((kind, script) for kind in EngineKind for script in kind.traits.scripts)
+    return next(((kind, at + 1) for kind, script in scripts if _is_script(words[at], script, kind is own)), None)
 
 
 def _is_script(path: str, script: str, is_at_home: bool) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from sparktop.cmdline.engine_argv import Flag, joined_words, opposite, parsed
@@ -32,16 +31,6 @@ class FlagChange:
     after: str | None
 
 
-@dataclass(slots=True, kw_only=True)
-class FlagEdits:
-    """Edits of an engine's arguments, by index."""
-
-    replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Index of a word -> new words for it; none: it is removed."""
-    appended: list[str] = field(default_factory=list)
-    changed: list[FlagChange] = field(default_factory=list)
-
-
 def flag_edits(
     arguments: Sequence[str | None], kind: EngineKind, changes: Mapping[str, str | None], *, open_at: Sequence[int] = ()
 ) -> FlagEdits:
@@ -55,9 +44,9 @@ def flag_edits(
     Raises:
         CannotEdit: a value can't be assigned to its flag safely; the text says why.
     """
-    editor = _Editor(arguments, kind)
+    edits = FlagEdits(arguments, kind)
     if changes:
-        _refuse_unknown(arguments, editor.loose, open_at)
+        _refuse_unknown(arguments, edits.loose, open_at)
     seen: set[str] = set()
     for flag_name, value in changes.items():
         if not is_flag(flag_name, kind):
@@ -71,19 +60,8 @@ def flag_edits(
         if name in seen:
             raise CannotEdit(f"{flag_name} is asked to be changed twice, under two of its names")
         seen.add(name)
-        editor.change(flag_name, name, value)
-    return editor.edits
-
-
-def meaning(arguments: Sequence[str], kind: EngineKind) -> dict[str, tuple[str, ...]]:
-    """The flags' values by canonical name, last occurrence; loose words under ""."""
-    flags, loose = parsed(arguments, kind)
-    meanings: dict[str, tuple[str, ...]] = {"": tuple(str(arguments[index]) for index in loose)} if loose else {}
-    for flag in flags:
-        values = (flag.joined,) if flag.joined is not None else tuple(str(arguments[index]) for index in flag.values)
-        meanings.pop(opposite(flag.name), None)
-        meanings[flag.name] = values
-    return meanings
+        edits.change(flag_name, name, value)
+    return edits
 
 
 def _refuse_unknown(arguments: Sequence[str | None], loose: Sequence[int], open_at: Sequence[int]) -> None:
@@ -95,13 +73,16 @@ def _refuse_unknown(arguments: Sequence[str | None], loose: Sequence[int], open_
         raise CannotEdit("part of its flags come from a shell variable, so sparktop can't know what they are")
 
 
-class _Editor:
-    """Edits the arguments, one change after the other; words that are edited already are no flags any more."""
+class FlagEdits:
+    """Edits of an engine's arguments, one change after the other; words edited already are no flags any more."""
 
     def __init__(self, arguments: Sequence[str | None], kind: EngineKind) -> None:
         self.arguments, self.kind = arguments, kind
         self.flags, self.loose = parsed(arguments, kind)
-        self.edits = FlagEdits()
+        self.replaced: dict[int, tuple[str, ...]] = {}
+        """Index of a word -> new words for it; none: it is removed."""
+        self.appended: list[str] = []
+        self.changed: list[FlagChange] = []
 
     def change(self, flag_name: str, name: str, value: str | None) -> None:
         """Set or remove the flag with this canonical name."""
@@ -117,26 +98,26 @@ class _Editor:
         elif same:
             self._set(flag_name, name, value, same[-1])
         elif name == "model" and self.kind is EngineKind.VLLM and self.loose:
-            self.edits.replaced[self.loose[0]] = (value,)
+            self.replaced[self.loose[0]] = (value,)
             self._note(flag_name, self.arguments[self.loose[0]], value)
         else:
             self._remove_keys(name)
             self._append(flag_name, value)
-        edited = self.edits.replaced.keys()
+        edited = self.replaced.keys()
         self.flags = [flag for flag in self.flags if edited.isdisjoint((flag.at, *flag.values))]
         self.loose = [index for index in self.loose if index not in edited]
 
     def _note(self, name: str, before: str | None, after: str | None) -> None:
-        self.edits.changed.append(FlagChange(name=name, before=before, after=after))
+        self.changed.append(FlagChange(name=name, before=before, after=after))
 
     def _replace(self, indices: Iterable[int], words: tuple[str, ...] = ()) -> None:
         """New words in the place of the first, none in that of the others."""
         for index in indices:
-            self.edits.replaced[index] = words
+            self.replaced[index] = words
             words = ()
 
     def _append(self, flag_name: str, value: str) -> None:
-        self.edits.appended += joined_words(flag_name, value, self.kind)
+        self.appended += joined_words(flag_name, value, self.kind)
         self._note(flag_name, None, value)
 
     def _current(self, flag: Flag) -> str:
@@ -170,7 +151,7 @@ class _Editor:
     def _switch_on(self, flag_name: str, name: str) -> None:
         last = next((flag for flag in reversed(self.flags) if flag.name in (name, opposite(name))), None)
         if last is None:
-            self.edits.appended.append(flag_name)
+            self.appended.append(flag_name)
             self._note(flag_name, None, "")
         elif last.name != name:
             self._replace((last.at,), (flag_name,))
@@ -209,7 +190,7 @@ class _Editor:
         if not isinstance(whole, dict):
             raise CannotEdit(f"the value of {last.spelled} is no JSON object, so {key} can't be set in it")
         inside: Any = whole
-        *path, leaf = (_json_key(part) for part in key.split("."))
+        *path, leaf = key.replace("-", "_").split(".")  # `polar` has made dashes of underscores
         for part in path:
             inside = inside.setdefault(part, {}) if isinstance(inside, dict) else None
         if not isinstance(inside, dict):
@@ -228,11 +209,6 @@ class _Editor:
             self._replace(last.values[:1], (after,))
         self._note(last.spelled, text, after)
         return True
-
-
-def _json_key(part: str) -> str:
-    """A key's name inside JSON, with underscores: `plain` has made dashes of them."""
-    return part.replace("-", "_")
 
 
 def _json_value(value: str, before: Any) -> Any:

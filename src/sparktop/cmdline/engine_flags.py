@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparktop.dataclass import dataclass
+from sparktop.errors import nearest
 from sparktop.model.engine import LAUNCHED, EngineKind
 
 
@@ -38,8 +39,6 @@ class FlagSpec:
     aliases: tuple[str, ...] = ()
     """Other names, without dashes."""
     arity: Arity = Arity.ONE
-    is_on_in_vllm: bool = False
-    """A switch that is on by default in every version of vLLM."""
     says_off: bool = False
     """A switch that is off only as `--no-NAME`: where it isn't given, it is on, or the engine decides."""
 
@@ -52,6 +51,8 @@ _KINDS = {
 }  # fmt: skip
 OFF = "no-"
 """Before the name of a flag that is turned off."""
+SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "admin-api-key": "", "hf-token": "HF_TOKEN", "ssl-keyfile-password": ""}
+"""The flags that hold a secret, and the variable that vLLM reads instead; "" where it reads none."""
 _SWITCH_NAME = re.compile(r"(?:enable|disable|no|trust|enforce|skip|use|allow|log)-")
 _ATTACHED = re.compile(r"(-[Onqr])(?:(?<=O)=)?([^=.].*)")
 """A single-letter flag of vLLM with its value in the same word: `-O3`, `-n2`."""
@@ -98,24 +99,24 @@ def _parsers() -> Mapping[EngineKind, _Parser]:
         table = tables[engine] if engine in LAUNCHED else engine.traits.flags
         versions = tuple(table.get("versions", ()))
         known = parsers[EngineKind.VLLM].names if engine is EngineKind.SGLANG else {}
-        names = dict(_names(engine, table, versions, known))
+        names = dict(_names(table, versions, known))
         parsers[engine] = _Parser(versions, names, sorted(names))
     return parsers
 
 
 def _names(
-    engine: EngineKind, table: Mapping[str, Any], versions: tuple[str, ...], known: Mapping[str, _Named]
+    table: Mapping[str, Any], versions: tuple[str, ...], known: Mapping[str, _Named]
 ) -> Iterator[tuple[str, _Named]]:
     """Every name of an engine's flags; a flag that `known` has under any name has its name."""
     for kind, arity in _KINDS.items():
-        is_pair, is_on = kind.startswith("pair"), kind == "pair-on" and engine is EngineKind.VLLM
+        is_pair = kind.startswith("pair")
         for row in table.get(kind, "").split():
             signed = re.findall(r"([=!])([^=!@]+)@?([^=!]*)", f"=--{row}")
             own = [name for sign, name, _ in signed if sign == "="]
             main = next((known[name][0].name for name in own if name in known and not known[name][1]), own[0][2:])
             aliases = tuple(plain for name in own if (plain := name.lstrip("-")) != main)
             says_off = is_pair and kind != "pair"
-            flag = FlagSpec(name=main, aliases=aliases, arity=arity, is_on_in_vllm=is_on, says_off=says_off)
+            flag = FlagSpec(name=main, aliases=aliases, arity=arity, says_off=says_off)
             for sign, name, limits in signed:
                 first, _, last = limits.partition("-")
                 begin = versions.index(first) if first else 0
@@ -123,15 +124,6 @@ def _names(
                 yield name, (flag, sign == "!", those)
                 if is_pair and sign == "=" and name.startswith("--"):
                     yield f"--no-{name[2:]}", (flag, True, those)
-
-
-def __getattr__(name: str) -> Any:
-    """FLAGS, all flags, and `_SINGLE_DASH`, the names of one dash: read from the file on first use."""
-    if name == "FLAGS":
-        return tuple(flag for engine in LAUNCHED for flag in _by_name(engine).values())
-    if name == "_SINGLE_DASH":
-        return _short_names()
-    raise AttributeError(name)
 
 
 @cache
@@ -213,11 +205,9 @@ def spec_names(kind: EngineKind) -> frozenset[str]:
 
 def closest(spelled: str, kind: EngineKind, version: str) -> str:
     """The name in that version which is spelled most like this one; empty where none is."""
-    import difflib  # only for a flag that is refused
-
     parser = _parsers()[kind]
     names = [name for name, (_, _, versions) in parser.names.items() if parser.versions_for(version)[-1] in versions]
-    return next(iter(difflib.get_close_matches(spelled.partition(".")[0].replace("_", "-"), names, 1, 0.8)), "")
+    return nearest(spelled.partition(".")[0].replace("_", "-"), names, least=0.8)
 
 
 def is_in(spelled: str, kind: EngineKind, version: str) -> bool | None:

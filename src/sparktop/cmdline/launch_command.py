@@ -59,12 +59,10 @@ def changed(
             command=(*(word for replacement in new_words[split:] for word in replacement), *edits.appended),
             flags=tuple(edits.changed),
         )
-    if joins_ray(words):
-        return CommandLine(entrypoint=tuple(entrypoint), command=tuple(command))
-    script = script_at(words)
-    if script is None:
-        if flags:
-            raise CannotEdit("no engine is found in its command line: something else in the container starts it")
+    joins, script = joins_ray(words), script_at(words)
+    if script is None and flags and not joins:
+        raise CannotEdit("no engine is found in its command line: something else in the container starts it")
+    if script is None or joins:
         return CommandLine(entrypoint=tuple(entrypoint), command=tuple(command))
     text, changes, variables = _changed_script(words[script], flags, environment, 0)
     words[script] = text

@@ -6,12 +6,14 @@ tests/unit/cmdline/test_shell_differential.py holds it against the real bash.
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from sparktop.cmdline.source import Word
+from sparktop.cmdline.source import Word, joined
 from sparktop.cmdline.variables import MAX_DEFAULTS, Takes, reference_at, takes
 from sparktop.dataclass import dataclass
 
@@ -37,9 +39,14 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _BRACED_START = re.compile(r"\$\{(?:[!#]?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*])|[@*#?$!-])[]}[:=?+%/^,@#*-]")
 _BRACES = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 _TILDE = re.compile(r"(?:\A|[=:])~")
-_ANSI = re.compile(
-    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8}))"
+_ANSI_PIECE = re.compile(
+    r"[^'\\]|\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|.|\Z)", re.DOTALL
 )
+_FIGURES = re.compile(r"\$\(\(([\d\s()+*/%-]{1,60})\)\)")
+_OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
 _ANSI_NAMES = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _AFTER_GROUP = frozenset(["then", "do", "done", "fi", "esac", "else", "elif", "}", "{", "in"])
 _RESERVED = frozenset(["if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"])
@@ -199,9 +206,9 @@ def _grouped(tokens_: Iterable[ShellWord | Operator]) -> Iterator[list[ShellWord
 # --- substituted, for texts that are only read
 
 
-def commands(source: Word, variables: Variables, *, strict: bool = False) -> Iterator[list[Word]]:
-    """The simple commands of a draft, with variables substituted: those that the caller sets meanwhile are known in
-    later ones. What isn't known stays as written.
+def commands(source: Word, variables: Variables, *, strict: bool = False) -> Iterator[tuple[int, list[Word]]]:
+    """The simple commands of a draft, each with the offset where it begins, and with variables substituted: those that
+    the caller sets meanwhile are known in later ones. What isn't known stays as written.
 
     Raises:
         UnclosedQuote: with `strict`, where a shell would not run the text either.
@@ -209,15 +216,27 @@ def commands(source: Word, variables: Variables, *, strict: bool = False) -> Ite
     lexer = _Lexer(source.text, Dialect.DRAFT)
     for command in _grouped(lexer.tokens()):
         if words := [field for word in command for field in _fields(word, source, variables)]:
-            yield words
+            yield command[0].start, words
     if strict and lexer.unclosed is not None:
         raise UnclosedQuote(lexer.unclosed)
 
 
-def plain_words(source: Word, variables: Variables | None = None) -> list[Word]:
+def takes_arguments(text: str) -> bool:
+    """Whether a script reads its own arguments, or where its file lies."""
+    for word in tokens(text, Dialect.DRAFT):
+        for piece in word.pieces if isinstance(word, ShellWord) else ():
+            raw = word.raw[piece.start - word.start : piece.end - word.start]  # type: ignore[union-attr]
+            if piece.text is None and re.match(r"\$\{?(?:[0-9@*#]|BASH_SOURCE)", raw):
+                return True
+            if piece.text is None and raw.startswith("$(") and takes_arguments(raw[2:-1]):
+                return True
+    return re.search(r"(?m)^\s*(?:shift|getopts)\b", text) is not None
+
+
+def plain_words(source: Word) -> list[Word]:
     """The words of a text that no shell reads: a compose file's `command`, a Dockerfile's ENV."""
     words = (token for token in tokens(source.text, Dialect.PLAIN) if isinstance(token, ShellWord))
-    return [field for word in words for field in _fields(word, source, variables or Variables(), is_script=False)]
+    return [field for word in words for field in _fields(word, source, Variables(), is_script=False)]
 
 
 def filled(source: Word, variables: Variables | None = None, *, depth: int = 0) -> Word:
@@ -225,20 +244,13 @@ def filled(source: Word, variables: Variables | None = None, *, depth: int = 0) 
     if depth > MAX_DEFAULTS:
         return source
     variables = Variables() if variables is None else variables
-    text: list[str] = []
-    at: list[int] = []
-    position = 0
-    while position < len(source.text):
-        end = position + 1
-        pieces = [source.part(position, end)]
-        if source.text[position] == "$":
-            end = max(end, reference_at(source.text, position)[1])
-            pieces = _expanded(source.part(position, end), variables, is_script=False, depth=depth)
-        for piece in pieces:
-            text.append(piece.text)
-            at += piece.at
-        position = end
-    return Word("".join(text), at)
+    pieces, at = list[Word](), 0
+    while (start := source.text.find("$", at)) >= 0:
+        end = max(start + 1, reference_at(source.text, start)[1])
+        pieces += [source.part(at, start)]
+        pieces += _expanded(source.part(start, end), variables, is_script=False, depth=depth)
+        at = end
+    return joined([*pieces, source.part(at)])
 
 
 def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: bool = True) -> list[Word]:
@@ -264,7 +276,7 @@ def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: b
                 fields.append([])
                 is_begun = True
             fields[-1].append(value)
-    return [Word("".join(part.text for part in field), [at for part in field for at in part.at]) for field in fields]
+    return [joined(field) for field in fields]
 
 
 def _split(values: list[Word]) -> list[Word]:
@@ -280,7 +292,7 @@ def _expanded(raw: Word, variables: Variables, *, is_script: bool = True, depth:
         return [raw.part(0, 1)]
     reference, _ = reference_at(raw.text, 0)
     if reference is None:
-        return [raw]
+        return [_computed(raw) if is_script else raw]
     values = variables.words(reference.name)
     if values is None and reference.name in variables:
         return [raw]
@@ -291,6 +303,28 @@ def _expanded(raw: Word, variables: Variables, *, is_script: bool = True, depth:
     if values is None:  # whether it is set isn't known
         return [raw]
     return list(values) if taken is Takes.VALUE else [raw.part(0, 0)]
+
+
+def _computed(raw: Word) -> Word:
+    """`$((16*1024))` as its figure, at the place of the whole; as written where more than figures stand in it."""
+    match = _FIGURES.fullmatch(raw.text)
+    try:
+        text = str(_figure(ast.parse(match[1].strip(), mode="eval").body)) if match else ""
+    except (SyntaxError, ArithmeticError, LookupError, ValueError):
+        return raw
+    return Word(text, [*raw.at[: len(text) - 1], *raw.at[-1:]]) if 0 < len(text) <= len(raw.text) else raw
+
+
+def _figure(node: ast.expr) -> int:
+    """The value of an expression; what bash and Python compute differently, as of a negative figure, is refused."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if not isinstance(node, ast.BinOp):
+        raise ValueError("no figures alone")
+    figure = _OPERATIONS[type(node.op)](_figure(node.left), _figure(node.right))
+    if not 0 <= figure < 1 << 63:
+        raise ValueError("out of range")
+    return figure
 
 
 # --- edited
@@ -617,21 +651,16 @@ class _Lexer:
         self.at += 1
 
     def _ansi_quoted(self) -> Iterator[Piece]:
-        """The pieces of `$'...'`, each escape one of its own."""
+        """The pieces of `$'...'`, each escape one of its own; one without a text at least."""
         start = self.at
         self.at += 2
         yield Piece(start=self.at, end=self.at, text="", is_quoted=True)
-        while not self._starts("'"):
-            if self.at >= len(self._text):
-                self._open_quote(start)
-                return
-            if self._text[self.at] != "\\":
-                yield self._literal(1, is_quoted=True)
-                continue
-            escape = _ANSI.match(self._text, self.at)
-            end = escape.end() if escape else self.at + 2
-            yield Piece(start=self.at, end=end, text=_ansi_text(escape), is_quoted=True)
-            self.at = end
+        while piece := _ANSI_PIECE.match(self._text, self.at):
+            self.at = piece.end()
+            text = piece[0] if piece[0][0] != "\\" else _ansi_text(piece[0][1:])
+            yield Piece(start=piece.start(), end=piece.end(), text=text, is_quoted=True)
+        if self.at >= len(self._text):
+            self._open_quote(start)
         self.at += 1
 
     def _expansion(self, *, is_quoted: bool) -> Piece:
@@ -759,12 +788,13 @@ def _are_reserved(words: Sequence[ShellWord]) -> bool:
     return all(word.raw in _RESERVED or word.raw == "for" for word in words)
 
 
-def _ansi_text(escape: re.Match[str] | None) -> str | None:
-    """The character of an escape in `$'...'`; None where it depends on the locale, or is none."""
-    if escape is None:
+def _ansi_text(escape: str) -> str | None:
+    """The character of an escape in `$'...'`, without its backslash; None where only the locale tells, or none does."""
+    if escape in _ANSI_NAMES:
+        return _ANSI_NAMES[escape]
+    digits = escape.lstrip("xuU")
+    try:
+        number = int(digits, base=8 if digits == escape else 16)
+    except ValueError:
         return None
-    name, octal, *digits = escape.groups()
-    if name:
-        return _ANSI_NAMES[name]
-    number = int(octal, 8) if octal else int(next(filter(None, digits)), 16)
     return chr(number) if 0 < number < 128 else None

@@ -17,6 +17,9 @@ from sparktop.dataclass import dataclass
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELL_NAME = re.compile(r"[0-9@*#?$!-]")
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#])(\[[@*]\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+_ENV_LINE = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*+)(?:\s*+=(.*))?")
+_QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
 MAX_DEFAULTS = 4
 """Nested defaults are substituted to this depth."""
 
@@ -122,7 +125,7 @@ def filled(template: str, known: Mapping[str, str]) -> str | None:
     return "".join(texts)
 
 
-def told(template: str, actual: str) -> dict[str, str] | None:
+def recover_values(template: str, actual: str) -> dict[str, str] | None:
     """The values of its variables when it became `actual`; None where they are ambiguous, or it can't have become that.
 
     Each literal between two variables is searched from the left and from the right: where both find the same
@@ -194,24 +197,27 @@ def _closing(text: str, opened: int) -> int:
 # --- env files
 
 
+def env_lines(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """(line number, name, what stands after its "="; None without one) of each line of a .env file that has a name."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _ENV_LINE.match(line):
+            yield number, match[1], None if match[2] is None else match[2].strip()
+
+
+def unquoted(text: str) -> str | None:
+    """A .env file's value without its quotes and a comment after it; None where a quote is left open."""
+    if text[:1] in ("'", '"'):
+        quoted = _QUOTED.fullmatch(text)
+        return quoted[2] if quoted else None
+    return _COMMENT.sub("", text)
+
+
 def env_file(text: str) -> dict[str, str | None]:
-    """The NAME=value lines of a .env file; None for a value that refers to others, or spans lines."""
+    """The NAME=value lines of a .env file, as compose reads them; None for a value that refers to others, or spans
+    lines."""
     values: dict[str, str | None] = {}
-    for row in text.splitlines():
-        line = row.strip().removeprefix("export ").lstrip()
-        name, equals, value = line.partition("=")
-        name = name.strip()
-        if not line or line.startswith("#") or not equals or not _NAME.fullmatch(name):
-            continue
-        values[name] = _env_value(value.strip())
+    for _, name, written in env_lines(text):
+        if written is not None:
+            value, expanded = unquoted(written), {"'": "", '"': "$\\"}.get(written[:1], "$")
+            values[name] = None if value is None or any(sign in value for sign in expanded) else value
     return values
-
-
-def _env_value(text: str) -> str | None:
-    if text[:1] == "'":
-        return text[1 : text.rindex("'")] if text.rindex("'") > 0 else None
-    if text[:1] == '"':
-        inside = text[1 : text.rindex('"')] if text.rindex('"') > 0 else None
-        return None if inside is None or "$" in inside or "\\" in inside else inside
-    unquoted = re.split(r"\s+#", text, maxsplit=1)[0].strip()
-    return None if "$" in unquoted else unquoted

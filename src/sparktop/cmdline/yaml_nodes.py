@@ -1,4 +1,5 @@
-"""YAML (and JSON, a subset of it), read safely: as values, or as nodes whose scalars know where each character stands.
+"""YAML (and JSON, a subset of it), read safely: as values, or as nodes whose scalars know where each character stands;
+and written as people write it, several lines as a block, nothing folded.
 
 Every YAML text is read here. A few lines of aliases of aliases stand for gigabytes, so what they expand to is counted
 before anything walks or copies it.
@@ -6,21 +7,22 @@ before anything walks or copies it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from sparktop.cmdline.source import Document, Word, joined
+from sparktop.cmdline.source import Document, Word
 from sparktop.errors import ConfigError
 
 Node = yaml.Node | None
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-MAX_MERGES = 100
 MAX_ALIASED = 20_000
 """How many values aliases may add to those that are written."""
 MAX_LEVELS = 100
+_NEEDS_QUOTES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff]")
+"""Characters that YAML folds or takes for a line end."""
 
 
 class UnreadableYaml(ConfigError):
@@ -41,65 +43,59 @@ class TooLarge(yaml.YAMLError):
         self.problem_mark = mark
 
 
-def values_of(text: str, loader_class: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+class Loader(yaml.SafeLoader):
+    """A loader that counts what stands under each node with every alias written out, without writing any out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._aliased = 0
+        self._levels = [0]
+        """Under each node that is open: the levels of its deepest child so far."""
+        self._sizes: dict[int, tuple[int, int]] = {}
+        """Of each node that is closed: values, levels."""
+
+    def compose_node(self, parent: Node, index: Any) -> Node:
+        """The next node.
+
+        Raises:
+            TooLarge: it stands for too much, is too deep, or without end.
+        """
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        is_alias, before = self.check_event(yaml.AliasEvent), self._values
+        self._levels.append(0)
+        self._check_levels(mark)
+        node = super().compose_node(parent, index)
+        levels = 1 + self._levels.pop()
+        if not is_alias:
+            self._values += 1
+            self._sizes[id(node)] = self._values - before, levels
+        elif id(node) not in self._sizes:
+            raise TooLarge("an alias stands inside what it is an alias of", mark)
+        else:
+            values, levels = self._sizes[id(node)]
+            self._values += values
+            self._aliased += values
+            if self._aliased > MAX_ALIASED:
+                raise TooLarge(f"its aliases stand for more than {MAX_ALIASED:,} values", mark)
+            self._check_levels(mark, levels)
+        self._levels[-1] = max(self._levels[-1], levels)
+        return node
+
+    def _check_levels(self, mark: yaml.Mark, more: int = 0) -> None:
+        if len(self._levels) - 1 + more > MAX_LEVELS:
+            raise TooLarge(f"more than {MAX_LEVELS} levels stand inside one another", mark)
+
+
+def values_of(text: str, loader_class: type[Loader] = Loader) -> Any:
     """The one document of a YAML text as Python's own values.
 
     Raises:
         ValueError: it is no YAML, or stands for too much.
     """
     try:
-        loader = loader_class(text)
-        try:
-            root = loader.get_single_node()
-            if root is None:
-                return None
-            _check_size(root)
-            return loader.construct_document(root)
-        finally:
-            loader.dispose()
+        return loader_class(text).get_single_data()
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"no YAML that can be read ({type(error).__name__})") from error
-
-
-def _check_size(root: yaml.Node) -> None:
-    """Count what stands under each node with every alias written out, without writing any out.
-
-    Raises:
-        TooLarge: that is too much, too deep, or without end.
-    """
-    sizes: dict[int, tuple[int, int]] = {}
-    """Of each node that is counted: values, levels."""
-    counting: set[int] = set()
-    left: list[yaml.Node] = [root]
-    while left:
-        node = left[-1]
-        key = id(node)
-        if key in sizes:
-            left.pop()
-            continue
-        inner = _inner(node)
-        missing = [child for child in inner if id(child) not in sizes]
-        if missing:
-            if key in counting or any(id(child) in counting for child in missing):
-                raise TooLarge("an alias stands inside what it is an alias of", node.start_mark)
-            counting.add(key)
-            left += missing
-            continue
-        counting.discard(key)
-        values = 1 + sum(sizes[id(child)][0] for child in inner)
-        levels = 1 + max((sizes[id(child)][1] for child in inner), default=0)
-        if levels > MAX_LEVELS:
-            raise TooLarge(f"more than {MAX_LEVELS} levels stand inside one another", node.start_mark)
-        if values > len(sizes) + MAX_ALIASED:
-            raise TooLarge(f"its aliases stand for more than {MAX_ALIASED:,} values", node.start_mark)
-        sizes[key] = values, levels
-        left.pop()
-
-
-def _inner(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def root_of(document: Document) -> yaml.Node | None:
@@ -109,17 +105,10 @@ def root_of(document: Document) -> yaml.Node | None:
         UnreadableYaml: the document is not valid YAML.
     """
     try:
-        loader = yaml.SafeLoader(document.text)
-        try:
-            if "\n---" not in document.text:
-                root = loader.get_single_node()
-            else:
-                root = loader.get_node() if loader.check_node() else None
-            if root is not None:
-                _check_size(root)
-            return root
-        finally:
-            loader.dispose()
+        loader = Loader(document.text)
+        if "\n---" not in document.text:
+            return loader.get_single_node()
+        return loader.get_node() if loader.check_node() else None
     except yaml.YAMLError as error:
         raise _yaml_error(document, error) from error
     except (RecursionError, ValueError) as error:
@@ -142,22 +131,20 @@ def _yaml_error(document: Document, error: yaml.YAMLError) -> UnreadableYaml:
     return UnreadableYaml(document, document.line_of(mark.index) if mark else None, f"no YAML: {what}")
 
 
-def pairs(node: Node, merged: set[int] | None = None) -> Iterator[tuple[Word, yaml.Node]]:
-    """A mapping's keys and values, those merged by `<<` first; nothing for any other node.
+def pairs(node: Node) -> Iterator[tuple[Word, yaml.Node]]:
+    """A mapping's keys and values, each key once, those merged by `<<` first; nothing for any other node.
 
-    `merged` are the nodes merged already: each counts once, so that anchors can't multiply.
+    A key of its own wins over a merged one, and of several merged the first.
     """
-    merged = set() if merged is None else merged
-    if not isinstance(node, yaml.MappingNode) or id(node) in merged or len(merged) > MAX_MERGES:
-        return
-    merged.add(id(node))
-    for key, value in node.value:
+    merged: dict[str, tuple[Word, yaml.Node]] = {}
+    own: dict[str, tuple[Word, yaml.Node]] = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         if isinstance(key, yaml.ScalarNode) and key.value == "<<":
-            for source in items(value) or (value,):
-                yield from pairs(source, merged)
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-            yield _scalar_key(key), value
+            for source in reversed(items(value) or (value,)):
+                merged |= {word.text: (word, below) for word, below in pairs(source)}
+        elif isinstance(key, yaml.ScalarNode):
+            own[key.value] = (_scalar_key(key), value)
+    yield from {**merged, **own}.values()
 
 
 def items(node: Node) -> tuple[yaml.Node, ...]:
@@ -168,7 +155,7 @@ def items(node: Node) -> tuple[yaml.Node, ...]:
 def get(node: Node, *path: str) -> Node:
     """The node under these keys, one below the other; None where there is none."""
     for key in path:
-        node = next((value for name, value in reversed(list(pairs(node))) if name.text == key), None)
+        node = next((value for name, value in pairs(node) if name.text == key), None)
     return node
 
 
@@ -176,15 +163,9 @@ def text_at(document: Document, node: Node) -> Word | None:
     """A scalar as a text with positions; None for any other node, and for null."""
     if not isinstance(node, yaml.ScalarNode) or (node.tag == "tag:yaml.org,2002:null" and not node.style):
         return None
-    start, end = node.start_mark.index, node.end_mark.index
-    raw = document.whole.part(start, end)
-    if node.style is None:
-        return raw if raw.text == node.value or "\n" in raw.text else _unlocated(node, start)
-    if node.style == "'":
-        return _checked(node, _single_quoted(raw.part(1, -1)), start)
-    if node.style == '"':
-        return _checked(node, _double_quoted(raw.part(1, -1)), start)
-    return _block(node, raw) or _unlocated(node, start)
+    raw = document.whole.part(node.start_mark.index, node.end_mark.index)
+    inside = raw.part(1, -1) if node.style in ("'", '"') else raw
+    return inside if inside.text == node.value else _aligned(node, inside)
 
 
 def scalar(document: Document, node: Node) -> str:
@@ -198,70 +179,50 @@ def _scalar_key(key: yaml.ScalarNode) -> Word:
     return Word(str(key.value), range(start, start + len(key.value)))
 
 
-def _block(node: yaml.ScalarNode, raw: Word) -> Word | None:
-    """A block scalar's value (folded, unindented) aligned with its source text; None where they don't match."""
-    lines = raw.text.split("\n")[1:]
-    indents = [len(line) - len(line.lstrip(" ")) for line in lines if line.strip()]
-    indent = indents[0] if indents else 0
-    position = raw.text.find("\n") + 1
+def _aligned(node: yaml.ScalarNode, source: Word) -> Word:
+    """A scalar's value (folded, without indent, escapes written out) aligned with its source text; where they don't
+    match, all its characters stand where it begins."""
+    sign = {"'": "''|", '"': r"\\(?:x..|u.{4}|U.{8}|.)|"}.get(node.style, "")
+    margin, begin = "*", 0
+    if node.style in ("|", ">"):
+        first = re.search(r"\n( *)[^ \n]", source.text)
+        margin, begin = f"{{0,{len(first[1]) if first else 0}}}", source.text.find("\n")
     at: list[int] = []
-    is_begin = True
-    for char in node.value:
-        while True:
-            if is_begin:
-                margin = raw.text[position : position + indent]
-                position += len(margin) - len(margin.lstrip(" "))
-                is_begin = False
-            source_char = raw.text[position : position + 1]
-            if source_char == char or (char == " " and source_char == "\n"):
-                break
-            if source_char not in ("\n", "\r"):
-                return None
-            position += 1
-            is_begin = source_char == "\n"
-        at.append(raw.at[position])
-        is_begin = source_char == "\n"
-        position += 1
-    return Word(node.value, at)
+    left = iter(node.value)
+    wanted = next(left, None)
+    for match in re.compile(rf"{sign}\n[ \t]{margin}|.", re.DOTALL).finditer(source.text, max(begin, 0)):
+        text = _meant(match[0], node.style)
+        if match.start() == begin and margin != "*":
+            continue  # the end of the line with the sign
+        if wanted == text or (wanted == " " and text == "\n"):
+            at.append(source.at[match.start()])
+            wanted = next(left, None)
+        elif wanted is not None and text.strip():
+            break
+    return Word(node.value, at if wanted is None else [node.start_mark.index] * len(node.value))
 
 
-def _unlocated(node: yaml.ScalarNode, start: int) -> Word:
-    """Text whose characters can't be located one by one: all have the position of its start."""
-    return Word(node.value, [start] * len(node.value))
+def _meant(written: str, style: str) -> str:
+    """The character that a piece of a scalar's source stands for; an escaped line's end for none."""
+    if style != '"' or written[0] != "\\":
+        return written[0]
+    if written[1] in yaml.scanner.Scanner.ESCAPE_CODES:
+        return chr(int(written.lstrip("\\xuU"), base=16))
+    return str(yaml.scanner.Scanner.ESCAPE_REPLACEMENTS.get(written[1], ""))
 
 
-def _checked(node: yaml.ScalarNode, word: Word, start: int) -> Word:
-    return word if word.text == node.value or "\n" in word.text else _unlocated(node, start)
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that keeps texts of several lines readable."""
 
 
-def _single_quoted(raw: Word) -> Word:
-    pieces, index = [], 0
-    while index < len(raw.text):
-        pieces.append(raw.part(index, index + 1))
-        index += 2 if raw.text.startswith("''", index) else 1
-    return joined(pieces)
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _NEEDS_QUOTES.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-def _double_quoted(raw: Word) -> Word:
-    pieces, index = [], 0
-    while index < len(raw.text):
-        char = raw.text[index]
-        if char == "\\" and index + 1 < len(raw.text):
-            following = raw.text[index + 1]
-            if following in "\r\n":
-                index += 2
-                continue
-            width = {"x": 4, "u": 6, "U": 10}.get(following)
-            if width:
-                try:
-                    text = chr(int(raw.text[index + 2 : index + width], 16))
-                except (ValueError, OverflowError):
-                    text = ""
-            else:
-                text = _ESCAPES.get(following, following)
-            pieces.append(Word(text, raw.at[index : index + 1] if text else ()))
-            index += width or 2
-            continue
-        pieces.append(raw.part(index, index + 1))
-        index += 1
-    return joined(pieces)
+_Dumper.add_representer(str, _text)
+
+
+def dumped(data: Mapping[str, object]) -> str:
+    """The YAML text of a mapping, in its order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)

@@ -13,7 +13,6 @@ from sparktop.diagnose.diagnosis import RULE_FAILED
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.logs import engine_state
 from sparktop.diagnose.logs import rule as log_rule
-from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.rule import LiveRule, Rule
 from sparktop.diagnose.rules.engine import answers, config, down, ended, guard, progress
@@ -116,6 +115,8 @@ def log_faults(rule: LogRule) -> list[str]:
 
 
 def _matches(rule: LogRule, lines: Sequence[str]) -> bool:
+    from sparktop.diagnose.logs.reader import LogReader
+
     reader = LogReader((rule,), rule.engine)
     if rule.when == "serving":
         reader.feed(_SERVING_LINE)

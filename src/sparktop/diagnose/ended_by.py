@@ -123,6 +123,15 @@ def stopped_by(node: NodeView, engine: Engine, fleet: FleetState) -> Interventio
     return None
 
 
+def rebooted_by(node: NodeView, fleet: FleetState) -> Intervention | None:
+    """The console's reboot that the node's boot came of."""
+    if node.sample is None:
+        return None
+    booted_s = fleet.wall_s - boot_s_now(node, node.sample, fleet)
+    ours = (one for one in reversed(fleet.interventions) if one.is_reboot and one.node == node.name)
+    return next((one for one in ours if 0 <= booted_s - one.began_wall_s + CLOCK_SLACK_S <= REBOOT_LASTS_S), None)
+
+
 def is_being_stopped(team: Sequence[EngineRank], fleet: FleetState) -> bool:
     """Whether a console's run that goes on has stopped one of these ranks, or is about to: it leaves the others
     waiting, which is no fault."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
-from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
+from sparktop.model.finding import Confidence, Evidence, Finding, Phase, Remedy
 
 RANK_DIED = "cluster.rank-died"
 ENGINE_DOWN = "engine.down"
@@ -53,6 +53,11 @@ def families(findings: Sequence[Finding], *, before: Sequence[Key] = ()) -> list
         return (*rank, has_followed, places.get(members[0].key, len(places)))
 
     return sorted((_family(root, children) for root in roots), key=place)
+
+
+def firing_at(findings: Sequence[Finding], level: Severity = Severity.WARNING) -> list[Finding]:
+    """The findings at this level or above that fire now."""
+    return [one for one in findings if one.severity.weight >= level.weight and one.phase is Phase.FIRING]
 
 
 def _family(finding: Finding, children: Mapping[int, Sequence[Finding]]) -> list[Finding]:

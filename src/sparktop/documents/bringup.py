@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import html
 import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
 
 from sparktop.bringup.card import by_action
 from sparktop.bringup.catalogue import BY_ID
+from sparktop.documents.data import fields, fields_or_none
 from sparktop.documents.prospect import SIGNS
 from sparktop.model.bringup import CHAPTER_TITLES, Changed, Chapter, CheckResult, Gauge
 from sparktop.model.finding import Remedy
 from sparktop.model.state import State
 from sparktop.text.bars import gauge
-from sparktop.text.lines import BLANK, Line, hanging, wrapped
+from sparktop.text.lines import BLANK, Line, hanging, indented, wrapped
+from sparktop.text.sentences import listed
 from sparktop.text.units import age
 
-PAGE_CELLS = 100
-"""Width of the bars in the page to keep."""
 _NOUNS = {
     State.FAILED: "failed",
     State.WARNING: "to look at",
@@ -33,25 +33,13 @@ _NOUNS = {
 }
 
 
-def chapter_lines(
-    chapter: Chapter, rows: Sequence[CheckResult], width: int, *, now_wall_s: float, shows_all: bool = True
-) -> list[Line]:
-    """One chapter: its title with counts, a row for each check and node, and below what is wrong why and what to do.
-
-    Args:
-        shows_all: False: rows that passed are only counted.
-    """
-    lines = [heading(chapter, rows)]
+def chapter_lines(chapter: Chapter, rows: Sequence[CheckResult], width: int, *, now_wall_s: float) -> list[Line]:
+    """One chapter: its title with counts, a row for each check and node, and below what is wrong why and what to do."""
+    lines = [Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))]
     several = len({row.nodes for row in rows if len(row.nodes) == 1}) > 1
     for row in merged(rows):
-        if shows_all or row.state is not State.PASSED:
-            lines += row_lines(row, width, now_wall_s=now_wall_s, names_node=several or len(row.nodes) > 1)
+        lines += row_lines(row, width, now_wall_s=now_wall_s, names_node=several or len(row.nodes) > 1)
     return [*lines, BLANK]
-
-
-def heading(chapter: Chapter, rows: Iterable[CheckResult]) -> Line:
-    """ "Machine   7 passed, 1 failed"."""
-    return Line.of((CHAPTER_TITLES[chapter], "heading"), (f"  {counts(rows)}", "quiet"))
 
 
 COMMON_STATES = (State.PASSED, State.SKIPPED, State.UNREACHED)
@@ -84,25 +72,22 @@ def row_lines(row: CheckResult, width: int, *, now_wall_s: float, names_node: bo
     card = BY_ID[row.check]
     glyph, tone = SIGNS[row.state]
     node = about(row) if names_node or row.subject else ""
-    head = [
+    first = Line.of(
         (f"{glyph} ", tone),
         (f"{node}  " if node else "", "quiet"),
         (f"{card.title}:" if row.found else card.title, "value"),
-    ]
-    kept = f", {_since(row, now_wall_s)}" if row.is_kept else ""
-    text = f"{row.found}{kept}"
-    first = Line.of(*head)
-    room = width - first.width - 3
-    is_short = len(text) <= room
-    lines = [first + Line.of(("  ", ""), (text, tone if row.is_problem else "quiet"))] if is_short else [first]
-    if not is_short:
-        lines += _indented(text, width, tone if row.is_problem else "quiet")
+    )
+    text = f"{row.found}, {_since(row, now_wall_s)}" if row.is_kept else row.found
+    text_tone = tone if row.is_problem else "quiet"
+    if len(text) <= width - first.width - 3:
+        lines = [first + Line.of(("  ", ""), (text, text_tone))]
+    else:
+        lines = [first, *_paragraph(text, width, text_tone)]
     lines += gauge_lines(row, width)
     if row.is_problem:
-        lines += _indented(card.why, width, "quiet")
+        lines += _paragraph(card.why, width, "quiet")
     if row.state is not State.PASSED or row.remedies:
-        for remedy in row.remedies:
-            lines += _remedy_lines(remedy, row, width)
+        lines += indented(_remedy_lines(row, width - 4), 4)
     return lines
 
 
@@ -117,9 +102,7 @@ def detail_lines(row: CheckResult, width: int, *, now_wall_s: float) -> list[Lin
     if row.gauges:
         lines += [BLANK, *gauge_lines(row, width, indent=0)]
     if row.remedies:
-        lines += [BLANK]
-    for remedy in row.remedies:
-        lines += _remedy_lines(remedy, row, width, indent=0)
+        lines += [BLANK, *_remedy_lines(row, width)]
     lines += [BLANK, *_entry("looks at", card.looks_at, width), *_entry("why", card.why, width)]
     if row.is_kept and (again := measuring(row)) is not None:
         lines += [BLANK, *_entry("again", typed(again, row), width)]
@@ -158,8 +141,8 @@ def _amount(value: float) -> str:
 
 
 def about(row: CheckResult) -> str:
-    """ "spark1 & spark2", "vllm-qwen36 on spark1": what the row is about."""
-    nodes = " & ".join(row.nodes)
+    """ "spark1 and spark2", "vllm-qwen36 on spark1": what the row is about."""
+    nodes = listed(row.nodes)
     return f"{row.subject} on {nodes}" if row.subject else nodes
 
 
@@ -181,23 +164,21 @@ def _entry(name: str, text: str, width: int) -> list[Line]:
 
 def commands(row: CheckResult) -> list[str]:
     """What the operator would type for the row's remedies, without the node that it is typed on."""
-    return [
-        step.removeprefix(f"on {node}: ") if (node := _node_of(step, row)) else step
-        for remedy in row.remedies
-        for step in (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps)
-    ]
+    places = [f"on {node}: " for node in row.nodes]
+    steps = (step for remedy in row.remedies for step in _steps(remedy, row))
+    return [step.removeprefix(next(filter(step.startswith, places), "")) for step in steps]
 
 
-def _node_of(step: str, row: CheckResult) -> str:
-    return next((node for node in row.nodes if step.startswith(f"on {node}: ")), "")
-
-
-def _remedy_lines(remedy: Remedy, row: CheckResult, width: int, indent: int = 4) -> list[Line]:
-    margin = Line.of(" " * indent)
-    lines = [margin + line for line in hanging(Line.of(("→ ", "info")), remedy.title, width - indent, "info")]
-    for step in (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps):
-        lines += [margin + line for line in hanging(Line.of("  "), step, width - indent)]
+def _remedy_lines(row: CheckResult, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for remedy in row.remedies:
+        lines += hanging(Line.of(("→ ", "info")), remedy.title, width, "info")
+        lines += [line for step in _steps(remedy, row) for line in hanging(Line.of("  "), step, width)]
     return lines
+
+
+def _steps(remedy: Remedy, row: CheckResult) -> tuple[str, ...]:
+    return (*((typed(remedy, row),) if remedy.action else ()), *remedy.steps)
 
 
 def typed(remedy: Remedy, row: CheckResult) -> str:
@@ -212,8 +193,8 @@ def typed(remedy: Remedy, row: CheckResult) -> str:
     return f"sparktop act {remedy.action} {nodes}{engine}{options}"
 
 
-def _indented(text: str, width: int, tone: str) -> list[Line]:
-    return [Line.of("    ") + line for line in wrapped(text, max(20, width - 4), tone)]
+def _paragraph(text: str, width: int, tone: str) -> list[Line]:
+    return indented(wrapped(text, max(20, width - 4), tone), 4)
 
 
 def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
@@ -238,93 +219,59 @@ def summary(rows: Sequence[CheckResult], width: int) -> list[Line]:
 
 def as_data(rows: Sequence[CheckResult]) -> dict[str, Any]:
     """The page as JSON-ready data."""
-    return {"version": 1, "checks": [_row_data(row) for row in rows]}
+    return {"checks": [_row_data(row) for row in rows]}
 
 
 def _row_data(row: CheckResult) -> dict[str, Any]:
-    card = BY_ID[row.check]
+    remedies = [
+        fields(one, "title", "steps", "action") | {"command": typed(one, row) if one.action else None}
+        for one in row.remedies
+    ]
     return {
-        "check": row.check,
-        "chapter": str(row.chapter),
-        "nodes": list(row.nodes),
-        "subject": row.subject or None,
-        "state": str(row.state),
-        "title": card.title,
-        "looks_at": card.looks_at,
-        "why": card.why,
-        "found": row.found,
-        "remedies": [
-            {
-                "title": remedy.title,
-                "steps": list(remedy.steps),
-                "action": remedy.action,
-                "command": typed(remedy, row) if remedy.action else None,
-            }
-            for remedy in row.remedies
-        ],
-        "gauges": [
-            {
-                "label": one.label,
-                "value": one.value,
-                "unit": one.unit,
-                "healthy": list(one.healthy),
-                "state": str(one.state),
-            }
-            for one in row.gauges
-        ],
-        "proven_wall_s": row.proven_wall_s,
-        "is_kept": row.is_kept,
-        "sources": list(card.sources),
-        "root": card.root,
+        **fields(row, "check", "chapter", "nodes", "state", "found", "gauges", "proven_wall_s", "is_kept"),
+        **fields_or_none(row, "subject"),
+        **fields(BY_ID[row.check], "title", "looks_at", "why", "sources", "root"),
+        "remedies": remedies,
     }
 
 
-# --- the page to keep
-
-
-def as_markdown(
-    rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float, changes: Sequence[Changed] = ()
+def page_text(
+    rows: Sequence[CheckResult],
+    *,
+    is_html: bool,
+    hosts: Sequence[str],
+    now_wall_s: float,
+    changes: Sequence[Changed] = (),
 ) -> str:
-    """The page to keep: the machines, what was proven with figures, what was changed, what is left."""
-    title = f"# Bring-up of {' and '.join(hosts)}\n\n{_date(now_wall_s)}. {counts(rows)}.\n"
-    return title + "".join(_chapter_markdown(chapter, rows) for chapter in Chapter) + _changes_markdown(changes)
+    """The page to keep, Markdown or one HTML file (no script, nothing loaded from elsewhere): the machines, what was
+    proven with figures, what was changed, what is left."""
+    from jinja2 import Environment, StrictUndefined  # late: it takes 30 ms, and most looks keep no page
 
-
-def _changes_markdown(changes: Sequence[Changed]) -> str:
-    if not changes:
-        return ""
-    rows = "".join(f"| {' | '.join(map(_cell, _change_cells(change)))} |\n" for change in changes)
-    return f"\n## {_CHANGED}\n\n| when | where | what | result |\n| --- | --- | --- | --- |\n{rows}"
-
-
-_CHANGED = "What was changed from this machine"
-
-
-def _change_cells(change: Changed) -> tuple[str, ...]:
-    return (_date(change.wall_s), " & ".join(change.nodes), change.title, change.result)
-
-
-def _chapter_markdown(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
-    own = [row for row in rows if row.chapter is chapter]
-    if not own:
-        return ""
-    body = [f"\n## {CHAPTER_TITLES[chapter]}\n\n| | check | node | found |\n| --- | --- | --- | --- |\n"]
-    for row in own:
-        cells = (row.state.value, BY_ID[row.check].title, about(row), row.found)
-        body.append("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
-    for row in own:
-        if bars := gauge_lines(row, PAGE_CELLS, indent=0):
-            body += [
-                f"\n{_plain(about(row))}, {row.check}:\n\n```text\n",
-                *(f"{line.plain}\n" for line in bars),
-                "```\n",
-            ]
-    for row in own:
-        if row.is_problem and row.remedies:
-            body.append(f"\n{_plain(about(row))}, {row.check}:\n\n")
-            body += [f"- {_plain(remedy.title)}\n" for remedy in row.remedies]
-            body += ["\n```sh\n", *(f"{step.replace('`', chr(39))}\n" for step in commands(row)), "```\n"]
-    return "".join(body)
+    environment = Environment(
+        autoescape=is_html,  # noqa: S701 - what Markdown would read is escaped by the filters
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"plain": _plain, "cell": _cell}
+    template = Path(__file__).with_name(f"bringup.{'html' if is_html else 'md'}.j2")
+    by_chapter = {CHAPTER_TITLES[chapter]: [row for row in rows if row.chapter is chapter] for chapter in Chapter}
+    return environment.from_string(template.read_text("utf-8")).render(
+        rows=rows,
+        chapters={title: own for title, own in by_chapter.items() if own},
+        cards=BY_ID,
+        signs=SIGNS,
+        hosts=hosts,
+        changes=changes,
+        now_wall_s=now_wall_s,
+        date=_date,
+        counts=counts,
+        about=about,
+        commands=commands,
+        gauge_lines=gauge_lines,
+        gauge_text=_gauge_text,
+    )
 
 
 def _cell(text: str) -> str:
@@ -334,69 +281,6 @@ def _cell(text: str) -> str:
 def _plain(text: str) -> str:
     """Without what Markdown or HTML would take for its own: parts of it come from the nodes."""
     return text.replace("<", "&lt;").replace("`", "'").replace("\n", " ")
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c }
-h2 { margin-top: 2rem } table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; padding: .3rem .8rem .3rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
-.passed { color: #2d7d2d } .warning { color: #9a6700 } .failed { color: #c0262d } .skipped, .unknown { color: #666 }
-pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto } .why { color: #555 }
-.gauge { display: grid; grid-template-columns: 18rem 14rem 1fr; gap: .8rem; align-items: center }
-meter { width: 100% }
-@media (prefers-color-scheme: dark) { body { background: #161616; color: #ddd } pre { background: #222 }
-td, th { border-color: #333 } .why { color: #aaa } }
-"""
-
-
-def as_html(
-    rows: Sequence[CheckResult], *, hosts: Sequence[str], now_wall_s: float, changes: Sequence[Changed] = ()
-) -> str:
-    """The page as one HTML file: no script, nothing loaded from elsewhere."""
-    title = f"Bring-up of {' and '.join(hosts)}"
-    chapters = "".join(_chapter_html(chapter, rows) for chapter in Chapter)
-    if changes:
-        lines = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _change_cells(change))}</tr>\n"
-            for change in changes
-        )
-        chapters += f"<h2>{_CHANGED}</h2>\n<table>\n{lines}</table>\n"
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style>\n<h1>{html.escape(title)}</h1>\n"
-        f"<p>{_date(now_wall_s)}. {html.escape(counts(rows))}.</p>\n{chapters}</html>\n"
-    )
-
-
-def _chapter_html(chapter: Chapter, rows: Sequence[CheckResult]) -> str:
-    own = [row for row in rows if row.chapter is chapter]
-    if not own:
-        return ""
-    cells = "".join(_row_html(row) for row in own)
-    return f"<h2>{html.escape(CHAPTER_TITLES[chapter])}</h2>\n<table>\n{cells}</table>\n"
-
-
-def _row_html(row: CheckResult) -> str:
-    card = BY_ID[row.check]
-    found = html.escape(row.found) + "".join(map(_gauge_html, row.gauges))
-    if row.is_problem:
-        found += f'<div class="why">{html.escape(card.why)}</div>'
-        found += "".join(f"<div>→ {html.escape(remedy.title)}</div>" for remedy in row.remedies)
-        steps = html.escape("\n".join(commands(row)))
-        found += f"<pre>{steps}</pre>" if steps else ""
-    sign = f'<td class="{row.state}">{SIGNS[row.state][0]} {row.state}</td>'
-    nodes = html.escape(about(row))
-    return f"<tr>{sign}<td>{html.escape(card.title)}</td><td>{nodes}</td><td>{found}</td></tr>\n"
-
-
-def _gauge_html(one: Gauge) -> str:
-    full = max(one.value, one.healthy[1])
-    low = one.healthy[0]
-    return (
-        f'<div class="gauge {one.state}"><span class="why">{html.escape(one.label)}</span>'
-        f'<meter min="0" max="{full:g}" low="{low:g}" value="{one.value:g}"></meter>'
-        f"<span>{html.escape(_gauge_text(one))}</span></div>"
-    )
 
 
 def _date(wall_s: float) -> str:

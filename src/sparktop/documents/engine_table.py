@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.ended_by import failed, stop_cause, stopped_by
@@ -14,13 +13,14 @@ from sparktop.documents.finding_tree import SIGNS
 from sparktop.engines.labels import starter_words
 from sparktop.engines.pair import over_nodes, state_of
 from sparktop.engines.ranks import is_alive, is_worker, spans_nodes
-from sparktop.model.engine import ORDINARY_EXITS, EndpointState, Engine, EngineState
+from sparktop.model.engine import ORDINARY_EXITS, Container, EndpointState, Engine, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.proof import Canary
 from sparktop.text.bars import progress
 from sparktop.text.lines import Line, hanging, joined, wrapped
+from sparktop.text.sentences import phrases
 from sparktop.text.table import GAP, Column, fitted
 from sparktop.text.units import NA, count, day_time, duration, latency, ratio, size, speed
 
@@ -54,36 +54,6 @@ class EngineRow:
     """A console stopped it, to stay stopped or to start it again: its exit code is no failure."""
     folded: int = 0
     """How many further ranks of it have no row of their own, as they are ready and nothing is wrong with them."""
-
-
-class EngineColumn(StrEnum):
-    """The columns of the engines' table, by their titles."""
-
-    ENGINE = "ENGINE"
-    NODE = "NODE"
-    STATE = "STATE"
-    MODEL = "MODEL"
-    RUN = "RUN"
-    WAIT = "WAIT"
-    TOK_S = "TOK/S"
-    KV = "KV"
-    PREFIX = "PREFIX"
-    TTFT = "TTFT"
-    ITL = "ITL"
-    PROMPT_S = "PROMPT/S"
-    PREEMPT = "PREEMPT"
-    GPU_MEM = "GPU MEM"
-    UP = "UP"
-    RESTARTS = "RESTARTS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureColumn(Column):
-    """One column of the engines' table."""
-
-    cell: Callable[[EngineRow], Line]
-    is_figure: bool = False
-    """The value comes from the engine's endpoint."""
 
 
 def state_cell(row: EngineRow, *, bar: bool = True) -> Line:
@@ -161,15 +131,6 @@ def _node_cell(row: EngineRow) -> Line:
     return Line.of(row.node, (f" +{row.folded}" if row.folded else "", "quiet"))
 
 
-SORTS: Mapping[EngineColumn, Callable[[EngineRow], float]] = {
-    EngineColumn.TOK_S: lambda row: (row.engine.rates.generation_tokens_per_s or 0.0) if row.engine.rates else 0.0,
-    EngineColumn.KV: lambda row: (row.engine.metrics.kv_cache_ratio or 0.0) if row.engine.metrics else 0.0,
-    EngineColumn.GPU_MEM: lambda row: row.engine.gpu_bytes or 0,
-    EngineColumn.UP: lambda row: row.engine.uptime_s or 0.0,
-}
-"""Columns that the table may be sorted by, the highest first."""
-
-
 def searched_text(row: EngineRow) -> str:
     """What a filter of the table looks at: node, name, state, model and image."""
     engine = row.engine
@@ -177,11 +138,10 @@ def searched_text(row: EngineRow) -> str:
     return " ".join((row.node, engine.name, state_cell(row, bar=False).plain, engine.model or "", image or ""))
 
 
-def sorted_rows(
-    rows: Sequence[EngineRow], by: EngineColumn | None, findings: Sequence[Finding] = ()
-) -> tuple[EngineRow, ...]:
-    """The rows in the order of this column; without one, those with the worst of these findings first."""
-    return tuple(sorted(rows, key=SORTS[by] if by is not None else lambda row: _weight(row, findings), reverse=True))
+def sorted_rows(rows: Sequence[EngineRow], by: str | None, findings: Sequence[Finding] = ()) -> tuple[EngineRow, ...]:
+    """The rows in the order of this column of SORTS; without one, those with the worst of these findings first."""
+    figure = next((one.figure for one in COLUMNS if one.title == by and one.figure), lambda row: _weight(row, findings))
+    return tuple(sorted(rows, key=figure, reverse=True))
 
 
 def _weight(row: EngineRow, findings: Sequence[Finding]) -> int:
@@ -197,8 +157,16 @@ def _count_cell(value: float | None, tone: str) -> Line:
     return _figure_cell(count(value), tone if value else "quiet")
 
 
+def _metric(row: EngineRow, name: str) -> float | None:
+    return getattr(row.engine.metrics, name) if row.engine.metrics else None
+
+
+def _rate(row: EngineRow, name: str) -> float | None:
+    return getattr(row.engine.rates, name) if row.engine.rates else None
+
+
 def _kv_cell(row: EngineRow) -> Line:
-    used = row.engine.metrics.kv_cache_ratio if row.engine.metrics else None
+    used = _metric(row, "kv_cache_ratio")
     if used is not None and used >= 0.95:
         return Line.of((f"▲{ratio(used)}", "warning"))
     return _figure_cell(ratio(used))
@@ -206,114 +174,85 @@ def _kv_cell(row: EngineRow) -> Line:
 
 def _tokens_cell(row: EngineRow) -> Line:
     """Tokens a second; marked while requests are held and no token has come for STILL_S."""
-    rates = row.engine.rates
-    is_busy = (_run(row) or 0) > 0
-    if rates is not None and is_busy and (rates.progress_age_s or 0.0) >= STILL_S:
-        return Line.of((f"▲{speed(rates.generation_tokens_per_s)}", "warning"))
-    return _figure_cell(speed(_generated(row)), "strong")
+    tokens = speed(_rate(row, "generation_tokens_per_s"))
+    if _metric(row, "running") and (_rate(row, "progress_age_s") or 0.0) >= STILL_S:
+        return Line.of((f"▲{tokens}", "warning"))
+    return _figure_cell(tokens, "strong")
 
 
-def _metric(name: str) -> Callable[[EngineRow], float | None]:
-    return lambda row: getattr(row.engine.metrics, name) if row.engine.metrics else None
+def _latency_cell(row: EngineRow, name: str) -> Line:
+    """A latency; "~" marks a median over the engine's whole life instead of the last window."""
+    value, rates = _rate(row, name), row.engine.rates
+    if value is not None and rates is not None and name in rates.of_life:
+        return _figure_cell(f"~{latency(value)}", "quiet")
+    return _figure_cell(latency(value))
 
 
-def _rate(name: str) -> Callable[[EngineRow], float | None]:
-    return lambda row: getattr(row.engine.rates, name) if row.engine.rates else None
-
-
-def _latency_cell(name: str) -> Callable[[EngineRow], Line]:
-    """A cell for a latency; "~" marks a median over the engine's whole life instead of the last window."""
-
-    def cell(row: EngineRow) -> Line:
-        rates = row.engine.rates
-        value = getattr(rates, name) if rates else None
-        if value is not None and rates is not None and name in rates.of_life:
-            return _figure_cell(f"~{latency(value)}", "quiet")
-        return _figure_cell(latency(value))
-
-    return cell
-
-
-_run, _wait = _metric("running"), _metric("waiting")
-
-
-_generated, _prompted, _prefix = (
-    _rate("generation_tokens_per_s"),
-    _rate("prompt_tokens_per_s"),
-    _rate("prefix_hit_ratio"),
-)
-
-
-_preempted = _metric("preemptions")
-
-
-def _column(key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line]) -> FigureColumn:
-    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, is_right=True)
-
-
-def _figure(key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line]) -> FigureColumn:
-    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, is_right=True, is_figure=True)
-
-
-def _name(
-    key: EngineColumn, turn: int, cells: int, cell: Callable[[EngineRow], Line], *grows: tuple[int, int]
-) -> FigureColumn:
-    return FigureColumn(key=key, turn=turn, cells=cells, cell=cell, grows=grows)
-
-
-COLUMNS = (
-    # Rather leave out a column of figures than cut a name or a state: those grow before the columns of turn 5.
-    _name(EngineColumn.ENGINE, 0, 10, lambda r: Line.of((r.engine.name, "strong")), (4, 28)),
-    _name(EngineColumn.NODE, 2, 6, _node_cell),
-    _name(EngineColumn.STATE, 0, 9, state_cell, (4, 26)),
-    _name(EngineColumn.MODEL, 5, 12, lambda r: _model_cell(r.engine), (5, 20), (14, 44)),
-    _figure(EngineColumn.RUN, 1, 4, lambda r: _count_cell(_run(r), "strong")),
-    _figure(EngineColumn.WAIT, 3, 4, lambda r: _count_cell(_wait(r), "warning")),
-    _figure(EngineColumn.TOK_S, 1, 6, _tokens_cell),
-    _figure(EngineColumn.KV, 4, 6, _kv_cell),
-    _figure(EngineColumn.PREFIX, 9, 6, lambda r: _figure_cell(ratio(_prefix(r)))),
-    _figure(EngineColumn.TTFT, 6, 7, _latency_cell("ttft_p50_s")),
-    _figure(EngineColumn.ITL, 8, 7, _latency_cell("itl_p50_s")),
-    _figure(EngineColumn.PROMPT_S, 11, 8, lambda r: _figure_cell(speed(_prompted(r)))),
-    _figure(EngineColumn.PREEMPT, 12, 7, lambda r: _count_cell(_preempted(r), "value")),
-    _column(EngineColumn.GPU_MEM, 13, 9, lambda r: _figure_cell(size(r.engine.gpu_bytes))),
-    _column(EngineColumn.UP, 7, 9, lambda r: _figure_cell(duration(r.engine.uptime_s))),
-    _column(EngineColumn.RESTARTS, 10, 8, lambda r: _restarts_cell(r.engine)),
-)
-
-
-def _model_cell(engine: Engine) -> Line:
-    name = engine.model or NA
+def _model_cell(row: EngineRow) -> Line:
+    name = row.engine.model or NA
     return _figure_cell(name.rstrip("/").rsplit("/", 1)[-1] if name != NA else name, "")
 
 
-def _restarts_cell(engine: Engine) -> Line:
-    number = engine.restarts
-    return _figure_cell(count(number), "warning" if number else "quiet")
+def _figure(
+    title: str,
+    turn: int,
+    cells: int,
+    cell: Callable[[EngineRow], Line],
+    figure: Callable[[EngineRow], float] | None = None,
+) -> Column[EngineRow]:
+    return Column(title, cells, cell, turn, is_right=True, figure=figure)
 
 
-def columns(rows: Sequence[EngineRow], width: int, *, nodes: int) -> tuple[FigureColumn, ...]:
+_FROM_ENDPOINT = (
+    _figure("RUN", 1, 4, lambda r: _count_cell(_metric(r, "running"), "strong")),
+    _figure("WAIT", 3, 4, lambda r: _count_cell(_metric(r, "waiting"), "warning")),
+    _figure("TOK/S", 1, 6, _tokens_cell, lambda r: _rate(r, "generation_tokens_per_s") or 0.0),
+    _figure("KV", 4, 6, _kv_cell, lambda r: _metric(r, "kv_cache_ratio") or 0.0),
+    _figure("PREFIX", 9, 6, lambda r: _figure_cell(ratio(_rate(r, "prefix_hit_ratio")))),
+    _figure("TTFT", 6, 7, lambda r: _latency_cell(r, "ttft_p50_s")),
+    _figure("ITL", 8, 7, lambda r: _latency_cell(r, "itl_p50_s")),
+    _figure("PROMPT/S", 11, 8, lambda r: _figure_cell(speed(_rate(r, "prompt_tokens_per_s")))),
+    _figure("PREEMPT", 12, 7, lambda r: _count_cell(_metric(r, "preemptions"), "value")),
+)
+"""Figures that the engine's endpoint tells."""
+COLUMNS: tuple[Column[EngineRow], ...] = (
+    # Rather leave out a column of figures than cut a name or a state: those grow before the columns of turn 5.
+    Column("ENGINE", 10, lambda r: Line.of((r.engine.name, "strong")), grows=((4, 28),)),
+    Column("NODE", 6, _node_cell, turn=2),
+    Column("STATE", 9, state_cell, grows=((4, 26),)),
+    Column("MODEL", 12, _model_cell, turn=5, grows=((5, 20), (14, 44))),
+    *_FROM_ENDPOINT,
+    _figure("GPU MEM", 13, 9, lambda r: _figure_cell(size(r.engine.gpu_bytes)), lambda r: r.engine.gpu_bytes or 0),
+    _figure("UP", 7, 9, lambda r: _figure_cell(duration(r.engine.uptime_s)), lambda r: r.engine.uptime_s or 0.0),
+    _figure("RESTARTS", 10, 8, lambda r: _count_cell(r.engine.restarts, "warning")),
+)
+SORTS = tuple(column.title for column in COLUMNS if column.figure)
+"""Columns that the table may be sorted by."""
+
+
+def columns(rows: Sequence[EngineRow], width: int, *, nodes: int) -> tuple[Column[EngineRow], ...]:
     """The columns that fit; the node's where there is more than one, and never cut, as no state's words are."""
-    content = {column.key: max((column.cell(row).width for row in rows), default=0) for column in COLUMNS}
-    uncut: dict[StrEnum, int] = {
-        EngineColumn.NODE: min(14, content[EngineColumn.NODE]),
-        EngineColumn.STATE: max((state_cell(row, bar=False).width for row in rows), default=0),
+    content = {column.title: max((column.cell(row).width for row in rows), default=0) for column in COLUMNS}
+    uncut = {
+        "NODE": min(14, content["NODE"]),
+        "STATE": max((state_cell(row, bar=False).width for row in rows), default=0),
     }
-    wanted = [one for one in COLUMNS if nodes > 1 or one.key is not EngineColumn.NODE]
-    return fitted([replace(one, cells=max(one.cells, uncut.get(one.key, 0))) for one in wanted], width, content)
+    wanted = [one for one in COLUMNS if nodes > 1 or one.title != "NODE"]
+    return fitted([replace(one, cells=max(one.cells, uncut.get(one.title, 0))) for one in wanted], width, content)
 
 
-def row_line(row: EngineRow, columns: Sequence[FigureColumn]) -> Line:
+def row_line(row: EngineRow, columns: Sequence[Column[EngineRow]]) -> Line:
     """One engine; without figures from the endpoint, the reason is shown in their place."""
     cells: list[Line] = []
     why = no_figures(row.engine)
-    figures = [column.cells for column in columns if column.is_figure]
+    from_endpoint = {column.title for column in _FROM_ENDPOINT} if why else frozenset[str]()
+    figures = [column.cells for column in columns if column.title in from_endpoint]
     for column in columns:
-        if not (column.is_figure and why):
+        if column.title not in from_endpoint:
             cell = column.cell(row)
-            if column.key is EngineColumn.STATE and cell.width > column.cells:
+            if column.title == "STATE" and cell.width > column.cells:
                 cell = state_cell(row, bar=False)
-            cells.append(column.of(cell))
+            cells.append(column.fit(cell))
         elif figures:
             cells.append(Line.of((why, "quiet")).fit(sum(figures) + len(GAP) * (len(figures) - 1)))
             figures.clear()
@@ -337,33 +276,28 @@ def no_figures(engine: Engine) -> str:
 
 def details(row: EngineRow, width: int) -> list[Line]:
     """The details of one engine: model, image, container, endpoint, command line, figures."""
-    engine = row.engine
-    container = engine.container
+    engine, container, endpoint = row.engine, row.engine.container, row.engine.endpoint
     pairs: list[tuple[str, str]] = [("engine", identity(engine))]
     if container is not None:
         image = container.image + (f"  ({container.image_id[:19]})" if container.image_id else "")
-        pairs += [("image", image), ("container", _container_text(engine))]
-        if starter := starter_words(container.labels):
-            pairs.append(("started by", starter))
+        pairs += [("image", image), ("container", _container_text(container))]
+        pairs.append(("started by", starter_words(container.labels)))
     elif engine.pids:
         pairs.append(("process", f"pid {', '.join(map(str, engine.pids[:6]))}, in no container that can be read"))
-    if engine.endpoint is not None:
-        endpoint_text = f"http://{engine.endpoint.host}:{engine.endpoint.port}  {engine.endpoint.state}"
-        pairs.append(("endpoint", endpoint_text + (f": {engine.endpoint.detail}" if engine.endpoint.detail else "")))
-    elif engine.state is not EngineState.EXITED and (why := no_figures(engine)):
-        pairs.append(("endpoint", why))
-    argv = engine.argv or (container.argv if container else ())
-    if argv:
-        pairs.append(("command", " ".join(argv)))
-    if engine.rates is not None:
-        pairs.append(("figures", _figures_text(engine)))
-    if engine.canaries:
-        pairs.append(("canary", _canary_text(engine.canaries)))
-    if engine.exit_detail:
-        pairs.append(("ended", engine.exit_detail))
+    if endpoint is not None:
+        why = f": {endpoint.detail}" if endpoint.detail else ""
+        pairs.append(("endpoint", f"http://{endpoint.host}:{endpoint.port}  {endpoint.state}{why}"))
+    elif engine.state is not EngineState.EXITED:
+        pairs.append(("endpoint", no_figures(engine)))
+    pairs += [
+        ("command", " ".join(engine.argv or (container.argv if container else ()))),
+        ("figures", _figures_text(engine) if engine.rates is not None else ""),
+        ("canary", _canary_text(engine.canaries) if engine.canaries else ""),
+        ("ended", engine.exit_detail),
+    ]
     lines = wrapped(f"▲ as last seen: {row.node} doesn't answer", width, "warning") if row.is_old else []
     for label, text in pairs:
-        lines += hanging(Line.of((label.ljust(11), "quiet")), text, width, limit=4)
+        lines += hanging(Line.of((label.ljust(11), "quiet")), text, width, limit=4) if text else []
     return lines
 
 
@@ -372,21 +306,18 @@ def identity(engine: Engine) -> str:
     return " · ".join(text for text in (f"{engine.kind} {engine.version or ''}".strip(), engine.model) if text)
 
 
-def _container_text(engine: Engine) -> str:
-    container = engine.container
-    assert container is not None
+def _container_text(container: Container) -> str:
+    is_ended = container.status == "exited"
+    started_s = container.started_wall_s
     texts = [container.name, container.container_id[:12], "removed" if container.is_gone else container.status]
-    if container.exit_code is not None and container.status == "exited":
-        texts.append(f"exit code {container.exit_code}")
-    if container.oom_killed:
-        texts.append("killed by the kernel for memory")
-    if container.started_wall_s is not None:
-        texts.append(f"started {day_time(container.started_wall_s)}")
-    texts.append(f"restart policy {container.restart_policy or 'none'}, {container.restart_count} restarts")
-    if container.network_mode:
-        texts.append(f"network {container.network_mode}")
-    if container.auto_remove:
-        texts.append("removed when it ends (--rm)")
+    texts += phrases(
+        ("exit code {}", container.exit_code if is_ended else None),
+        ("killed by the kernel for memory", container.oom_killed),
+        ("started {}", None if started_s is None else day_time(started_s)),
+        (f"restart policy {container.restart_policy or 'none'}, {{}} restarts", container.restart_count),
+        ("network {}", container.network_mode),
+        ("removed when it ends (--rm)", container.auto_remove),
+    )
     return " · ".join(text for text in texts if text)
 
 
@@ -412,17 +343,12 @@ def _figures_text(engine: Engine) -> str:
     )
     traits = engine.kind.traits  # what an engine never tells isn't named
     texts = [f"{speed(rates.generation_tokens_per_s)} tok/s out, {speed(rates.prompt_tokens_per_s)} tok/s in"]
-    if traits.histograms:
-        texts.append(f"medians: first token {ttft}, between tokens {itl}")
+    texts += [f"medians: first token {ttft}, between tokens {itl}"] if traits.histograms else []
     if metrics is not None:
-        if "preemptions" in traits.figures:
-            texts.append(f"{count(metrics.preemptions)} preemptions")
-        if metrics.slots is not None:
-            texts.append(f"{count(metrics.running)} of {count(metrics.slots)} slots busy")
-        if metrics.model_bytes is not None:
-            texts.append(f"{size(metrics.model_bytes)} of models loaded")
-        if metrics.context_tokens is not None:
-            texts.append(f"context of {metrics.context_tokens:,.0f} tokens each")
-    if engine.gpu_bytes is not None:
-        texts.append(f"{size(engine.gpu_bytes)} of GPU memory")
-    return " · ".join(texts)
+        texts += phrases(
+            ("{} preemptions", count(metrics.preemptions) if "preemptions" in traits.figures else None),
+            (f"{count(metrics.running)} of {{:.0f}} slots busy", metrics.slots),
+            ("{} of models loaded", None if metrics.model_bytes is None else size(metrics.model_bytes)),
+            ("context of {:,.0f} tokens each", metrics.context_tokens),
+        )
+    return " · ".join([*texts, *([f"{size(engine.gpu_bytes)} of GPU memory"] if engine.gpu_bytes is not None else [])])

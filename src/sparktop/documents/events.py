@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
@@ -11,8 +10,8 @@ from sparktop.documents.finding_tree import SIGNS
 from sparktop.model.event import Event, EventKind, KernelEvent, Severity
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import CollectorState
-from sparktop.text.lines import Line, joined
-from sparktop.text.units import clock_time
+from sparktop.text.lines import Line, joined, labelled, titled
+from sparktop.text.units import clock_time, day_time
 
 TONES = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: ""}
 
@@ -72,25 +71,64 @@ def event_line(row: EventRow, width: int, *, show_node: bool, now_wall_s: float 
     return (line + Line.of("  ", culprit) if culprit else line).cut(width)
 
 
+def details(row: EventRow) -> list[list[Line]]:
+    """All of one event, in blocks: facts, what each source says about it, and the kernel's own line."""
+    event = row.event
+    is_repeated = event.count > 1
+    happened = {
+        "node": row.node,
+        "severity": str(event.severity),
+        "last": _time_text(row.wall_s, event.last_boot_s),
+        "first": _time_text(event.first_wall_s, event.first_boot_s) if is_repeated else "",
+        "count": counted(event) if is_repeated else "",
+        "process": _beside(event.process, f"pid {event.pid}" if event.pid is not None else ""),
+        "container": _beside(event.container, (event.container_id or "")[:12]),
+        "follows": f"Xid {event.follows}, which came first: look at that first" if event.follows is not None else "",
+    }
+    advice = [
+        titled(
+            one.source,
+            [Line.of(one.meaning), *([Line.of((f"What to do: {one.remedy}", "strong"))] if one.remedy else [])],
+        )
+        for one in event.advice
+    ]
+    return [
+        titled("What happened", labelled([(label, text) for label, text in happened.items() if text])),
+        *(advice or [titled("No known meaning", [Line.of("It is shown as it came.")])]),
+        titled("As the kernel wrote it", [Line.of(event.text)]),
+    ]
+
+
+def _beside(*texts: str | None) -> str:
+    return "  ".join(filter(None, texts))
+
+
+def _time_text(wall_s: float | None, boot_s: float | None) -> str:
+    texts = [clock_time(wall_s)] if wall_s is not None else []
+    if boot_s is not None:
+        texts.append(f"{boot_s:,.1f} s after boot")
+    return ", ".join(texts) or "not stamped"
+
+
 def summary(visible: Sequence[EventRow]) -> Line:
     """The summary in the pane's title: "2 Xids", "3 to look at", "quiet"."""
-    xids = sum(row.event.count for row in visible if row.event.kind == "xid")
-    worst = Counter(row.event.severity for row in visible)
+    events = [row.event for row in visible]
+    xids = [event for event in events if event.kind == "xid"]
+    others = [event for event in events if event.kind != "xid" and event.severity is not Severity.INFO]
     texts: list[Line] = []
     if xids:
-        tone = (
-            "critical" if any(r.event.kind == "xid" and r.event.severity is Severity.CRITICAL for r in visible) else ""
-        )
-        texts.append(Line.of((f"{xids:,} Xid{'s' if xids > 1 else ''}", tone or "warning")))
-    other_count = sum(
-        row.event.count for row in visible if row.event.kind != "xid" and row.event.severity != Severity.INFO
-    )
-    if other_count:
-        tone = "critical" if worst[Severity.CRITICAL] and not xids else "warning"
-        texts.append(Line.of((f"{other_count:,} other" if xids else f"{other_count:,} to look at", tone)))
+        count = sum(event.count for event in xids)
+        texts.append(Line.of((f"{count:,} Xid{'s' if count > 1 else ''}", _worst_tone(xids))))
+    if others:
+        count, words = sum(event.count for event in others), "other" if xids else "to look at"
+        texts.append(Line.of((f"{count:,} {words}", "warning" if xids else _worst_tone(others))))
     if not texts:
         return Line.of((f"{len(visible)} noted" if visible else "quiet", "quiet"))
     return joined(texts, " · ", "quiet")
+
+
+def _worst_tone(events: Sequence[KernelEvent]) -> str:
+    return "critical" if any(event.severity is Severity.CRITICAL for event in events) else "warning"
 
 
 def is_quiet(visible: Sequence[EventRow]) -> bool:
@@ -129,6 +167,12 @@ def happened_line(event: Event, *, nodes: int) -> Line:
         (clock_time(event.at_s), "quiet"), " ", (sign, tone), " ", (f"{event.kind:<{KIND_CELLS}}  ", "quiet")
     )
     return head + node + words
+
+
+def happened_details(event: Event) -> list[list[Line]]:
+    """All of what happened."""
+    when = f"{day_time(event.at_s)[:7]}{clock_time(event.at_s)}  {'+'.join(event.nodes)}"
+    return [titled(when, [Line.of(event.text), Line.of((event.subject, "quiet"))])]
 
 
 def event_words(event: Event) -> str:

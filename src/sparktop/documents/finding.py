@@ -9,7 +9,8 @@ from sparktop.diagnose.findings import cause_of, families
 from sparktop.documents.finding_tree import SIGNS, AttentionState, nodes_cells, row_line, rows, unmarked
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Evidence, Finding, LogPlace, Phase, Remedy
-from sparktop.text.lines import BLANK, UNCUT, Line, hanging, indented, is_uncut, spaced, titled, wrapped
+from sparktop.text.lines import BLANK, UNCUT, Line, hanging, indented, is_uncut, noted, spaced, titled, wrapped
+from sparktop.text.sentences import counted
 from sparktop.text.units import clock_time, duration
 
 INDENT = 2
@@ -45,14 +46,14 @@ class FindingView:
 def headline(findings: Sequence[Finding]) -> str:
     """The first finding's nodes and title, and how many more there are."""
     first = findings[0]
-    where = f"{' + '.join(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
+    where = f"{counted(first.nodes)}: " if first.nodes and not first.names_its_nodes else ""
     more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
     return f"{where}{first.title}{more}"
 
 
-def details(view: FindingView, width: int, *, is_printed: bool = False) -> list[Line]:
-    """All details of a finding; `is_printed`: its steps on one line each, to be pasted."""
-    return [*heading(view, width), BLANK, *_details_body(view, width, is_printed=is_printed)]
+def details(view: FindingView, width: int) -> list[Line]:
+    """All details of a finding."""
+    return [*heading(view, width), BLANK, *_details_body(view, width)]
 
 
 def pages(findings: Sequence[Finding], width: int) -> list[Line]:
@@ -88,22 +89,25 @@ def listing(findings: Sequence[Finding], width: int, fleet: Sequence[str], now_w
 
 def _details_body(view: FindingView, width: int, *, is_printed: bool = False) -> list[Line]:
     """The details without the heading."""
-    finding = view.finding
-    lines = indented(wrapped(finding.explanation, width - INDENT)) if finding.explanation else []
-    lines += _section("What was seen", _evidence(finding.evidence, width - INDENT, now_wall_s=view.now_wall_s))
-    if finding.confidence is Confidence.SUSPECTED and finding.settles:
-        lines += _section("To be sure", wrapped(finding.settles, width - INDENT))
+    finding, room = view.finding, width - INDENT
     remedies = [
         line
         for number, remedy in enumerate(finding.remedies, 1)
-        for line in remedy_lines(number, remedy, width - INDENT, is_printed=is_printed)
+        for line in remedy_lines(number, remedy, room, is_printed=is_printed)
     ]
-    lines += _section("What to do, surest and cheapest first" if finding.remedies[1:] else "What to do", remedies)
-    lines += _section("Why this and nothing else", _points(finding.distinction, width - INDENT))
-    lines += _section("Holds for", wrapped(finding.scope, width - INDENT) if finding.scope else [])
-    lines += _folded(view, width) if is_printed else _relations(view, width)
-    sources = [*finding.references, f"rule {finding.rule}"]
-    return lines + _section("Sources", _points(sources, width - INDENT, tone="quiet"))
+    is_to_be_settled = finding.confidence is Confidence.SUSPECTED and finding.settles
+    sections = (
+        ("What was seen", _evidence(finding.evidence, room, now_wall_s=view.now_wall_s)),
+        ("To be sure", wrapped(finding.settles, room) if is_to_be_settled else []),
+        ("What to do, surest and cheapest first" if finding.remedies[1:] else "What to do", remedies),
+        ("Why this and nothing else", noted("·", "faint", finding.distinction, room)),
+        ("Holds for", wrapped(finding.scope, room) if finding.scope else []),
+        ("Belongs to", [] if is_printed else _cause(view, room)),
+        ("What belongs to it", _folded(view, room) if is_printed else _consequences(view, room)),
+        ("Sources", noted("·", "faint", (*finding.references, f"rule {finding.rule}"), room, "quiet")),
+    )
+    explanation = indented(wrapped(finding.explanation, room)) if finding.explanation else []
+    return spaced([explanation, *(titled(title, body, indent=INDENT) for title, body in sections)])
 
 
 def short(view: FindingView, width: int, height: int, *, with_brief: bool = False) -> list[Line]:
@@ -113,27 +117,21 @@ def short(view: FindingView, width: int, height: int, *, with_brief: bool = Fals
     """
     finding = view.finding
     brief = wrapped(finding.figures, width, "value", 1) if with_brief and finding.figures else []
-    return [*brief, *_summary(view, width, height - len(brief))]
-
-
-def _summary(view: FindingView, width: int, height: int) -> list[Line]:
+    height -= len(brief)
     whole = _details_body(view, width)
     if len(whole) <= height:
-        return whole
+        return [*brief, *whole]
     if height >= MUCH:
-        return [*whole[: height - 1], Line.of(("  … ", "quiet"), ("d", "key"), (" shows all", "quiet"))]
-    finding = view.finding
-    remedy_end = [line.cut(width) for line in _first_remedy(finding, UNCUT)[:3]]
+        return [*brief, *whole[: height - 1], Line.of(("  … ", "quiet"), ("d", "key"), (" shows all", "quiet"))]
+    remedy = [line.cut(width) for line in _first_remedy(finding, UNCUT)[:3]]
     explanation = _explanation(finding, width)
     evidence = _evidence(finding.evidence[:SHORT_EVIDENCE], width, now_wall_s=view.now_wall_s, one_line=True)
-    for drop in (0, 2):  # the remedy's steps go before the evidence does
-        shown_end = remedy_end[: len(remedy_end) - drop] if drop else remedy_end
-        if len(explanation) + len(evidence) + len(shown_end) + 2 <= height:
-            return [*explanation, BLANK, *evidence, BLANK, *shown_end][:height]
-    explanation = (
-        wrapped(finding.explanation, width, "", max(1, height - len(remedy_end[:1]))) if finding.explanation else []
-    )
-    return [*explanation, *remedy_end[:1]][:height]
+    for end in (remedy, remedy[: max(0, len(remedy) - 2)]):  # the remedy's steps go before the evidence does
+        if len(explanation) + len(evidence) + len(end) + 2 <= height:
+            return [*brief, *[*explanation, BLANK, *evidence, BLANK, *end][:height]]
+    room = max(1, height - len(remedy[:1]))
+    explanation = wrapped(finding.explanation, width, "", room) if finding.explanation else []
+    return [*brief, *[*explanation, *remedy[:1]][:height]]
 
 
 def _explanation(finding: Finding, width: int) -> list[Line]:
@@ -183,14 +181,6 @@ def heading(view: FindingView, width: int) -> list[Line]:
     return lines
 
 
-def _section(title: str, body: Sequence[Line]) -> list[Line]:
-    return [BLANK, *titled(title, body, indent=INDENT)] if body else []
-
-
-def _points(texts: Sequence[str], width: int, tone: str = "") -> list[Line]:
-    return [line for text in texts for line in hanging(Line.of(("· ", "faint")), text, width, tone)]
-
-
 def _evidence(
     evidence: Sequence[Evidence], width: int, *, now_wall_s: float = 0.0, one_line: bool = False
 ) -> list[Line]:
@@ -229,31 +219,31 @@ def remedy_lines(number: int, remedy: Remedy, width: int, *, is_printed: bool = 
     return lines
 
 
-def _relations(view: FindingView, width: int) -> list[Line]:
-    """The finding's cause and its consequences."""
+def _cause(view: FindingView, width: int) -> list[Line]:
+    finding = view.finding
+    if (cause := cause_of(finding, view.findings)) is not None:
+        return [_named(cause, width)]
+    return [Line.of((finding.caused_by, "quiet"))] if finding.caused_by else []
+
+
+def _consequences(view: FindingView, width: int) -> list[Line]:
     finding, findings = view.finding, view.findings
-    cause = cause_of(finding, findings)
-    lines = _section("Belongs to", [_named(cause, width - INDENT)] if cause is not None else [])
-    if cause is None and finding.caused_by:
-        lines += _section("Belongs to", [Line.of((finding.caused_by, "quiet"))])
-    followers = (other for other in findings if other.caused_by == finding.rule and other.key != finding.key)
-    consequences = [other for other in followers if cause_of(other, findings) is finding]
-    return lines + _section("What belongs to it", [_named(other, width - INDENT) for other in consequences])
+    followers = [other for other in findings if other.caused_by == finding.rule and other.key != finding.key]
+    return [_named(other, width) for other in followers if cause_of(other, findings) is finding]
 
 
 def _folded(view: FindingView, width: int) -> list[Line]:
     """All that follows from the finding, each with the place where it was seen."""
-    consequences = (other for other in view.findings if other.key != view.finding.key)
     lines = []
-    for other in dict.fromkeys(consequences):
+    for other in dict.fromkeys(other for other in view.findings if other.key != view.finding.key):
         seen = next((f"  {each.source}:{each.line}" for each in other.evidence if each.line is not None), "")
-        lines.append(_named(other, width - INDENT - len(seen)) + Line.of((seen, "quiet")))
-    return _section("What belongs to it", lines)
+        lines.append(_named(other, width - len(seen)) + Line.of((seen, "quiet")))
+    return lines
 
 
 def _named(finding: Finding, width: int) -> Line:
     glyph, tone = SIGNS[finding.severity]
-    nodes = f"{' + '.join(finding.nodes)}  " if finding.nodes else ""
+    nodes = f"{counted(finding.nodes)}  " if finding.nodes else ""
     return Line.of((f"{glyph} ", tone), (nodes, "quiet"), (finding.title, "")).cut(width)
 
 

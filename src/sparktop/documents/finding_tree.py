@@ -12,7 +12,8 @@ from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ENGINE_DOWN, cause_of
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
-from sparktop.text.lines import Line, joined, spread
+from sparktop.text.lines import UNCUT, Line, fitting, spread
+from sparktop.text.sentences import MOST_NAMED, counted
 from sparktop.text.units import duration
 
 SIGNS: dict[Severity, tuple[str, str]] = {
@@ -77,16 +78,11 @@ def rows(findings: Sequence[Finding], standing_of: StandingOf) -> tuple[FindingR
 
     Snoozed findings are left out.
     """
-    with_standing = [(finding, standing_of(finding)) for finding in findings]
-    current = [
-        finding for finding, standing in with_standing if standing in (AttentionState.OPEN, AttentionState.ACKNOWLEDGED)
-    ]
-    stems = _stems(current)
-    standings = {id(finding): standing for finding, standing in with_standing}
-    firing = [FindingRow(item, standings[id(item)], stem) for item, stem in zip(current, stems, strict=True)]
-    resolved = [finding for finding, standing in with_standing if standing is AttentionState.RESOLVED]
-    resolved.sort(key=lambda item: -(item.resolved_wall_s or 0.0))
-    return (*firing, *(FindingRow(finding, AttentionState.RESOLVED) for finding in resolved))
+    shown = [FindingRow(finding, standing_of(finding)) for finding in findings]
+    current = [row for row in shown if row.standing in (AttentionState.OPEN, AttentionState.ACKNOWLEDGED)]
+    resolved = [row for row in shown if row.standing is AttentionState.RESOLVED]
+    resolved.sort(key=lambda row: -(row.finding.resolved_wall_s or 0.0))
+    return (*with_own_stems(current), *resolved)
 
 
 class Order(StrEnum):
@@ -138,29 +134,21 @@ def _stems(findings: Sequence[Finding]) -> list[str]:
     for index, finding in enumerate(findings):
         cause = cause_of(finding, findings)
         parents.append(index_of[id(cause)] if cause is not None and index_of[id(cause)] < index else None)
-    stems: list[str] = []
-    for index, parent in enumerate(parents):
+
+    def stem(index: int, last: str = "└ ", more: str = "├ ") -> str:
+        parent = parents[index]
         if parent is None:
-            stems.append("")
-            continue
-        stem = "├ " if _has_later(parents, index) else "└ "
-        ancestor = parent
-        while (grandparent := parents[ancestor]) is not None:
-            stem = ("│ " if _has_later(parents, ancestor) else "  ") + stem
-            ancestor = grandparent
-        stems.append(stem)
-    return stems
+            return ""
+        has_later = parent in parents[index + 1 :]  # another consequence of the same cause
+        return stem(parent, "  ", "│ ") + (more if has_later else last)
+
+    return [stem(index) for index in range(len(findings))]
 
 
 def with_own_stems(visible: Sequence[FindingRow]) -> list[FindingRow]:
     """The rows with tree lines for these rows alone, as a cause may be hidden."""
     stems = _stems([row.finding for row in visible])
     return [replace(row, stem=stem) for row, stem in zip(visible, stems, strict=True)]
-
-
-def _has_later(parents: Sequence[int | None], index: int) -> bool:
-    """Whether another consequence of the same cause comes below this one."""
-    return parents[index] in parents[index + 1 :]
 
 
 def row_line(
@@ -185,8 +173,7 @@ def row_line(
     time = Line.of((since, "quiet")).right(max(cell_len(since), MIN_SINCE)) if since else Line()
 
     def tail(word: str, *more: Line) -> Line:
-        return joined([part for part in (Line.of((word, "warning" if is_suspected else "quiet")), *more) if part.width],
-                      "  ")  # fmt: skip
+        return fitting((Line.of((word, "warning" if is_suspected else "quiet")), *more), UNCUT, "  ")
 
     tails = [tail(word, time, hints[0]), *(tail(word, hint) for hint in hints if hint.plain.strip()),
              tail(word, hints[-1]), tail(least_word, hints[-1])]  # fmt: skip
@@ -222,12 +209,13 @@ def _head(row: FindingRow, nodes: int, fleet: Sequence[str]) -> Line:
 
 
 def nodes_text(finding: Finding, fleet: Sequence[str]) -> str:
-    """ "spark1", "both"; "" where only one node is watched, the finding has none, or its title names them."""
+    """ "spark1", "both", "all 8 nodes"; "" where only one is watched, the finding has none, or its title names them."""
     if len(fleet) < 2 or not finding.nodes or finding.names_its_nodes:
         return ""
     if len(finding.nodes) == len(fleet) == 2:
         return "both"
-    return "+".join(finding.nodes)
+    text = counted(finding.nodes, "+")
+    return f"all {text}" if len(finding.nodes) == len(fleet) > MOST_NAMED else text
 
 
 def word_text(row: FindingRow) -> str:

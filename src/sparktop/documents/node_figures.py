@@ -1,12 +1,31 @@
-"""The lines of figures in a node's pane: GPU, memory, host, processes, and what can't be read, with the reason."""
+"""A node as lines: link, guard, figures (GPU, memory, host, processes), and what can't be read, with the reason."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from sparktop.engines.memory_needs import may_load
-from sparktop.model.fleet import NodeView, is_current
+from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Reach, is_current
+from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.telemetry import CollectorState, Gpu, GpuProcess, Pressure, Sample
-from sparktop.text.lines import Line, fitting, wrapped
-from sparktop.text.units import GIB, NA, bare_gib, countdown, duration, memory_rate, missing, percent, rate, size, watts
+from sparktop.text.lines import Line, fitting, joined, wrapped
+from sparktop.text.units import (
+    GIB,
+    NA,
+    age,
+    bare_gib,
+    clock_time,
+    countdown,
+    duration,
+    gib,
+    memory_rate,
+    missing,
+    percent,
+    rate,
+    size,
+    watts,
+)
 
 LOW_BYTES = 8 * GIB
 """Available memory below which GB10 machines were seen to hang (docs/facts/gb10.md section 2)."""
@@ -57,11 +76,10 @@ def trend_line(view: NodeView) -> Line:
     speed = view.trend.bytes_per_s
     if view.trend.time_to_empty_s is None and abs(speed) < 60e6:
         return Line.of(("steady", "quiet"))
-    if speed < 0:
-        return Line.of(
-            (f"▼ {memory_rate(-speed)}", headline_tone(view) if headline_tone(view) != "strong" else "value")
-        )
-    return Line.of((f"▲ {memory_rate(speed)}", "ok"))
+    if speed >= 0:
+        return Line.of((f"▲ {memory_rate(speed)}", "ok"))
+    tone = headline_tone(view)
+    return Line.of((f"▼ {memory_rate(-speed)}", "value" if tone == "strong" else tone))
 
 
 def empty_line(view: NodeView) -> Line:
@@ -111,15 +129,16 @@ def load_line(view: NodeView) -> Line:
 
 
 def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
-    gaps = gpu.gaps
-    clock = missing("sm_clock_mhz", gaps) if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz"
-    heat = missing("temperature_c", gaps) if gpu.temperature_c is None else f"{gpu.temperature_c} °C"
-    power = missing("power_w", gaps) if gpu.power_w is None else watts(gpu.power_w)
-    busy = missing("utilisation_percent", gaps) if gpu.utilisation_percent is None else percent(gpu.utilisation_percent)
+    def text(field: str, shown: Callable[[Any], str]) -> str:
+        value = getattr(gpu, field)
+        return missing(field, gpu.gaps) if value is None else shown(value)
+
+    busy, power = text("utilisation_percent", percent), text("power_w", watts)
+    clock, heat = text("sm_clock_mhz", "{} MHz".format), text("temperature_c", "{} °C".format)
     hot = "warning" if gpu.temperature_c is not None and gpu.temperature_c >= 85 else "value"
     if rest:
-        state = figure("state", gpu.performance_state or missing("performance_state", gaps))
-        unread = [figure(name, text) for name, text in (("SM", busy), ("power", power)) if text.startswith(NA)]
+        state = figure("state", text("performance_state", str))
+        unread = [figure(name, said) for name, said in (("SM", busy), ("power", power)) if said.startswith(NA)]
         return fitting([*unread, figure("clock", clock), figure("temp", heat, hot), throttle(gpu), state], width)
     items = [
         figure("SM", busy.rjust(5), "strong"),
@@ -129,14 +148,9 @@ def _gpu_items(gpu: Gpu, width: int, *, rest: bool) -> Line:
         throttle(gpu),
         Line.of((gpu.performance_state or "", "quiet")),
     ]
-    short = [
-        figure("SM", busy, "strong"),
-        Line.of((power, "strong")),
-        Line.of(clock),
-        Line.of((heat, hot)),
-    ]
     if _all_fit(items, width):
         return fitting(items, width)
+    short = [figure("SM", busy, "strong"), Line.of((power, "strong")), Line.of(clock), Line.of((heat, hot))]
     room = width - sum(item.width + 2 for item in short)
     return fitting([*short, throttle(gpu).cut(room)] if room >= _LEAST_REASON else short, width, "  ")
 
@@ -183,13 +197,13 @@ def bandwidth_line(view: NodeView) -> Line:
     if bandwidth.percent is not None:
         return figure("memory bandwidth", percent(bandwidth.percent))
     text = bandwidth.reason or NA
-    if bandwidth.estimated_bytes_per_s is not None:
-        peak = f" of {rate(bandwidth.peak_bytes_per_s)}" if bandwidth.peak_bytes_per_s else ""
-        estimate = rate(bandwidth.estimated_bytes_per_s)
-        if peak.endswith("GB/s"):
-            estimate = f"{bandwidth.estimated_bytes_per_s / 1e9:.0f}"
-        return Line.of(("bandwidth ", "quiet"), (f"{text}, est. ", "quiet"), f"{estimate}{peak}")
-    return Line.of((f"bandwidth {text}", "quiet"))
+    if bandwidth.estimated_bytes_per_s is None:
+        return Line.of((f"bandwidth {text}", "quiet"))
+    peak = f" of {rate(bandwidth.peak_bytes_per_s)}" if bandwidth.peak_bytes_per_s else ""
+    estimate = rate(bandwidth.estimated_bytes_per_s)
+    if peak.endswith("GB/s"):
+        estimate = f"{bandwidth.estimated_bytes_per_s / 1e9:.0f}"
+    return Line.of(("bandwidth ", "quiet"), (f"{text}, est. ", "quiet"), f"{estimate}{peak}")
 
 
 def memory_line(sample: Sample, width: int) -> Line:
@@ -271,9 +285,9 @@ def gpu_processes(view: NodeView, width: int, limit: int) -> list[Line]:
     rows = sorted(gpu.processes, key=lambda row: -(row.used_bytes or 0))
     if not rows:
         return [Line.of(("no process on the GPU", "quiet"))]
-    lines = [_process(row, width) for row in rows[: limit if len(rows) <= limit else limit - 1]]
-    if len(rows) > limit:
-        hidden = rows[limit - 1 :]
+    shown = rows if len(rows) <= limit else rows[: limit - 1]
+    lines = [_process(row, width) for row in shown]
+    if hidden := rows[len(shown) :]:
         hidden_bytes = sum(row.used_bytes or 0 for row in hidden)
         lines.append(Line.of((f"  and {len(hidden)} more GPU processes, {size(hidden_bytes)}", "quiet")))
     return lines
@@ -290,9 +304,8 @@ def collectors(view: NodeView, width: int, lines_each: int = 2) -> list[Line]:
     """The probe's collectors that don't work, worst first, and how many of its lines could not be read."""
     lines: list[Line] = []
     for collector in sorted(view.collectors.values(), key=lambda c: c.state is not CollectorState.STUCK):
-        if collector.state is CollectorState.OK or (
-            collector.name == "nvml" and collector.state is CollectorState.MISSING
-        ):
+        is_absent = collector.name == "nvml" and collector.state is CollectorState.MISSING
+        if collector.state is CollectorState.OK or is_absent:
             continue
         tone = _COLLECTOR_TONES[collector.state]
         since = ""
@@ -302,13 +315,153 @@ def collectors(view: NodeView, width: int, lines_each: int = 2) -> list[Line]:
         name = _COLLECTOR_NAMES.get(collector.name, collector.name)
         text = f"{glyph}{name} {collector.state}{since}{': ' + collector.detail if collector.detail else ''}"
         lines += wrapped(text, width, tone, lines_each)
-    if (
-        not view.containers.available
-        and view.sample is not None
-        and view.containers.is_asked
-        and view.containers.detail
-    ):
-        lines += wrapped(f"• containers {NA}: {view.containers.detail}", width, "info", lines_each)
+    containers = view.containers
+    if view.sample is not None and not containers.available and containers.is_asked and containers.detail:
+        lines += wrapped(f"• containers {NA}: {containers.detail}", width, "info", lines_each)
     if view.garbled_count:
         lines.append(Line.of((f"• {view.garbled_count} lines of the probe could not be read", "quiet")).cut(width))
     return lines
+
+
+SIGNS: dict[LinkState, tuple[str, str]] = {
+    LinkState.CONNECTING: ("◍", "info"),
+    LinkState.LIVE: ("●", "ok"),
+    LinkState.STALE: ("◌", "warning"),
+    LinkState.LOST: ("✖", "critical"),
+    LinkState.REFUSED: ("⊘", "critical"),
+    LinkState.UNRECORDED: ("○", "warning"),
+}
+"""State -> (glyph, tone)."""
+
+
+def badge(view: NodeView, now_s: float) -> Line:
+    """ "● live 0.4 s", "✖ lost 0:42": the link's state, with the age of the figures or the time in that state."""
+    state = view.link.state
+    glyph, tone = SIGNS[state]
+    if state in (LinkState.LIVE, LinkState.STALE):
+        tail = age(view.age_s(now_s)) if view.sample_at_s is not None else ""
+    else:
+        tail = countdown(now_s - view.link.since_s)
+    return Line.of((f"{glyph} {state}", tone), (f" {tail}" if tail else "", "quiet" if tone == "ok" else tone))
+
+
+def trouble(view: NodeView, now_s: float, width: int, *, has_keys: bool = True) -> list[Line]:
+    """What is wrong with a link that isn't live: state, reachability, next attempt or its key, cause, hint."""
+    link = view.link
+    if link.state is LinkState.LIVE:
+        return []
+    glyph, tone = SIGNS[link.state]
+    age_s = view.age_s(now_s)
+    parts = [f"{glyph} {link.state}"]
+    if link.reach is not Reach.UNTESTED and link.state is LinkState.LOST:
+        parts.append(str(link.reach))
+    if age_s is not None:
+        parts.append(f"figures as of {age(age_s)} ago")
+    if has_keys or link.state is not LinkState.REFUSED:
+        parts += [text for text in (_next(link, now_s),) if text]
+    lines = wrapped(" · ".join(parts), width, tone, 2)
+    room = 6 if link.state is LinkState.REFUSED else 2  # a refusal names a file, a line or a command, so it needs room
+    if link.reason:
+        lines += wrapped(link.reason, width, "", room)
+    if link.hint:
+        lines += wrapped(f"→ {link.hint}", width, "info", room)
+    return lines
+
+
+def _next(link: Link, now_s: float) -> str:
+    if link.state is LinkState.REFUSED:
+        return "r tries again"
+    if link.next_attempt_s is not None:
+        wait_s = link.next_attempt_s - now_s
+        return f"next try in {countdown(wait_s)}" if wait_s > 0 else "trying now"
+    if link.attempt > 1 and link.state is not LinkState.STALE:
+        return f"attempt {link.attempt}"
+    return ""
+
+
+def story(view: NodeView, width: int, limit: int) -> list[Line]:
+    """The last changes of the link with their times, the newest last."""
+    lines: list[Line] = []
+    for change in view.link_history[-limit:] if limit else ():
+        glyph, tone = SIGNS[change.state]
+        head = Line.of((f"{clock_time(change.wall_s)} ", "quiet"), (f"{glyph} {change.state} ", tone))
+        text = "" if change.text == change.state else change.text
+        lines.append((head + Line.of((text, "quiet"))).cut(width))
+    return lines
+
+
+GUARD_TONES = {
+    GuardPhase.ARMED: "ok",
+    GuardPhase.FIRED: "critical",
+    GuardPhase.FAILED: "warning",
+    GuardPhase.DISARMED: "quiet",
+}
+
+
+GUARD_NAME_CELLS = 24
+DISARMED_SHOWN_S = 120.0
+"""How long a node's pane tells that its guard was disarmed."""
+
+
+def guard_brief(fleet: FleetState) -> Line:
+    """ "guard off", "guard vllm-qwen36 < 4.0 GiB", "guard spark1 armed, spark2 fired"."""
+    head, guards = Line.of(("guard ", "quiet")), _guards(fleet)
+    if not guards:
+        return Line.of(("guard off", "quiet"))
+    if len(guards) == 1:
+        name, guard = guards[0]
+        return head + Line.of((_brief(name, guard), GUARD_TONES[guard.phase]))
+    states = (Line.of((f"{name} {guard.phase}", GUARD_TONES[guard.phase])) for name, guard in guards)
+    return head + joined(states, ", ", "quiet")
+
+
+def guard_word(fleet: FleetState) -> Line:
+    """ "guard armed", "guard fired": the worst state of all nodes, for a narrow header."""
+    phases = {guard.phase for _, guard in _guards(fleet)}
+    order = (GuardPhase.FIRED, GuardPhase.FAILED, GuardPhase.ARMED)
+    worst = next((phase for phase in order if phase in phases), GuardPhase.DISARMED)
+    return Line.of(("guard ", "quiet"), (str(worst), GUARD_TONES[worst]))
+
+
+def has_guard(fleet: FleetState) -> bool:
+    """Whether any node has a guard that isn't disarmed."""
+    return bool(_guards(fleet))
+
+
+def _guards(fleet: FleetState) -> list[tuple[str, GuardState]]:
+    """(node, guard) for each guard that isn't disarmed."""
+    guards = ((view.name, view.guard) for view in fleet.nodes)
+    return [(name, guard) for name, guard in guards if guard is not None and guard.phase is not GuardPhase.DISARMED]
+
+
+def _brief(node: str, guard: GuardState) -> str:
+    if guard.phase is GuardPhase.ARMED:
+        return f"{Line.of(guard.container_name).cut(GUARD_NAME_CELLS).plain} < {gib(guard.floor_bytes)}"
+    return f"{guard.phase} on {node}"
+
+
+def _is_long_disarmed(guard: GuardState, view: NodeView) -> bool:
+    if guard.phase is not GuardPhase.DISARMED or guard.since_wall_s is None or view.sample is None:
+        return False
+    return view.sample.wall_s - guard.since_wall_s > DISARMED_SHOWN_S
+
+
+def guard_line(view: NodeView, width: int) -> list[Line]:
+    """The node's guard as one line; empty where none was ever armed, and some time after it was disarmed."""
+    guard = view.guard
+    if guard is None or _is_long_disarmed(guard, view):
+        return []
+    since = f" {clock_time(guard.since_wall_s)}" if guard.since_wall_s is not None else ""
+    text, tail = str(guard.phase), f"{since}  {guard.detail}"
+    if guard.phase is GuardPhase.ARMED:
+        rate = f", or {guard.empty_within_s:g} s from empty" if guard.empty_within_s else ""
+        text = f"armed: kills {guard.container_name} below {gib(guard.floor_bytes)}{rate}"
+        until = f"  until {clock_time(guard.until_wall_s)}" if guard.until_wall_s is not None else ""
+        stays = f"  stays {duration(guard.stay_s)}" if guard.stay_s else ""
+        tail = (until or stays) + (f"  {guard.detail}" if guard.detail else "")
+    elif guard.phase is GuardPhase.FIRED:
+        available = f" at {gib(guard.available_bytes)}" if guard.available_bytes is not None else ""
+        text = f"killing {guard.container_name}"
+        if guard.answered_s is not None:
+            text = f"killed {guard.container_name}{available}"
+    return [Line.of(("guard ", "quiet"), (text, GUARD_TONES[guard.phase]), (tail, "quiet")).cut(width)]

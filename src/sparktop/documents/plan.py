@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, printed_lines, verdict_lines
+from sparktop.documents.prospect import compact_lines, masked_prospect, plan_gate_lines, prospect_lines, verdict_lines
 from sparktop.documents.step_text import creates_container, masked, step_lines, typed_lines
+from sparktop.model.prospect import Lever, Prospect
 from sparktop.model.request import Request, Risk
 from sparktop.operate.actions import REQUESTS_AT_RISK, action
 from sparktop.operate.plan.likely import likely
 from sparktop.operate.step.plan import Difference, OnFailure, Plan, Refusal, Step
-from sparktop.text.lines import BLANK, Line, broken, hanging, indented, spread, titled, wrapped
-from sparktop.text.sentences import listed
+from sparktop.text.lines import BLANK, Line, broken, indented, signed, spaced, spread, titled, wrapped
+from sparktop.text.sentences import listed, phrases
 from sparktop.text.units import duration
 
 RISKS: dict[Risk, tuple[str, str, str]] = {
@@ -38,40 +39,50 @@ def plan_lines(plan: Plan, width: int, *, is_printed: bool = False, is_exact: bo
     `is_exact`: with every call and check, else with what a person would type.
     """
     prospect = masked_prospect(plan.prospect, plan.secrets) if plan.prospect is not None else None
-    lines = _wrapped_masked(plan.title, width, plan.secrets, "title") if is_printed else []
-    lines += [*compact_lines(prospect, width, is_printed=is_printed), BLANK] if prospect is not None else []
-    if plan.effect:
-        lines += _wrapped_masked(plan.effect, width, plan.secrets)
-    if plan.outcome:
-        lines += _wrapped_masked(f"Result: {plan.outcome}.", width, plan.secrets)
-    if prospect is not None:  # after the effect, which must not scroll out of sight
+    head = _wrapped_masked(plan.title, width, plan.secrets, "title") if is_printed else []
+    about = _wrapped_masked(plan.effect, width, plan.secrets) if plan.effect else []
+    about += _wrapped_masked(f"Result: {plan.outcome}.", width, plan.secrets) if plan.outcome else []
+    if prospect is None:
+        blocks = [[*head, *about]]
+    else:  # the checks come after the effect, which must not scroll out of sight
         levers = prospect.budget.levers if prospect.budget is not None else ()
-        checks = printed_lines(prospect, width, levers=levers) if is_printed else plan_gate_lines(prospect, width)
-        lines += [BLANK, *checks] if checks else []
-    if plan.differences:
-        lines += [BLANK, Line.of(("What changes", "title"))]
-        node = ""
-        for (where, what, name), items in groupby(plan.differences, key=lambda item: (item.node, item.what, item.name)):
-            if where != node:
-                node = where
-                lines.append(Line.of((f"  on {masked(where)} alone", "quiet")).cut(width))
-            if what == "file":
-                lines.append(Line.of((f"  {masked(name, plan.secrets)}", "quiet")).cut(width))
-            lines += [line for item in items for line in _difference(item, width, plan.secrets)]
+        checks = _checks(prospect, width, is_printed=is_printed, levers=levers)
+        blocks = [[*head, *compact_lines(prospect, width, is_printed=is_printed)], about, checks]
     count = len(plan.steps)
-    lines += [BLANK, Line.of((f"{count} steps in this order" if count > 1 else "One step", "title"))]
-    for number, step in enumerate(plan.steps, 1):
-        lines += _step(number, step, plan, width, is_printed=is_printed, is_exact=is_exact)
-    if plan.way_back:
-        lines += [BLANK, Line.of((_rollback_title(plan), "title"))]
-        for number, step in enumerate(plan.way_back, 1):
-            lines += _step(number, step, plan, width, is_short=not is_exact, is_printed=is_printed, is_exact=is_exact)
-    if plan.equivalent and (is_exact or is_printed or creates_container(plan)):
-        lines += [BLANK, *_commands("The same by hand", plan.equivalent, width, plan.secrets, is_printed=is_printed)]
+    steps = _steps(plan.steps, plan, width, is_printed=is_printed, is_exact=is_exact)
+    rollback = _steps(plan.rollback, plan, width, is_short=not is_exact, is_printed=is_printed, is_exact=is_exact)
+    blocks += [
+        titled("What changes", _differences(plan, width)),
+        titled(f"{count} steps in this order" if count > 1 else "One step", steps),
+        titled(_rollback_title(plan), rollback),
+    ]
+    if is_exact or is_printed or creates_container(plan):
+        blocks.append(_commands("The same by hand", plan.equivalent, width, plan.secrets, is_printed=is_printed))
     if plan.outcome_command:
-        lines += [BLANK, Line.of(("To ask it then", "title"))]
-        lines += _command(plan.outcome_command, width, plan.secrets, is_printed=is_printed)
+        ask = _command(plan.outcome_command, width, plan.secrets, is_printed=is_printed)
+        blocks.append(titled("To ask it then", ask))
+    lines = spaced(blocks)
     return [*lines, BLANK, *closing_lines(plan, width, is_long=len(lines) > LONG)] if is_printed else lines
+
+
+def _checks(prospect: Prospect, width: int, *, is_printed: bool, levers: Sequence[Lever] = ()) -> list[Line]:
+    if is_printed:
+        return prospect_lines(prospect, width, is_printed=True, levers=levers)
+    return plan_gate_lines(prospect, width)
+
+
+def _differences(plan: Plan, width: int) -> list[Line]:
+    """What changes, by node and file."""
+    lines: list[Line] = []
+    node = ""
+    for (where, what, name), items in groupby(plan.differences, key=lambda item: (item.node, item.what, item.name)):
+        if where != node:
+            node = where
+            lines.append(Line.of((f"  on {masked(where)} alone", "quiet")).cut(width))
+        if what == "file":
+            lines.append(Line.of((f"  {masked(name, plan.secrets)}", "quiet")).cut(width))
+        lines += [line for item in items for line in _difference(item, width, plan.secrets)]
+    return lines
 
 
 def _rollback_title(plan: Plan) -> str:
@@ -91,7 +102,7 @@ def closing_lines(plan: Plan, width: int, *, is_long: bool = False) -> list[Line
     gate_sentences = {gate.sentence for gate in plan.prospect.gates} if plan.prospect is not None else set()
     for warning in plan.warnings:
         if warning not in gate_sentences:
-            lines += hanging(Line.of(("▲ ", "warning")), masked(warning, plan.secrets), width)
+            lines += signed("▲", "warning", masked(warning, plan.secrets), width)
     return lines
 
 
@@ -99,19 +110,14 @@ def refusal_lines(refusal: Refusal, width: int, *, is_printed: bool = False) -> 
     """The reason and the remedies of a refusal; a launch also shows verdict, memory and gates."""
     secrets = order_secrets(refusal.request)
     reason = masked(refusal.reason, secrets)
-    if refusal.prospect is not None:
-        prospect = masked_prospect(refusal.prospect, secrets)
-        checks = printed_lines(prospect, width) if is_printed else plan_gate_lines(prospect, width)
-        told = "" if refusal.is_verdict else reason
-        lines = compact_lines(prospect, width, reason=told, is_printed=is_printed)
-        lines += [*([BLANK] if is_printed else []), *checks]
-    else:
-        lines = hanging(Line.of(("✖ ", "critical")), reason, width, "strong")
-    lines += [BLANK, Line.of(("Nothing was done.", "quiet"))]
-    if refusal.remedies:
-        title = "To make it possible"
-        lines += [BLANK, *_commands(title, refusal.remedies, width, secrets, is_printed=is_printed)]
-    return lines
+    nothing = [Line.of(("Nothing was done.", "quiet"))]
+    remedies = _commands("To make it possible", refusal.remedies, width, secrets, is_printed=is_printed)
+    if refusal.prospect is None:
+        return spaced([signed("✖", "critical", reason, width, "strong"), nothing, remedies])
+    prospect = masked_prospect(refusal.prospect, secrets)
+    verdict = compact_lines(prospect, width, reason="" if refusal.is_verdict else reason, is_printed=is_printed)
+    checks = _checks(prospect, width, is_printed=is_printed)
+    return spaced([*([verdict, checks] if is_printed else [[*verdict, *checks]]), nothing, remedies])
 
 
 def order_secrets(request: Request) -> tuple[str, ...]:
@@ -153,31 +159,23 @@ def time_text(steps: Sequence[Step]) -> str:
     return f"{'about' if known.is_whole else 'over'} {duration(known.seconds)}; gives up after {longest}"
 
 
-def _step(
-    number: int,
-    step: Step,
-    plan: Plan,
-    width: int,
-    *,
-    is_short: bool = False,
-    is_printed: bool = False,
-    is_exact: bool = False,
+def _steps(
+    steps: Sequence[Step], plan: Plan, width: int, *, is_printed: bool, is_exact: bool, is_short: bool = False
 ) -> list[Line]:
-    head = f"{number:>2}  "
-    node = Line.of((masked(step.node), "quiet")) if len(plan.nodes) > 1 else BLANK
-    room = width - len(head) - (node.width + 2 if node.runs else 0)
-    first, *rest = _wrapped_masked(step.title, room, plan.secrets, "" if is_short else "value")
-    lines = [spread(width, Line.of((head, "info")) + first, node), *indented(rest, len(head))]
-    if is_short:
-        return lines
-    for command in step_lines(step, plan) if is_exact else typed_lines(step, plan):
-        lines += _command(command, width, (), cells=len(head), is_printed=is_printed)
-    if not is_exact:
-        return lines
-    notes = [("verified: ", step.verifies), ("undone by: ", "; ".join(step.act.undoing()))]
-    for word, text in notes:
-        if text:
-            lines += indented(_wrapped_masked(f"{word}{text}", width - len(head), plan.secrets, "quiet"), len(head))
+    lines: list[Line] = []
+    for number, step in enumerate(steps, 1):
+        head = Line.of((f"{number:>2}  ", "info"))
+        node = Line.of((masked(step.node), "quiet")) if len(plan.nodes) > 1 else BLANK
+        room = width - head.width - (node.width + 2 if node.runs else 0)
+        first, *rest = _wrapped_masked(step.title, room, plan.secrets, "" if is_short else "value")
+        lines += [spread(width, head + first, node), *indented(rest, head.width)]
+        if is_short:
+            continue
+        for command in step_lines(step, plan) if is_exact else typed_lines(step, plan):
+            lines += _command(command, width, (), cells=head.width, is_printed=is_printed)
+        notes = phrases(("verified: {}", step.verifies), ("undone by: {}", "; ".join(step.act.undoing())))
+        for note in notes if is_exact else ():
+            lines += indented(_wrapped_masked(note, width - head.width, plan.secrets, "quiet"), head.width)
     return lines
 
 

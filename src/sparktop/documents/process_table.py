@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, NodeView
@@ -31,31 +30,31 @@ class ProcessRow:
     age_s: float | None
 
     @property
+    def gpu_bytes(self) -> int:
+        """0 where that isn't known."""
+        return (self.gpu.used_bytes or 0) if self.gpu is not None else 0
+
+    @property
+    def resident_bytes(self) -> int:
+        return self.process.resident_bytes if self.process is not None else 0
+
+    @property
+    def swapped_bytes(self) -> int:
+        """0 where that isn't known."""
+        return (self.process.swapped_bytes or 0) if self.process is not None else 0
+
+    @property
     def held_bytes(self) -> int:
         """What its end would release, roughly: GPU memory, and resident memory without the shared part."""
-        own = max(0, self.process.resident_bytes - self.process.shared_bytes) if self.process is not None else 0
-        return own + ((self.gpu.used_bytes or 0) if self.gpu is not None else 0)
+        shared_bytes = self.process.shared_bytes if self.process is not None else 0
+        return self.gpu_bytes + max(0, self.resident_bytes - shared_bytes)
 
 
-def rows(fleet: FleetState, by: ProcessColumn | None = None) -> tuple[ProcessRow, ...]:
+def rows(fleet: FleetState, by: str | None = None) -> tuple[ProcessRow, ...]:
     """The processes of all nodes, the largest in this column of SORTS first; without one, the largest holder."""
+    figure = next((one.figure for one in _COLUMNS if one.title == by and one.figure), lambda row: row.held_bytes)
     every = [row for view in fleet.nodes for row in _node_rows(view)]
-    return tuple(sorted(every, key=lambda row: (-_sort_figure(row, by), row.node, row.pid)))
-
-
-def _sort_figure(row: ProcessRow, by: ProcessColumn | None) -> float:
-    process = row.process
-    match by:
-        case ProcessColumn.GPU:
-            return (row.gpu.used_bytes or 0) if row.gpu is not None else 0
-        case ProcessColumn.RESIDENT:
-            return process.resident_bytes if process is not None else 0
-        case ProcessColumn.SWAP:
-            return process.swapped_bytes or 0 if process is not None else 0
-        case ProcessColumn.AGE:
-            return row.age_s or 0.0
-        case _:
-            return row.held_bytes
+    return tuple(sorted(every, key=lambda row: (-figure(row), row.node, row.pid)))
 
 
 def searched_text(row: ProcessRow) -> str:
@@ -64,23 +63,22 @@ def searched_text(row: ProcessRow) -> str:
     return " ".join((row.node, str(row.pid), row.user, row.name, row.engine, *argv))
 
 
-def _node_rows(view: NodeView) -> list[ProcessRow]:
+def _node_rows(view: NodeView) -> Iterator[ProcessRow]:
     table = {process.pid: process for process in (view.processes.processes if view.processes else ())}
     on_gpu = {user.pid: user for user in view.gpu_processes}
     engine_of = {pid: engine.name for engine in view.engines for pid in engine.pids}
-    return [
-        ProcessRow(
+    for pid in table.keys() | on_gpu.keys():
+        process, gpu = table.get(pid), on_gpu.get(pid)
+        yield ProcessRow(
             node=view.name,
             pid=pid,
-            name=_name(table.get(pid), on_gpu.get(pid)),
-            user=_user(table.get(pid), view),
+            name=_name(process, gpu),
+            user=_user(process, view),
             engine=engine_of.get(pid, ""),
-            process=table.get(pid),
-            gpu=on_gpu.get(pid),
-            age_s=_age_s(table.get(pid), view),
+            process=process,
+            gpu=gpu,
+            age_s=max(0.0, view.sample.boot_s - process.started_boot_s) if process and view.sample else None,
         )
-        for pid in table.keys() | on_gpu.keys()
-    ]
 
 
 def _name(process: Process | None, gpu: GpuProcess | None) -> str:
@@ -98,63 +96,55 @@ def _user(process: Process | None, view: NodeView) -> str:
     return "root" if process.user_id == 0 else str(process.user_id)
 
 
-def _age_s(process: Process | None, view: NodeView) -> float | None:
-    if process is None or view.sample is None:
-        return None
-    return max(0.0, view.sample.boot_s - process.started_boot_s)
+def _state_cell(row: ProcessRow) -> Line:
+    state = row.process.state if row.process is not None else ""
+    return Line.of((state, "warning" if state == "D" else "quiet"))
 
 
-class ProcessColumn(StrEnum):
-    """The columns of the processes' table, by their titles."""
-
-    NODE = "NODE"
-    PID = "PID"
-    USER = "USER"
-    S = "S"
-    GPU = "GPU"
-    RESIDENT = "RESIDENT"
-    SWAP = "SWAP"
-    AGE = "AGE"
-    PROCESS = "PROCESS"
+def _gpu_cell(row: ProcessRow) -> Line:
+    return Line.of((size(row.gpu.used_bytes) if row.gpu is not None else "", "value"))
 
 
-_COLUMNS = (
-    Column(ProcessColumn.NODE, 9, turn=1),
-    Column(ProcessColumn.PID, 8, is_right=True),
-    Column(ProcessColumn.USER, 9, turn=4),
-    Column(ProcessColumn.S, 2),
-    Column(ProcessColumn.GPU, 10, is_right=True),
-    Column(ProcessColumn.RESIDENT, 10, is_right=True),
-    Column(ProcessColumn.SWAP, 10, turn=5, is_right=True),
-    Column(ProcessColumn.AGE, 9, turn=3, is_right=True),
-    Column(ProcessColumn.PROCESS, 4, grows=((2, 25), (6, UNCUT))),
+def _resident_cell(row: ProcessRow) -> Line:
+    return Line.of(size(row.resident_bytes) if row.process is not None else "")
+
+
+def _swap_cell(row: ProcessRow) -> Line:
+    return Line.of((size(row.swapped_bytes) if row.swapped_bytes else "", "warning"))
+
+
+def _age_cell(row: ProcessRow) -> Line:
+    return Line.of((duration(row.age_s) if row.age_s is not None else "", "quiet"))
+
+
+def _process_cell(row: ProcessRow) -> Line:
+    return Line.of(row.name, *([(f"  {row.engine}", "title")] if row.engine else []))
+
+
+_COLUMNS: tuple[Column[ProcessRow], ...] = (
+    Column("NODE", 9, lambda row: Line.of((row.node, "quiet")), turn=1),
+    Column("PID", 8, lambda row: Line.of((str(row.pid), "value")), is_right=True),
+    Column("USER", 9, lambda row: Line.of((row.user, "quiet")), turn=4),
+    Column("S", 2, _state_cell),
+    Column("GPU", 10, _gpu_cell, is_right=True, figure=lambda row: row.gpu_bytes),
+    Column("RESIDENT", 10, _resident_cell, is_right=True, figure=lambda row: row.resident_bytes),
+    Column("SWAP", 10, _swap_cell, turn=5, is_right=True, figure=lambda row: row.swapped_bytes),
+    Column("AGE", 9, _age_cell, turn=3, is_right=True, figure=lambda row: row.age_s or 0.0),
+    Column("PROCESS", 4, _process_cell, grows=((2, 25), (6, UNCUT))),
 )
-SORTS = (None, ProcessColumn.GPU, ProcessColumn.RESIDENT, ProcessColumn.SWAP, ProcessColumn.AGE)
+"""A figure that is not known is blank, for most processes hold no GPU memory and no swap."""
+SORTS = (None, *(column.title for column in _COLUMNS if column.figure))
 """What the table may be sorted by; None: what a process's end would release."""
 
 
-def columns(width: int, *, nodes: int) -> tuple[Column, ...]:
+def columns(width: int, *, nodes: int) -> tuple[Column[ProcessRow], ...]:
     """The columns that fit, the process in what is left; the node's is shown where there is more than one."""
-    return fitted([one for one in _COLUMNS if nodes > 1 or one.key is not ProcessColumn.NODE], width, gap=" ")
+    return fitted([one for one in _COLUMNS if nodes > 1 or one.title != "NODE"], width, gap=" ")
 
 
-def row_line(row: ProcessRow, columns: Sequence[Column]) -> Line:
-    """One process; a figure that is not known is blank, for most processes hold no GPU memory and no swap."""
-    process = row.process
-    swapped = size(process.swapped_bytes) if process is not None and process.swapped_bytes else ""
-    is_stuck = process is not None and process.state == "D"
-    values = {
-        ProcessColumn.NODE: Line.of((row.node, "quiet")),
-        ProcessColumn.PID: Line.of((str(row.pid), "value")),
-        ProcessColumn.USER: Line.of((row.user, "quiet")),
-        ProcessColumn.S: Line.of((process.state if process is not None else "", "warning" if is_stuck else "quiet")),
-        ProcessColumn.GPU: Line.of((size(row.gpu.used_bytes) if row.gpu is not None else "", "value")),
-        ProcessColumn.RESIDENT: Line.of(size(process.resident_bytes) if process is not None else ""),
-        ProcessColumn.SWAP: Line.of((swapped, "warning")),
-        ProcessColumn.AGE: Line.of((duration(row.age_s) if row.age_s is not None else "", "quiet")),
-        ProcessColumn.PROCESS: Line.of(row.name, *([(f"  {row.engine}", "title")] if row.engine else [])),
-    }
-    return table_row(columns, values, " ")
+def row_line(row: ProcessRow, columns: Sequence[Column[ProcessRow]]) -> Line:
+    """One process."""
+    return table_row(columns, row, " ")
 
 
 def facts(row: ProcessRow) -> tuple[tuple[str, str], ...]:
@@ -165,16 +155,16 @@ def facts(row: ProcessRow) -> tuple[tuple[str, str], ...]:
         kind = "graphics" if row.gpu.kind == "G" else "compute"
         pairs.append(("GPU memory", f"{size(row.gpu.used_bytes)}, {kind}"))
     if process is not None:
+        waits = f", waits in {process.wait_channel}" if process.wait_channel else ""
         pairs += [
             ("resident", f"{size(process.resident_bytes)}, {size(process.shared_bytes)} shared"),
             ("swapped", size(process.swapped_bytes) if process.swapped_bytes else ""),
-            ("state", f"{process.state}{f', waits in {process.wait_channel}' if process.wait_channel else ''}"),
+            ("state", f"{process.state}{waits}"),
             ("parent", str(process.parent_pid)),
             ("container", (process.container_id or "")[:12]),
             ("cgroup", process.cgroup),
         ]
-    if row.age_s is not None:
-        pairs.append(("age", duration(row.age_s)))
+    pairs.append(("age", duration(row.age_s) if row.age_s is not None else ""))
     return tuple((name, text) for name, text in pairs if text)
 
 

@@ -6,33 +6,34 @@ A recipe's text comes from somebody's file: it is sanitised and masked like text
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
 
 from rich.cells import cell_len
 
 from sparktop.dataclass import dataclass
-from sparktop.documents.prospect import FIT_SIGNS, risk_lines, signed
+from sparktop.documents.prospect import FIT_SIGNS
 from sparktop.documents.step_text import masked
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Dialect, Executor, Expected, Order, Provenance, Recipe
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
 from sparktop.recipe.read.adopt import Adopted
+from sparktop.recipe.settings import made_up
 from sparktop.recipe.template import text_of
 from sparktop.recipe.weigh.settings import EAGER, read
-from sparktop.text.lines import UNCUT, Line, hanging, spaced, titled, wrapped
+from sparktop.text.lines import UNCUT, Line, Run, hanging, noted, spaced, titled, wrapped
+from sparktop.text.sentences import phrases
 from sparktop.text.table import GAP, Column, fitted, table_row
 from sparktop.text.units import bare_gib, duration
 
 _QUANTISATIONS = re.compile(r"(?<![a-z])(nvfp4|mxfp4|fp8|awq|gptq|bf16|fp16|int4|int8|q4|q8)(?![a-z])", re.IGNORECASE)
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-Origin = Literal["shipped", "yours", "source", "a file"]
 LABEL_CELLS = 12
 
 
@@ -40,7 +41,7 @@ class Group(StrEnum):
     """Where a row of the list comes from, by its heading, in their order."""
 
     RUNNING = "running here"
-    FILES = "files beside them"
+    FILES = "files"
     RECIPES = "recipes"
 
 
@@ -50,7 +51,7 @@ class RecipeRow:
 
     id: str
     path: str = ""
-    origin: Origin = "shipped"
+    origin: shelf.Origin = shelf.Origin.SHIPPED
     source: str = ""
     """The source that it is from: its name, place and commit."""
     recipe: Recipe | None = None
@@ -59,6 +60,8 @@ class RecipeRow:
     """Errors, with file, line and key."""
     notes: tuple[str, ...] = ()
     """Warnings: what was read, but perhaps not as its author meant it."""
+    fit: Fit | None = None
+    """The verdict of this session; None: not weighed."""
     group: Group = Group.RECIPES
     node: str = ""
     """Where it was found; "" for a recipe."""
@@ -79,47 +82,48 @@ def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, .
 
 
 _JOINED = {Executor.RAY: ", joined by Ray", Executor.NATIVE: ", joined by the engine itself"}
-_ORIGINS: Mapping[shelf.Origin, Origin] = {
-    shelf.Origin.SHIPPED: "shipped",
-    shelf.Origin.OWN: "yours",
-    shelf.Origin.SOURCE: "source",
-    shelf.Origin.FILE: "a file",
-}
+_FROM = {shelf.Origin.SHIPPED: "shipped", shelf.Origin.SOURCE: "source"}
+"""Words of the column FROM, where they aren't the origin's own."""
 
 
 def recipe_row(entry: shelf.Entry) -> RecipeRow:
     """A recipe file as the list shows it; problems name the file without its folder, which the details have."""
-
-    def text(problem: Problem) -> str:
-        return str(replace(problem, file=Path(problem.file).name))
-
+    problems = [replace(problem, file=Path(problem.file).name) for problem in entry.problems]
     return RecipeRow(
         id=entry.id,
         path=entry.path,
-        origin=_ORIGINS[entry.origin],
+        origin=entry.origin,
         source=entry.source.text if entry.source is not None else "",
         recipe=entry.recipe,
-        problems=tuple(text(problem) for problem in entry.problems if problem.is_error),
-        notes=(
-            *((f"it replaces {entry.covers}",) if entry.covers else ()),
-            *(text(problem) for problem in entry.problems if not problem.is_error),
-        ),
+        problems=_said(problems, is_error=True),
+        notes=(*((f"it replaces {entry.covers}",) if entry.covers else ()), *_said(problems, is_error=False)),
     )
+
+
+def given_row(entry: shelf.Entry) -> RecipeRow:
+    """A file of this machine that the console was started with, as the list shows it."""
+    secrets = entry.adopted.secrets if entry.adopted is not None else {}
+    return replace(recipe_row(entry), group=Group.FILES, secrets=secrets)
 
 
 def adopted_row(adopted: Adopted, group: Group, node: str) -> RecipeRow:
     """A launch that was found on a node, as the list shows it."""
-    problems = adopted.reading.problems
+    problems, recipe = adopted.reading.problems, adopted.reading.recipe
+    path = recipe.path if recipe is not None else next((problem.file for problem in problems), adopted.name)
     return RecipeRow(
-        id=adopted.name,
-        path=next((problem.file for problem in problems), adopted.name),
-        recipe=adopted.reading.recipe,
-        problems=tuple(str(problem) for problem in problems if problem.is_error),
-        notes=tuple(str(problem) for problem in problems if not problem.is_error),
+        id=adopted.name or path.rpartition("/")[2],
+        path=path,
+        recipe=recipe,
+        problems=_said(problems, is_error=True),
+        notes=_said(problems, is_error=False),
         group=group,
         node=node,
         secrets=adopted.secrets,
     )
+
+
+def _said(problems: Sequence[Problem], *, is_error: bool) -> tuple[str, ...]:
+    return tuple(str(problem) for problem in problems if problem.is_error is is_error)
 
 
 def one_line(text: str) -> str:
@@ -152,80 +156,68 @@ def speed_text(expected: Expected) -> str:
     )
 
 
-class RecipeColumn(StrEnum):
-    """The columns of the recipes' table, by their titles."""
-
-    RECIPE = "RECIPE"
-    ENGINE = "ENGINE"
-    NODES = "NODES"
-    QUANT = "QUANT"
-    TOK_S = "TOK/S"
-    FROM = "FROM"
-    FIT = "FIT"
-    MODEL = "MODEL"
-    TITLE = "TITLE"
+def _of(cell: Callable[[Recipe], Run]) -> Callable[[RecipeRow], Line]:
+    return lambda row: Line.of(cell(row.recipe)) if row.recipe is not None else Line()
 
 
-_COLUMNS = (
-    Column(RecipeColumn.RECIPE, len("RECIPE")),
-    Column(RecipeColumn.ENGINE, 6, turn=1),
-    Column(RecipeColumn.NODES, 5, turn=2, is_right=True),
-    Column(RecipeColumn.MODEL, 16, turn=7, grows=((8, UNCUT),)),
-    Column(RecipeColumn.QUANT, 6, turn=3),
-    Column(RecipeColumn.TOK_S, 6, turn=4, is_right=True),
-    Column(RecipeColumn.FROM, 7, turn=5),
-    Column(RecipeColumn.FIT, 3, turn=6),
-    Column(RecipeColumn.TITLE, 16, turn=9, grows=((9, UNCUT),)),
+def _speed_cell(recipe: Recipe) -> Run:
+    return (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet")
+
+
+def _from_cell(row: RecipeRow) -> Line:
+    return Line.of((_place(row), "quiet" if row.origin is shelf.Origin.SHIPPED else "info"))
+
+
+def _place(row: RecipeRow) -> str:
+    return one_line(row.node) or _FROM.get(row.origin, row.origin.value)
+
+
+_COLUMNS: tuple[Column[RecipeRow], ...] = (
+    Column("RECIPE", len("RECIPE"), lambda row: Line.of((one_line(row.id), "value"))),
+    Column("ENGINE", 6, _of(lambda recipe: (str(recipe.engine), "")), turn=1),
+    Column("NODES", 5, _of(lambda recipe: (nodes_text(recipe), "")), turn=2, is_right=True),
+    Column("MODEL", 16, _of(lambda recipe: (one_line(recipe.model), "quiet")), turn=7, grows=((8, UNCUT),)),
+    Column("QUANT", 6, _of(lambda recipe: (quantisation(recipe) or "–", "")), turn=3),
+    Column("TOK/S", 6, _of(_speed_cell), turn=4, is_right=True),
+    Column("FROM", 7, _from_cell, turn=5),
+    Column("FIT", 3, lambda row: Line.of(FIT_SIGNS[row.fit] if row.fit is not None else ""), turn=6),
+    Column("TITLE", 16, _of(lambda recipe: (one_line(recipe.title), "quiet")), turn=9, grows=((9, UNCUT),)),
 )
 
 
 def columns(
     rows: Sequence[RecipeRow], width: int, *, has_fits: bool = False, has_titles: bool = False
-) -> tuple[Column, ...]:
+) -> tuple[Column[RecipeRow], ...]:
     """The columns that fit: the name first, the model in the remaining cells; `has_fits` adds the verdicts,
     `has_titles` titles where the models leave room."""
     recipes = [row.recipe for row in rows if row.recipe is not None]
     names = max(len("RECIPE"), *(len(one_line(row.id)) for row in rows), 0)
-    content: dict[StrEnum, int] = {}
+    content: dict[str, int] = {}
     if has_titles:
-        content[RecipeColumn.MODEL] = max((cell_len(one_line(one.model)) for one in recipes), default=0)
-        content[RecipeColumn.TITLE] = max((cell_len(one_line(one.title)) for one in recipes), default=0)
-    shown = {RecipeColumn.FIT: has_fits, RecipeColumn.TITLE: has_titles}
+        content["MODEL"] = max((cell_len(one_line(one.model)) for one in recipes), default=0)
+        content["TITLE"] = max((cell_len(one_line(one.title)) for one in recipes), default=0)
+    shown = {"FIT": has_fits, "TITLE": has_titles}
     first = replace(_COLUMNS[0], cells=min(names, max(12, width * 2 // 5)))
-    return fitted([first, *(one for one in _COLUMNS[1:] if shown.get(RecipeColumn(one.key), True))], width, content)
+    return fitted([first, *(one for one in _COLUMNS[1:] if shown.get(one.title, True))], width, content)
 
 
-def row_line(row: RecipeRow, columns: Sequence[Column], width: int, fits: Mapping[str, Fit]) -> Line:
+def row_line(row: RecipeRow, columns: Sequence[Column[RecipeRow]], width: int, fits: Mapping[str, Fit]) -> Line:
     """One recipe in these columns; a broken one shows its first problem."""
     if row.recipe is None:
         more = f" (and {len(row.problems) - 1} more)" if row.problems[1:] else ""
         problem = one_line(row.problems[0]) + more if row.problems else "can't be read"
         name = Line.of((one_line(row.id), "quiet")).fit(columns[0].cells) if columns else Line()
         return (name + Line.of((GAP, ""), ("✖ ", "critical"), (problem, "warning"))).cut(width)
-    recipe = row.recipe
-    sign, tone = FIT_SIGNS[fits[row.id]] if row.id in fits else ("", "")
-    values = {
-        RecipeColumn.RECIPE: (one_line(row.id), "value"),
-        RecipeColumn.ENGINE: (str(recipe.engine), ""),
-        RecipeColumn.NODES: (nodes_text(recipe), ""),
-        RecipeColumn.MODEL: (one_line(recipe.model), "quiet"),
-        RecipeColumn.QUANT: (quantisation(recipe) or "–", ""),
-        RecipeColumn.TOK_S: (speed_text(recipe.expected) or "–", "value" if recipe.expected.tokens_s else "quiet"),
-        RecipeColumn.FROM: (one_line(row.node) or row.origin, "quiet" if row.origin == "shipped" else "info"),
-        RecipeColumn.FIT: (sign, tone),
-        RecipeColumn.TITLE: (one_line(recipe.title), "quiet"),
-    }
-    return table_row(columns, {key: Line.of(value) for key, value in values.items()})
+    return table_row(columns, replace(row, fit=fits.get(row.id)))
 
 
-def matches(row: RecipeRow, typed: str) -> bool:
-    """Whether the recipe's texts contain all the typed words."""
+def searched_text(row: RecipeRow) -> str:
+    """What a filter of the recipes looks at."""
     recipe = row.recipe
-    texts = [row.id, row.node or row.origin, *row.problems]
+    texts = [row.id, _place(row), *row.problems]
     if recipe is not None:
         texts += [recipe.title, recipe.model, str(recipe.engine), quantisation(recipe), recipe.description]
-    text = " ".join(texts).lower()
-    return all(word in text for word in typed.lower().split())
+    return " ".join(texts)
 
 
 def available_line(fleet: FleetState) -> Line:
@@ -247,21 +239,19 @@ def detail_lines(
     """
     recipe = row.recipe
     if recipe is None:
-        lines = [
-            Line.of(("✖ ", "critical"), (f"{one_line(row.id)} can't be launched as it stands", "strong")).cut(width)
-        ]
-        for problem in row.problems:
-            lines += hanging(Line.of(("› ", "faint")), one_line(problem), width)
-        return [*lines, *_entry("source", row.source, width), *_entry("file", row.path, width)]
+        why = Line.of(("✖ ", "critical"), (f"{one_line(row.id)} can't be launched as it stands", "strong")).cut(width)
+        problems = noted("›", "faint", map(one_line, row.problems), width)
+        return [why, *problems, *_entry("source", row.source, width), *_entry("file", row.path, width)]
     environment = {**recipe.environment, **recipe.node_environment}
+    risks = recipe.risks if recipe.compose is None else recipe.compose.risks
     head = [*wrapped(one_line(recipe.title or recipe.id), width, "title")]
     if recipe.description and recipe.description != recipe.title:
         head += wrapped(one_line(recipe.description), width)
     return spaced(
         [
             head,
-            titled("Known risks", risk_lines(map(one_line, recipe.risks), width)),
-            titled("As it was read", [line for n in row.notes for line in signed("•", "info", one_line(n), width)]),
+            titled("Known risks", noted("▲", "warning", map(one_line, risks), width)),
+            titled("As it was read", noted("•", "info", map(one_line, row.notes), width)),
             _facts(recipe, width),
             titled("Where it comes from", [line for source in recipe.provenance for line in _source(source, width)]),
             titled("Parameters", _parameters(recipe, values or {}, width)),
@@ -287,42 +277,35 @@ def _value_text(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _eager_note(recipe: Recipe) -> str:
-    """The note for a memory spike that the recipe avoids by eager mode, and that its budget doesn't count."""
-    return f" unless {EAGER} is set, as it is here" if read(Order(recipe=recipe), {}).is_eager else ""
-
-
 def _facts(recipe: Recipe, width: int) -> list[Line]:
     revision = f" at {recipe.model_revision}" if recipe.model_revision else ""
     several = recipe.max_nodes > 1
     nodes = f"{nodes_text(recipe)} node{'s' if several else ''}{_JOINED.get(recipe.executor, '') if several else ''}"
-    need = recipe.need
-    takes = [
-        f"weights {need.weights_gib:g} GiB{' on all nodes together' if recipe.max_nodes > 1 else ''}"
-        if need.weights_gib is not None else "",
-        f"{need.spike_gib:g} GiB more at the first request{_eager_note(recipe)}"
-        if need.spike_gib is not None else "",
-        f"{need.reserve_gib:g} GiB left to the host" if need.reserve_gib is not None else "",
-        f"{need.active_gib:g} GiB read per token" if need.active_gib is not None else "",
-        f"{need.kv_bytes_per_token / 1024:g} KiB of KV cache per token" if need.kv_bytes_per_token is not None else "",
-        f"a share of at most {need.share:g}" if need.share is not None else "",
-    ]  # fmt: skip
-    requires = recipe.requires
-    requirements = [
-        f"driver {requires.driver}" if requires.driver else "",
-        "an image that carries Ray" if requires.ray else "",
-        "an image that carries fastsafetensors" if requires.fastsafetensors else "",
-        "lingering for the user (loginctl enable-linger)" if requires.linger else "",
-    ]
-    expected = recipe.expected
-    speeds = [
-        f"{speed_text(expected)} tokens/s" if expected.tokens_s is not None else "",
-        f"first token in {expected.first_token_s:g} s" if expected.first_token_s is not None else "",
-        f"loads in {duration(expected.load_s)}" if expected.load_s is not None else "",
-        f"{expected.available_gib:g} GiB available when it serves" if expected.available_gib is not None else "",
-    ]
-    expectation = ", ".join(text for text in speeds if text)
-    expectation += (f" ({expected.source})" if expectation else expected.source) if expected.source else ""
+    # A budget doesn't count a spike that the recipe avoids by eager mode.
+    is_eager = read(resolve(Order(recipe=recipe, values=made_up(recipe)))).is_eager
+    need, requires, expected = recipe.need, recipe.requires, recipe.expected
+    takes = phrases(
+        (f"weights {{:g}} GiB{' on all nodes together' if several else ''}", need.weights_gib),
+        (f"{{:g}} GiB more at the first request{f' unless {EAGER} is set, as it is here' if is_eager else ''}",
+         need.spike_gib),
+        ("{:g} GiB left to the host", need.reserve_gib),
+        ("{:g} GiB read per token", need.active_gib),
+        ("{:g} KiB of KV cache per token", None if need.kv_bytes_per_token is None else need.kv_bytes_per_token / 1024),
+        ("a share of at most {:g}", need.share),
+    )  # fmt: skip
+    requirements = phrases(
+        ("driver {}", requires.driver),
+        ("an image that carries Ray", requires.ray),
+        ("an image that carries fastsafetensors", requires.fastsafetensors),
+        ("lingering for the user (loginctl enable-linger)", requires.linger),
+    )
+    speeds = phrases(
+        ("{} tokens/s", speed_text(expected)),
+        ("first token in {:g} s", expected.first_token_s),
+        ("loads in {}", None if expected.load_s is None else duration(expected.load_s)),
+        ("{:g} GiB available when it serves", expected.available_gib),
+    )
+    source = expected.source and (f" ({expected.source})" if speeds else expected.source)
     pairs = (
         ("model", recipe.model + revision),
         ("with", ", ".join(recipe.more_models)),
@@ -330,11 +313,22 @@ def _facts(recipe: Recipe, width: int) -> list[Line]:
         ("image", recipe.container + (f", where no node has it {recipe.pulls}" if recipe.pulls else "")),
         ("changed by", ", ".join(patch.name for patch in recipe.patches)),
         ("engine", f"{recipe.engine} on {nodes}"),
-        ("takes", ", ".join(text for text in takes if text)),
-        ("requires", ", ".join(text for text in requirements if text)),
-        ("expected", expectation),
+        ("started by", _starter(recipe)),
+        ("takes", ", ".join(takes)),
+        ("requires", ", ".join(requirements)),
+        ("expected", ", ".join(speeds) + source),
     )
     return [line for label, text in pairs for line in _entry(label, text, width)]
+
+
+def _starter(recipe: Recipe) -> str:
+    service = recipe.compose
+    if service is None:
+        return ""
+    return (
+        f"compose on {service.node}, as {service.name} of the project {service.project}; with other values or nodes by "
+        "sparktop, as a container of its own"
+    )
 
 
 def _source(provenance: Provenance, width: int) -> list[Line]:
@@ -342,19 +336,17 @@ def _source(provenance: Provenance, width: int) -> list[Line]:
     lines = [Line.of("› ", (one_line(provenance.source), "value"), (date, "quiet"))]
     if lines[0].width > width:
         lines = hanging(Line.of("› "), f"{one_line(provenance.source)}{date}", width, "value")
-    for word, text in (("says ", provenance.says), ("here ", provenance.resolved)):
+    for word, text, tone in (("says ", provenance.says, "quiet"), ("here ", provenance.resolved, "")):
         if text:
-            head = Line.of("  ", (word, "info"))
-            lines += hanging(head, one_line(text), width, "" if word == "here " else "quiet")
+            lines += hanging(Line.of("  ", (word, "info")), one_line(text), width, tone)
     return lines
 
 
 def _parameters(recipe: Recipe, set_values: Mapping[str, str], width: int) -> list[Line]:
-    values = {str(name): text_of(value) for name, value in recipe.defaults.items()} | dict(set_values)
-    if not values:
-        return []
-    cells = min(28, max(len(one_line(name)) for name in values))
-    lines = []
+    values = {name: f"not set: {place} uses it" for name, place in recipe.settings.items()}
+    values |= {str(name): text_of(value) for name, value in recipe.defaults.items()} | dict(set_values)
+    cells = min(28, max((len(one_line(name)) for name in values), default=0))
+    lines: list[Line] = []
     for name, value in values.items():
         head = Line.of((one_line(name), "quiet")).fit(cells) + Line.of(GAP)
         lines += hanging(head, one_line(f"{value}{'  (as you set it)' if name in set_values else ''}"), width, "value")

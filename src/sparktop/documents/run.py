@@ -38,7 +38,7 @@ RUN_SIGNS: dict[RunState, tuple[str, str]] = {
     RunState.FAILED: ("✖", "critical"),
     RunState.ROLLED_BACK: ("▲", "warning"),
     RunState.ABORTED: ("–", "warning"),
-    RunState.CUT_OFF: ("▲", "warning"),
+    RunState.INTERRUPTED: ("▲", "warning"),
     RunState.REFUSED: ("✖", "critical"),
 }
 BAR_CELLS = 24
@@ -50,18 +50,20 @@ ENDED_DETAIL_LINES = 2
 """Most lines of a successful step's detail; the copied text has all of them."""
 
 
+_UNDER_WAY = (StepState.RUNNING, StepState.UNKNOWN)
+
+
 def current(run: Run) -> StepRun | None:
     """The step under way."""
-    return next((step for step in run.steps if step.state in (StepState.RUNNING, StepState.UNKNOWN)), None)
+    return next((step for step in run.steps if step.state in _UNDER_WAY), None)
 
 
 def watched_engine(run: Run) -> tuple[str, str] | None:
     """(node, engine) whose log shows the progress: of the wait under way or failed, else of the head, else any wait."""
-    waits = [step for step in run.steps if isinstance(step.step.act, AwaitReady)]
-    chosen = [step for step in waits if step.state in (StepState.RUNNING, StepState.FAILED)]
-    chosen += [step for step in waits if isinstance(step.step.act, AwaitReady) and not step.step.act.is_worker] + waits
-    wait = chosen[0].step if chosen else None
-    return None if wait is None or not isinstance(wait.act, AwaitReady) else (wait.node, wait.act.name)
+    waits = [(step, step.step.act) for step in run.steps if isinstance(step.step.act, AwaitReady)]
+    chosen = [wait for wait in waits if wait[0].state in (StepState.RUNNING, StepState.FAILED)]
+    chosen += [wait for wait in waits if not wait[1].is_worker] + waits
+    return next(((step.step.node, act.name) for step, act in chosen), None)
 
 
 def elapsed_s(run: Run, now_wall_s: float) -> float | None:
@@ -83,12 +85,10 @@ def state_line(run: Run, now_wall_s: float) -> Line:
         if len(run.steps) == 1:
             return line
         own, rollback = _phases(run)
-        line += Line.of((f"   {_done_count(own)} of {len(own)} steps done", "quiet"))
-        return line + Line.of(
-            (f", {_done_count(rollback)} of {len(rollback)} of the rollback" if rollback else "", "quiet")
-        )
+        of_rollback = f", {_done_of(rollback)} of the rollback" if rollback else ""
+        return line + Line.of((f"   {_done_of(own)} steps done", "quiet"), (of_rollback, "quiet"))
     if (step_run := current(run)) is not None:
-        line += Line.of((f"   step {' of '.join(_place(run.steps.index(step_run), run))}", "quiet"))
+        line += Line.of((f"   step {_place(step_run, run, ' of ')}", "quiet"))
     return line if spent is None else line + Line.of((f"   {countdown(spent)}", "quiet"))
 
 
@@ -99,7 +99,7 @@ def summary(run: Run, width: int) -> Line:
     """
     sign, tone = RUN_SIGNS[run.state]
     title = Line.of((masked(run.plan.title, run.plan.secrets), "strong"))  # before it is cut: half a secret is one too
-    if run.state is RunState.CUT_OFF:  # what it left comes first, as a narrow screen cuts the rest
+    if run.state is RunState.INTERRUPTED:  # what it left comes first, as a narrow screen cuts the rest
         return Line.of((f"{sign} {run.state}  ", tone), (run.remains, "strong"), (f"  {run.plan.title}", "quiet"))
     if run.cause is not None:  # what was learnt comes first
         learnt = Line.of((f"{sign} ", tone), (run.cause.finding.title, "strong"), (f"  {run.plan.title}", "quiet"))
@@ -113,7 +113,7 @@ def summary(run: Run, width: int) -> Line:
             # A wait's detail tells its progress; a step on a node has only "1 of 2 done", so its title says more.
             is_title = isinstance(step.step.act, Remote) or not step.detail
             text = _title(step, run) if is_title else _with_node(step.detail, step, run)
-            end += Line.of((f"  {'/'.join(_place(run.steps.index(step), run))} ", "quiet"), (text, ""))
+            end += Line.of((f"  {_place(step, run)} ", "quiet"), (text, ""))
     head = Line.of((f"{sign} ", tone))
     return head + title.cut(max(0, width - head.width - min(end.width, LEAST_END))) + end
 
@@ -170,12 +170,13 @@ def _outcome(run: Run, width: int) -> list[Line]:
     if run.state is not RunState.DONE or not run.plan.outcome:
         return []
     word, _, rest = run.plan.outcome.partition(" ")
-    head = f"{word:<8}  "  # as wide as "measured"
-    first, *more = broken(rest, max(10, width - len(head)))
-    return [
-        Line.of((head, "quiet"), (first, "strong")),
-        *indented((Line.of((line, "strong")) for line in more), len(head)),
-    ]
+    head = _label(word)
+    first, *more = broken(rest, max(10, width - head.width))
+    return [head + Line.of((first, "strong")), *indented((Line.of((line, "strong")) for line in more), head.width)]
+
+
+def _label(word: str) -> Line:
+    return Line.of((f"{word:<8}  ", "quiet"))  # as wide as "measured"
 
 
 def _next_try(run: Run, width: int, *, is_whole: bool) -> list[Line]:
@@ -190,7 +191,7 @@ def _next_try(run: Run, width: int, *, is_whole: bool) -> list[Line]:
     attempt = next_try(run)
     if attempt is None:
         return []
-    lines = hanging(Line.of(("to fix    ", "quiet")), attempt.remedy.title, width, "strong", 3)
+    lines = hanging(_label("to fix"), attempt.remedy.title, width, "strong", 3)
     commands = (attempt.command,) if attempt.command else attempt.remedy.steps
     if is_whole:
         return [*lines, *(Line.of("  ", command) for command in commands)]
@@ -199,10 +200,10 @@ def _next_try(run: Run, width: int, *, is_whole: bool) -> list[Line]:
 
 def _measurement(run: Run, width: int) -> list[Line]:
     """The result of a launch's measurement."""
-    measured = next((step for step in run.steps if isinstance(step.step.act, Measure) and step.detail), None)
-    if measured is None or measured.state is not StepState.DONE:
+    step = next((step for step in run.steps if isinstance(step.step.act, Measure) and step.detail), None)
+    if step is None or step.state is not StepState.DONE:
         return []
-    return hanging(Line.of(("measured  ", "quiet")), measured.detail, width, "value", 3)
+    return hanging(_label("measured"), step.detail, width, "value", 3)
 
 
 def _last_lines(run: Run, width: int, *, has_keys: bool) -> list[Line]:
@@ -229,7 +230,7 @@ def body_lines(run: Run, width: int, now_wall_s: float, *, is_whole: bool = Fals
         if index == plan_step_count:
             lines += [BLANK, Line.of(("Rollback", "title"))]
         lines += _step(step, width, now_wall_s, names_node=several, is_whole=is_whole)
-        if step.state in (StepState.RUNNING, StepState.UNKNOWN) and not run.state.is_over:
+        if step.state in _UNDER_WAY and not run.state.is_over:
             watched = len(lines) - 1
     if figures and not run.state.is_over:
         lines += [BLANK, *figures]
@@ -254,7 +255,7 @@ def step_line(number: int, run: Run) -> Line:
     sign, tone = STEP_SIGNS[step.state]
     detail = short_detail(step)
     phase = "rollback " if number > len(run.plan.steps) else ""
-    text = f"{phase}{'/'.join(_place(number - 1, run))} {_title(step, run)}{': ' if detail else ''}{detail}"
+    text = f"{phase}{_place(step, run)} {_title(step, run)}{': ' if detail else ''}{detail}"
     return Line.of((f"{sign} ", tone), (text, ""))
 
 
@@ -264,15 +265,15 @@ def _phases(run: Run) -> tuple[Sequence[StepRun], Sequence[StepRun]]:
     return run.steps[:count], run.steps[count:]
 
 
-def _place(index: int, run: Run) -> tuple[str, str]:
-    """(number, count) of a step among those of its phase."""
+def _place(step: StepRun, run: Run, of: str = "/") -> str:
+    """ "3/9": its number among the steps of its phase."""
     own, rollback = _phases(run)
-    place = (index + 1, len(own)) if index < len(own) else (index - len(own) + 1, len(rollback))
-    return str(place[0]), str(place[1])
+    index = run.steps.index(step)
+    return f"{index + 1}{of}{len(own)}" if index < len(own) else f"{index - len(own) + 1}{of}{len(rollback)}"
 
 
-def _done_count(steps: Sequence[StepRun]) -> int:
-    return sum(step.state is StepState.DONE for step in steps)
+def _done_of(steps: Sequence[StepRun]) -> str:
+    return f"{sum(step.state is StepState.DONE for step in steps)} of {len(steps)}"
 
 
 def _title(step: StepRun, run: Run) -> str:
@@ -287,7 +288,7 @@ def _with_node(text: str, step: StepRun, run: Run) -> str:
 
 def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_whole: bool) -> list[Line]:
     sign, tone = STEP_SIGNS[step.state]
-    is_now = step.state in (StepState.RUNNING, StepState.UNKNOWN)
+    is_now = step.state in _UNDER_WAY
     waits = step.state in (StepState.WAITING, StepState.SKIPPED)
     right = Line.of((step.step.node, "quiet")) if names_node else BLANK
     if step.began_wall_s is not None:
@@ -309,9 +310,9 @@ def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_
     elif step.state is StepState.UNKNOWN:
         lines.append(Line.of(("    the link broke here; sparktop asks the node when it is back", "warning")).cut(width))
     if is_now and step.ratio is not None:
-        share = f"{min(1.0, max(0.0, step.ratio)) * 100:.0f} %"
+        share = min(1.0, max(0.0, step.ratio)) * 100
         is_wait = not isinstance(step.step.act, Remote | CollectEvidence)
-        lines.append(_bar(step.ratio, f"{share}, {time_text((step.step,))}" if is_wait else share, width))
+        lines.append(_bar(step.ratio, f"{share:.0f} %{f', {time_text((step.step,))}' if is_wait else ''}", width))
     elif is_now and step.step.likely_s is not None:
         lines.append(Line.of((f"    {time_text((step.step,))}", "quiet")).cut(width))
     return lines
@@ -319,18 +320,15 @@ def _step(step: StepRun, width: int, now_wall_s: float, *, names_node: bool, is_
 
 def _stop_lines(since_s: float, grace_s: float, width: int) -> list[Line]:
     """A stop under way: a bar of its grace period."""
-    text = (
-        f"SIGTERM sent, SIGKILL after {countdown(grace_s)}" if since_s <= grace_s else "grace period over: killing it"
-    )
-    share = min(1.0, since_s / grace_s)
-    return [
-        Line.of("    ", (text, "")).cut(width),
-        _bar(share, f"{countdown(min(since_s, grace_s))} of {countdown(grace_s)}", width),
-    ]
+    is_over = since_s > grace_s
+    text = "grace period over: killing it" if is_over else f"SIGTERM sent, SIGKILL after {countdown(grace_s)}"
+    label = f"{countdown(min(since_s, grace_s))} of {countdown(grace_s)}"
+    return [Line.of("    ", (text, "")).cut(width), _bar(since_s / grace_s, label, width)]
 
 
-def _bar(share: float, label: str, width: int) -> Line:
-    bar = progress(round(min(1.0, max(0.0, share)) * 1000), 1000, min(BAR_CELLS, max(4, width - 20)))
+def _bar(ratio: float, label: str, width: int) -> Line:
+    share = min(1.0, max(0.0, ratio))
+    bar = progress(round(share * 1000), 1000, min(BAR_CELLS, max(4, width - 20)))
     return Line.of("    ", (bar, "graph"), (f"  {label}", "quiet")).cut(width)
 
 
@@ -344,5 +342,6 @@ def _figures(run: Run, width: int) -> list[Line]:
 
 def _rows(texts: Mapping[str, str], width: int) -> list[Line]:
     """A line per node that has a text."""
-    lines = [hanging(Line.of((f"{node}  ", "strong")), text, width) for node, text in texts.items() if text]
-    return [line for node_lines in lines for line in node_lines]
+    return [
+        line for node, text in texts.items() if text for line in hanging(Line.of((f"{node}  ", "strong")), text, width)
+    ]

@@ -9,25 +9,27 @@ from sparktop.documents.engine_table import row_line as engine_line
 from sparktop.documents.events import event_line, rows
 from sparktop.documents.finding import listing
 from sparktop.documents.finding_tree import SIGNS, FindingRow, StandingOf, row_line, worst
+from sparktop.documents.node_figures import SIGNS as LINK_SIGNS
 from sparktop.documents.node_figures import (
+    badge,
     bandwidth_line,
     collectors,
     empty_line,
     gpu_line,
     gpu_processes,
+    guard_line,
     headline_tone,
     host_line,
     memory_line,
     short_headline,
     system_line,
     trend_line,
+    trouble,
 )
-from sparktop.documents.status import SIGNS as LINK_SIGNS
-from sparktop.documents.status import badge, guard_line, trouble
 from sparktop.engines.labels import starter_words
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.text.bars import legend, memory_bar
-from sparktop.text.lines import BLANK, Line, fitting, hanging, indented, joined, spaced, wrapped
+from sparktop.text.lines import BLANK, UNCUT, Line, fitting, indented, joined, signed, spaced, wrapped
 from sparktop.text.table import heading
 from sparktop.text.units import bare_gib
 
@@ -48,19 +50,17 @@ def _verdict(fleet: FleetState, width: int, *, is_one_look: bool) -> list[Line]:
         text = "all evidence, remedies and sources: `sparktop status --json`, or the console"
         lines += [BLANK, *wrapped(text, width, "quiet")]
     for notice in fleet.notices:
-        sign, tone = SIGNS[notice.severity]
-        node = f"{notice.node}: " if notice.node else ""
-        lines += hanging(Line.of((f"{sign} ", tone)), f"{node}{notice.text}", width)
+        lines += signed(*SIGNS[notice.severity], f"{notice.node}: {notice.text}" if notice.node else notice.text, width)
     for view in fleet.nodes:
         if view.link.state is LinkState.LIVE and (why := view.containers.unknown):
             text = f"{view.name}: containers and engines are not known: {why}"
-            lines += hanging(Line.of(("▲ ", "warning")), text, width)
+            lines += signed("▲", "warning", text, width)
     live_names = [view.name for view in fleet.nodes if view.link.state is LinkState.LIVE]
     if not live_names or not fleet.rules_watching:
         return lines
     if not lines:
         text = f"nothing wrong on {' and '.join(live_names)} that {fleet.rules_watching} rules could see"
-        lines += hanging(Line.of(("✓ ", "ok")), text, width)
+        lines += signed("✓", "ok", text, width)
     if is_one_look:
         text = "one look: what shows only over time (a stall, a leak, a loop) takes --watch or the console"
         lines += wrapped(text, width, "quiet")
@@ -146,26 +146,27 @@ def _glance_verdict(
     return row_line(row, max(8, width), names, now_wall_s), SIGNS[finding.severity][1]
 
 
+def _link_sign(view: NodeView) -> Line:
+    glyph, tone = LINK_SIGNS[view.link.state]
+    return Line.of((f"{glyph} {view.link.state}", tone))
+
+
 def _glance_memory(view: NodeView, width: int) -> Line:
     """The node's figures and who holds its memory; as last seen where it doesn't answer."""
     line = Line.of((f" {view.name}  ", "title"))
     if view.link.state is not LinkState.LIVE or view.sample is None:
-        glyph, tone = LINK_SIGNS[view.link.state]
-        line += Line.of((f"{glyph} {view.link.state}  ", tone))
+        line += _link_sign(view) + Line.of("  ")
         return line if view.sample is None else line + short_headline(view, FIGURE_CELLS).faded()
     figures = (line + short_headline(view, FIGURE_CELLS - line.width)).fit(FIGURE_CELLS)
-    return (
-        figures
-        if view.ledger is None
-        else figures + Line.of(" ") + memory_bar(view.ledger, width - FIGURE_CELLS - 1)[0]
-    )
+    if view.ledger is None:
+        return figures
+    return figures + Line.of(" ") + memory_bar(view.ledger, width - FIGURE_CELLS - 1)[0]
 
 
 def _glance_brief(view: NodeView, *, has_name: bool) -> Line:
     name = Line.of((f"{view.name} " if has_name else "", "quiet"))
     if view.link.state is not LinkState.LIVE or view.sample is None:
-        glyph, tone = LINK_SIGNS[view.link.state]
-        return name + Line.of((f"{glyph} {view.link.state}", tone))
+        return name + _link_sign(view)
     memory = view.sample.memory
     figure = Line.of((f"{bare_gib(memory.available_bytes)} GiB", headline_tone(view)))
-    return name + joined([part for part in (figure, empty_line(view)) if part.runs], " ")
+    return name + fitting((figure, empty_line(view)), UNCUT, " ")

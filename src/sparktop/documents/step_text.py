@@ -6,9 +6,12 @@ Secrets are masked, remote text is sanitised. The review and `sparktop act --dry
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from itertools import takewhile
+from typing import Any, TypeVar, cast
 
 from sparktop.model.operation import DockerCall
 from sparktop.operate.acts.arrivals import AwaitBack
@@ -21,6 +24,8 @@ from sparktop.operate.step.plan import Plan, Step
 from sparktop.operate.step.run import Run
 from sparktop.operate.step.step_result import StepState
 from sparktop.text.lines import Line
+
+T = TypeVar("T")
 
 
 def masked(text: str, secrets: Sequence[str] = ()) -> str:
@@ -36,6 +41,23 @@ def _masked(text: str, secrets: tuple[str, ...]) -> str:
 @lru_cache(maxsize=8)
 def _masker(secrets: tuple[str, ...]) -> Masker:
     return Masker(secrets)
+
+
+def masked_data(value: T, secrets: Sequence[str]) -> T:
+    """Data of ours with each of its texts masked, each on one line."""
+    return cast("T", _masked_data(value, tuple(secrets)))
+
+
+def _masked_data(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return _masked(value, secrets)
+    if isinstance(value, tuple | list):
+        return type(value)(_masked_data(item, secrets) for item in value)
+    if isinstance(value, Mapping):
+        return {name: _masked_data(item, secrets) for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: _masked_data(getattr(value, one.name), secrets) for one in fields(value)})
+    return value
 
 
 def masked_lines(lines: Iterable[Line], secrets: Sequence[str]) -> list[Line]:
@@ -60,7 +82,7 @@ def typed_lines(step: Step, plan: Plan) -> tuple[str, ...]:
         for one in plan.steps
         if one.node == step.node and isinstance(one.act, AwaitReady) and one.act.container_id
     }
-    for earlier in takewhile(lambda one: one != step, (*plan.steps, *plan.way_back)):
+    for earlier in takewhile(lambda one: one != step, (*plan.steps, *plan.rollback)):
         if earlier.node == step.node and isinstance(earlier.act, Remote):
             deque(typed(earlier.act.operations, names), maxlen=0)
     return tuple(masked(line, plan.secrets) for line in typed(step.act.operations, names))
@@ -96,7 +118,7 @@ def _rollback_sentence(run: Run) -> str:
     """The sentence that an abort rolls back, for an all-or-nothing plan that has changed something; else ""."""
     acts = (step.step.act for step in run.steps if step.state is not StepState.WAITING)
     has_changed = any(isinstance(act, Remote) and not act.only_fetches for act in acts)
-    if not (has_changed and run.plan.is_all_or_nothing and run.plan.way_back):
+    if not (has_changed and run.plan.is_all_or_nothing and run.plan.rollback):
         return ""
     return " Then sparktop rolls back by itself: half of this plan is worse than nothing."
 

@@ -22,7 +22,7 @@ CHANGED = "sparktop.changed"
 SPARKRUN_LOG = "/tmp/sparkrun_serve.log"  # noqa: S108 - a path inside a container
 """Where an engine writes that sparkrun has put into a container by `docker exec`."""
 _SET_ASIDE = re.compile(r"(.+)-(?:before|next|failed)-\d{8}T\d{6}")
-"""Names of containers that a relaunch has set aside (operate.relaunch)."""
+"""Names of containers that a plan has set aside, or not named yet (`operate.container.lifecycle.NewContainer`)."""
 
 
 def name_set_aside(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparktop.cmdline.engine_command import command_of
+from sparktop.cmdline.engine_command import EngineCommand, command_of
 from sparktop.engines import images
 from sparktop.engines.images import release_of
 from sparktop.engines.ranks import EngineRank, other_ranks, rank_of
@@ -72,7 +72,10 @@ def overhead_of(engine: Engine) -> int:
     """Overhead of an existing engine, by its command and version (the image's, where it gives none)."""
     tag = images.version_of(engine.container.image, engine.kind) if engine.container is not None else None
     version = release_of(engine.version) or release_of(tag)
-    return overhead_bytes(has_graphs=_captures(engine), counts_graphs=counts_graphs(engine.kind, version))
+    is_off = command_of(engine).has("--enforce-eager", "--disable-cuda-graph") or turns_graphs_off(
+        " ".join(engine.argv)
+    )
+    return overhead_bytes(has_graphs=not is_off, counts_graphs=counts_graphs(engine.kind, version))
 
 
 def counts_graphs(kind: EngineKind, version: tuple[int, ...] | None) -> bool:
@@ -88,11 +91,6 @@ def turns_graphs_off(text: str) -> bool:
 def words_for(size_bytes: int) -> str:
     """What an overhead of this size is for."""
     return "graphs and processes" if size_bytes > PROCESSES_BYTES else "its processes"
-
-
-def _captures(engine: Engine) -> bool:
-    is_off = command_of(engine).has("--enforce-eager", "--disable-cuda-graph")
-    return not (is_off or turns_graphs_off(" ".join(engine.argv)))
 
 
 OVERHEAD_BYTES = overhead_bytes(has_graphs=True, counts_graphs=False)
@@ -164,18 +162,23 @@ def most_bytes(engine: Engine, total_bytes: int) -> int:
 
 def share(engine: Engine) -> float:
     """The share of all memory that its command sets, else its version's default; all where it takes no share."""
-    flag = engine.kind.traits.share_flag
-    share_text = command_of(engine).value(flag) if flag else None
+    stated = stated_share(command_of(engine))
+    return default_share(engine.kind, engine.version) if stated is None else min(1.0, max(0.0, stated))
+
+
+def stated_share(command: EngineCommand) -> float | None:
+    """The share of memory that a command sets; None where it sets none, or no figure."""
+    flag = command.kind.traits.share_flag
     try:
-        return min(1.0, max(0.0, float(share_text))) if share_text is not None else _default_share(engine)
+        return float(command.value(flag) or "") if flag else None
     except ValueError:
-        return _default_share(engine)
+        return None
 
 
-def _default_share(engine: Engine) -> float:
-    version = release_of(engine.version)
-    defaults = engine.kind.traits.share_defaults.items()
-    return [1.0, *(share for since, share in defaults if version is None or version >= (release_of(since) or ()))][-1]
+def default_share(kind: EngineKind, version: str | None) -> float:
+    """The share of an engine that sets none, by its version; all where it takes no share."""
+    release, defaults = release_of(version), kind.traits.share_defaults.items()
+    return [1.0, *(share for since, share in defaults if release is None or release >= (release_of(since) or ()))][-1]
 
 
 def floor_bytes(node: NodeView, fleet: FleetState) -> int | None:

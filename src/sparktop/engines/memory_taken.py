@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sparktop.cmdline.engine_command import EngineCommand, command_of
 from sparktop.engines.images import numbers_of, release_of, version_of
+from sparktop.engines.memory_needs import stated_share
 from sparktop.engines.memory_target import held_bytes
 from sparktop.model.engine import Engine, EngineKind, Loaded
 from sparktop.model.fleet import NodeView, Taken
@@ -34,7 +35,7 @@ def taken_by(engine: Engine, view: NodeView) -> Taken | None:
         image=engine.container.image if engine.container is not None else "",
         version=engine.version or "",
         flags=deciding_flags(command),
-        share=_share(command),
+        share=stated_share(command),
         weights_bytes=loaded.weights_bytes,
         context_tokens=loaded.context_tokens if loaded.context_bytes else None,
         context_bytes=loaded.context_bytes,
@@ -61,17 +62,9 @@ def _is_same_build(taken: Taken, kind: EngineKind, image: str) -> bool:
     return numbers_of(version or "") == numbers_of(taken.version)
 
 
-def _share(command: EngineCommand) -> float | None:
-    flag = command.kind.traits.share_flag
-    try:
-        return float(command.value(flag) or "") if flag else None
-    except ValueError:
-        return None
-
-
 def _beyond_bytes(engine: Engine, view: NodeView, command: EngineCommand) -> int | None:
     """What it holds beyond its share; None where its command doesn't state the share, or the ledger guesses."""
-    share, held = _share(command), held_bytes(engine, view)
+    share, held = stated_share(command), held_bytes(engine, view)
     if share is None or held is None or view.sample is None or command.has("--kv-cache-memory-bytes"):
         return None
     if engine.kind.traits.is_share_of_available or any(holder.estimated for holder in view.holders("engine", "gpu")):

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from sparktop.cmdline.engine_argv import whole
 from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.dataclass import dataclass
@@ -24,9 +25,6 @@ from sparktop.text.units import GIB, gib
 SLACK_BYTES = 4 * GIB
 """Below the most ever available, which never comes back to the last byte (desktop, logs, page tables)."""
 _GIB_TEXT = re.compile(r"\d{1,4}(\.\d{1,3})?")
-_BYTES_TEXT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?[bB])?")
-_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-"""vLLM's human-readable numbers: lower case decimal, upper case binary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,22 +118,21 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
 def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
     """(what the engine takes of this node's memory, where that figure comes from)."""
     total = node.sample.memory.total_bytes if node.sample else 0
-    held = held_bytes(engine, node)
-    cache_flag = command_of(engine).value("--kv-cache-memory-bytes")
+    held, reachable, command = held_bytes(engine, node), reachable_bytes(engine, node), command_of(engine)
+    cache_flag = command.value("--kv-cache-memory-bytes")
     if not (name := engine.kind.traits.share_flag):
         return held or 0, "what it held"
     if cache_flag is not None and held:  # overrides the share; the weights come on top, and only their sum was measured
         return held, "what it held, as --kv-cache-memory-bytes names only its cache"
     fraction = share(engine)
     base, base_text = total, gib(total)
-    reachable = reachable_bytes(engine, node) if engine.kind.traits.is_share_of_available else None
-    if reachable is not None:
+    if reachable is not None and engine.kind.traits.is_share_of_available:
         base, base_text = min(total, reachable), f"the {gib(reachable)} that can be available"
-    if cache_flag is not None and (size := _parsed_bytes(cache_flag)) is not None:
+    if cache_flag is not None and (size := whole(cache_flag)) is not None:
         return min(
             total, max(size, int(fraction * total))
         ), f"{name} {fraction:g} of {gib(total)}, its weights not being known"
-    is_set = command_of(engine).value(name) is not None
+    is_set = command.value(name) is not None
     if not is_set and not engine.argv and held:
         return held, "what it held"  # a rank whose command is unknown
     return int(fraction * base), f"{name} {fraction:g}{'' if is_set else ' (its default)'} of {base_text}"
@@ -171,12 +168,8 @@ SHARE_FLAGS = {kind: flag for kind in EngineKind if (flag := kind.traits.share_f
 def share_flags(kinds: Iterable[EngineKind]) -> str:
     """The flags that set the share of engines of these kinds, as in a sentence; without one, all flags."""
     kinds = [*kinds]
-    return " or ".join(flag for kind, flag in SHARE_FLAGS.items() if kind in kinds or not kinds)
-
-
-def _parsed_bytes(text: str) -> int | None:
-    match = _BYTES_TEXT.fullmatch(text.strip())
-    return int(float(match[1]) * _SUFFIXES[match[2]]) if match and len(match[1]) < 20 else None
+    flags = (flag for kind, flag in SHARE_FLAGS.items() if kind in kinds or not kinds)
+    return " or ".join(dict.fromkeys(flags))  # two engines have the same one
 
 
 LEAST = 0.10

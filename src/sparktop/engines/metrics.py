@@ -56,11 +56,14 @@ def sources_of(kind: EngineKind) -> Mapping[str, _Alternatives]:
     return {name: tuple(tuple(map(_source, text.split(" + "))) for text in texts) for name, texts in figures}
 
 
+def _all_sources(kind: EngineKind) -> Iterator[Source]:
+    return (source for texts in sources_of(kind).values() for sources in texts for source in sources)
+
+
 @cache
 def paths_of(kind: EngineKind) -> tuple[str, ...]:
     """The paths that figures come from: that of its metrics, and those of JSON."""
-    names = [source.name for texts in sources_of(kind).values() for sources in texts for source in sources]
-    json_paths = (name.partition(" ")[0] for name in names if " " in name)
+    json_paths = (source.name.partition(" ")[0] for source in _all_sources(kind) if " " in source.name)
     return tuple(dict.fromkeys(([kind.traits.metrics_path] if kind.traits.metrics_prefix else []) + [*json_paths]))
 
 
@@ -93,7 +96,7 @@ def parse(
     except TooManyRows:
         reason = f"its answer has more than {MAX_ROWS} samples of a name: left unread"
         return NotMetrics(state=EndpointState.NOT_METRICS, reason=reason)
-    for source in (source for texts in sources_of(kind).values() for sources in texts for source in sources):
+    for source in _all_sources(kind):
         if source.way == "count" and source.name.partition(" ")[0] in answers:  # an empty list has no rows
             samples.setdefault(source.name, [])
     if not samples and any(_json(body) is not None for body in answers.values()):
@@ -173,7 +176,7 @@ _Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 @cache
 def names_of(kind: EngineKind) -> frozenset[bytes]:
     """The samples that its figures need."""
-    names = {source.name for texts in sources_of(kind).values() for sources in texts for source in sources}
+    names = {source.name for source in _all_sources(kind)}
     for histograms in kind.traits.histograms.values():
         names |= {f"{name}{suffix}" for name in histograms for suffix in ("_sum", "_count", "_bucket")}
     return frozenset(name.encode() for name in names)
@@ -248,15 +251,12 @@ def _buckets(samples: _Samples, histograms: Iterable[str]) -> tuple[tuple[float,
         if rows:
             by_bound: dict[float, float] = {}
             for group, count in _once_per_rank(rows).items():
-                bound = _bound(dict(group).get("le", ""))
+                text = dict(group).get("le", "")
+                bound = math.inf if text == "+Inf" else number_in(text)
                 if bound is not None:
                     by_bound[bound] = by_bound.get(bound, 0.0) + count
             return tuple(sorted(by_bound.items()))
     return ()
-
-
-def _bound(text: str) -> float | None:
-    return math.inf if text == "+Inf" else number_in(text)
 
 
 def _model(samples: _Samples) -> str | None:

@@ -185,7 +185,7 @@ def knows_all_variables(rank: EngineRank) -> bool:
     return not any(re.search(r"\s(?:export\s|vllm\s|-m\s)|\.sh\b|^export\s", part) for part in command)
 
 
-def said(rank: EngineRank, text: str) -> Evidence:
+def engine_evidence(rank: EngineRank, text: str) -> Evidence:
     """What an engine reports or was given, as evidence."""
     place = LogPlace(rank.node.name, rank.engine.name)
     return Evidence(source=f"{place.engine} @ {place.node}", text=text, log=place)

@@ -1,14 +1,20 @@
-"""Which engines of a picture are ranks of one server: its head on one node, its workers on others."""
+"""Which engines of a picture are ranks of one server, and in which order they stop and start.
+
+A Spark has one GPU, so a server of two GPUs has a rank on each of two nodes. One stopped alone leaves the other
+waiting in a collective forever (docs/facts/engines.md sections 2.3, 6.5: on two nodes always stop and start both).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from sparktop.cmdline.engine_command import command_of, joins_ray, of_container
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
-from sparktop.model.engine import Engine, EngineState
+from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 
 _WORKERS = ("VLLM::Worker", "ray::", "sglang::")
@@ -109,8 +115,8 @@ def other_ranks(rank: EngineRank, fleet: FleetState, *, where_they_meet: bool = 
 
 
 def is_rank_of_several(engine: Engine, node: NodeView) -> bool:
-    """Whether its server has ranks on other nodes, too."""
-    return spans_nodes(engine) and not _fits_on(engine, node) and node_count(engine, node) > 1
+    """Whether its server has ranks on other nodes, too: not where the node has as many GPUs as it is wide."""
+    return spans_nodes(engine) and node_count(engine, node) > 1
 
 
 def node_count(engine: Engine, view: NodeView | None) -> int:
@@ -153,13 +159,6 @@ def _number(engine: Engine) -> str | None:
     return _label(engine) or command_of(engine).value("node-rank")
 
 
-def _fits_on(engine: Engine, node: NodeView) -> bool:
-    """Whether the node has as many GPUs as the engine is wide, so that it runs there alone; a Spark has one."""
-    command = command_of(engine)
-    count = len(node.gpu.gpus) if node.gpu else 1
-    return command.count("nnodes") == 1 and 1 < command.count("tensor-parallel-size") <= count
-
-
 def _may_be_same_server(one: Engine, other: Engine) -> bool:
     if one.kind is not other.kind:
         return False
@@ -178,3 +177,88 @@ def _meet_elsewhere(one: Engine, other: Engine) -> bool:
     """Whether the commands of two ranks name different addresses at which they meet."""
     address, other_address = (command_of(engine).value(*_ADDRESS_FLAGS) for engine in (one, other))
     return bool(address and other_address and address != other_address)
+
+
+# --- the ranks of one engine, and their order
+
+
+def find(name: str, node: str, picture: FleetState) -> EngineRank | None:
+    """The engine of that name (or key, or container) on the node, a running one first; on any node for an empty
+    `node`."""
+    candidates = [
+        rank_of(engine, view)
+        for view in picture.nodes
+        if node in ("", view.name)
+        for engine in view.engines
+        if name in _names(engine)
+    ]
+    return min(candidates, key=lambda rank: not is_alive(rank.engine), default=None)
+
+
+def ranks(name: str, node: str, picture: FleetState) -> tuple[EngineRank, ...]:
+    """The engine and its other ranks, head first; empty where there is no such engine."""
+    first = find(name, node, picture)
+    return team_of(first, picture) if first is not None else ()
+
+
+def team_of(first: EngineRank, picture: FleetState) -> tuple[EngineRank, ...]:
+    """The engine's ranks, this one among them, head first."""
+    team = head_first((first, *other_ranks(first, picture, where_they_meet=True)))
+    return tuple(_as_head_tells([replace(rank, is_head=index == 0) for index, rank in enumerate(team)]))
+
+
+def missing(team: Sequence[EngineRank]) -> int:
+    """How many of the server's ranks are not in the picture that these are from."""
+    width = max((node_count(rank.engine, rank.node) for rank in team), default=1)
+    return max(0, width - len(team))
+
+
+def stop_order(team: Sequence[EngineRank]) -> tuple[EngineRank, ...]:
+    """Head first, so that no new request arrives, and none waits for a worker that is gone."""
+    return tuple(sorted(team, key=lambda rank: not rank.is_head))
+
+
+def start_order(team: Sequence[EngineRank]) -> tuple[EngineRank, ...]:
+    """With Ray the head first, as a worker's `ray start --address` needs it up. Else the workers first, as eugr's
+    launch-cluster.sh does it: they wait at the master address for rank 0 (docs/facts/engines.md section 5.1); SGLang
+    takes any order."""
+    return tuple(sorted(team, key=lambda rank: rank.is_head != is_ray(team)))
+
+
+def is_ray(team: Sequence[EngineRank]) -> bool:
+    """Whether Ray joins the ranks."""
+    return any(_has_ray(rank.engine) for rank in team)
+
+
+def _names(engine: Engine) -> tuple[str, ...]:
+    container = engine.container
+    return (engine.name, engine.key, *((container.name, container.container_id) if container else ()))
+
+
+def _as_head_tells(team: Sequence[EngineRank]) -> Iterator[EngineRank]:
+    """The ranks with what only the head tells of them: the version of their image, as a worker serves no HTTP; in place
+    of a Ray worker's own command the head's, by which it uses its node."""
+    head = team[0].engine
+    for rank in team:
+        engine = rank.engine
+        if engine is not head and head.argv and is_ray(team) and is_bare_worker(engine):
+            engine = replace(engine, argv=head.argv)
+        if engine.version is None and head.version and _image(engine) is not None and _image(engine) == _image(head):
+            engine = replace(engine, version=head.version)
+        yield rank if engine is rank.engine else replace(rank, engine=engine)
+
+
+def _image(engine: Engine) -> str | None:
+    return engine.container.image if engine.container is not None else None
+
+
+def _has_ray(engine: Engine) -> bool:
+    if engine.kind is not EngineKind.VLLM:
+        return False
+    container_argv = engine.container.argv if engine.container else ()
+    words = (*engine.argv, *container_argv)
+    starts = any("ray start" in word for word in words) or any(
+        program.rpartition("/")[2] == "ray" and verb == "start" for program, verb in pairwise(words)
+    )
+    is_worker = bool(engine.argv) and engine.argv[0].startswith("ray::")
+    return starts or is_worker or command_of(engine).value("--distributed-executor-backend") == "ray"

@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from sparktop import sanitise
 from sparktop.documents.run import RUN_SIGNS
-from sparktop.headless.terminal import draw, width_of
+from sparktop.headless.terminal import draw, say, width_of
 from sparktop.operate.audit.interrupted_runs import kept_figures
 from sparktop.operate.audit_file import READ_AT_MOST_BYTES, AuditError, audit_path, entries, is_under_way
 from sparktop.operate.run.run_text import figures_text
@@ -29,14 +29,7 @@ Entry = Mapping[str, Any]
 
 
 def audit(
-    *,
-    count: int = 20,
-    node: str = "",
-    as_json: bool = False,
-    follow: bool = False,
-    path: Path | None = None,
-    out: TextIO | None = None,
-    err: TextIO | None = None,
+    *, count: int = 20, node: str = "", as_json: bool = False, follow: bool = False, path: Path | None = None
 ) -> int:
     """Print the last `count` runs and guard entries, of one node if `node` is given; the exit code, 1 where nothing of
     the file could be read.
@@ -47,28 +40,28 @@ def audit(
     Raises:
         AuditError: the file exists and can't be read.
     """
-    out, err = out or sys.stdout, err or sys.stderr
+    path = path or audit_path()
     log_entries, damaged = entries(path)
     runs = _runs(log_entries, node)[-count:]
     if as_json and not follow:
         shown_entries = [entry for run in runs for entry in run]
-        print(json.dumps({"version": 1, "entries": shown_entries}, ensure_ascii=True), file=out)
+        print(json.dumps({"version": 1, "entries": shown_entries}, ensure_ascii=True))
     else:
         for run in runs:
             if as_json:
-                print("\n".join(json.dumps(entry, ensure_ascii=True) for entry in run), file=out)
+                print("\n".join(json.dumps(entry, ensure_ascii=True) for entry in run))
             else:
-                draw(_block(run, path or audit_path(), width_of(out)), out)
-    out.flush()
+                draw(_block(run, path, width_of(sys.stdout)), sys.stdout)
+    sys.stdout.flush()
     if damaged:
-        print(f"sparktop: {damaged} damaged line{'s' if damaged > 1 else ''} passed over", file=err)
+        say(f"sparktop: {damaged} damaged line{'s' if damaged > 1 else ''} passed over")
     is_lost = bool(damaged) and not log_entries
     if is_lost:
-        print(f"sparktop: nothing in {path or audit_path()} can be read: what has been done is lost", file=err)
+        say(f"sparktop: nothing in {path} can be read: what has been done is lost")
     elif not log_entries and not as_json:
-        print(f"sparktop: nothing has been done yet ({path or audit_path()})", file=err)
+        say(f"sparktop: nothing has been done yet ({path})")
     if follow:
-        _follow(path or audit_path(), node, printed_count=len(log_entries), as_json=as_json, out=out)
+        _follow(path, node, printed_count=len(log_entries), as_json=as_json)
     return int(is_lost)
 
 
@@ -202,7 +195,7 @@ def _texts(value: object) -> list[str]:
     return [_text(item) for item in value] if isinstance(value, list) else []
 
 
-def _follow(path: Path, node: str, *, printed_count: int, as_json: bool, out: TextIO) -> None:
+def _follow(path: Path, node: str, *, printed_count: int, as_json: bool) -> None:
     """Print each new entry on a line of its own, until interrupted."""
     printed_lines = {json.dumps(entry) for entry in entries(path)[0][:printed_count]}
     of_node: set[object] = set()
@@ -215,7 +208,7 @@ def _follow(path: Path, node: str, *, printed_count: int, as_json: bool, out: Te
             if _is_on(entry, node):
                 of_node.add(entry.get("run"))
             if not node or _is_on(entry, node) or entry.get("run") in of_node:
-                print(line if as_json else _entry_line(entry), file=out, flush=True)
+                print(line if as_json else _entry_line(entry), flush=True)
         time.sleep(FOLLOW_S)
 
 

@@ -2,85 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sparktop.bringup.catalogue import CARDS
+from sparktop.bringup.card import Card
 from sparktop.bringup.kept import ResultFile
-from sparktop.bringup.looking import look
-from sparktop.clock import Clock, SystemClock
-from sparktop.dataclass import dataclass
-from sparktop.documents.bringup import as_data, as_html, as_markdown, chapter_lines, summary
+from sparktop.bringup.looking import run_checks
+from sparktop.documents.bringup import as_data, chapter_lines, page_text, summary
 from sparktop.errors import ConfigError
-from sparktop.headless.act import MakeSession, OutputOptions, watched
-from sparktop.headless.status import wait_until
-from sparktop.headless.terminal import draw, say, width_of, write_page
-from sparktop.model.bringup import Chapter, CheckResult
+from sparktop.headless.invocation import Invocation, watched
+from sparktop.headless.look import is_gpu_known
+from sparktop.headless.terminal import draw, put_json, say, width_of, write_page
+from sparktop.model.bringup import CheckResult
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.model.state import State
-from sparktop.model.telemetry import CollectorState
 
 FACTS_LIMIT_S = 15.0
 """How long to wait, after the first sample, for what the probe reads slowly: host facts, network, GPU."""
 OK, WRONG, UNREACHED = 0, 1, 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BringUp:
-    """A bring-up and its options, as given on the command line."""
+async def bring_up(call: Invocation, kept: ResultFile, cards: Sequence[Card], *, again: bool, page: Path | None) -> int:
+    """Look at these rows, and print; its exit code.
 
-    chapters: Collection[Chapter] = ()
-    """Empty: all."""
-    checks: Collection[str] = ()
-    """Ids of the checks to look at; empty: all of the chapters'."""
-    again: bool = False
-    """Look also at what earlier looks have proven."""
-    page: Path | None = None
-    """A file to write: HTML where it ends in .html, else Markdown."""
-
-
-async def bring_up(
-    make: MakeSession, command: BringUp, kept: ResultFile, *, output: OutputOptions, clock: Clock | None = None
-) -> int:
-    """Look, and print; its exit code."""
-    clock = clock or SystemClock()
-    cards = [
-        card
-        for card in CARDS
-        if (not command.chapters or card.chapter in command.chapters)
-        and (not command.checks or card.id in command.checks)
-    ]
+    Args:
+        again: look also at what earlier looks have proven.
+        page: a file to write: HTML where it ends in .html, else Markdown.
+    """
+    clock = call.clock
     rows: list[CheckResult] = []
-    async with watched(make, output) as (watch, operating, fresh):
-        await wait_until(lambda: all(map(_has_facts, watch.state.nodes)), fresh, FACTS_LIMIT_S)
-        looking = look(
-            cards,
-            lambda: watch.state,
-            operating.ask,
-            kept=kept.read(),
-            now_wall_s=clock.wall,
-            again=command.again,
+    async with watched(call) as (look, operating):
+        await look.every(_has_facts, FACTS_LIMIT_S)
+        judged = run_checks(
+            cards, lambda: look.state, operating.ask, kept=kept.read(), now_wall_s=clock.wall, again=again
         )
-        async for chapter, found in looking:
+        async for chapter, found in judged:
             rows += found
             try:
                 kept.keep(found)
             except ConfigError as error:
                 say(f"sparktop: {error}")
-            if found and not output.as_json:
+            if found and not call.as_json:
                 draw(chapter_lines(chapter, found, width_of(sys.stdout), now_wall_s=clock.wall()), sys.stdout)
-        hosts = [view.name for view in watch.state.nodes]
-        changes = await operating.changes(hosts) if command.page is not None else ()
-        is_reached = all(view.link.state is LinkState.LIVE for view in watch.state.nodes)
-    if output.as_json:
-        print(json.dumps(as_data(rows), indent=2, ensure_ascii=False))
+        hosts = look.names
+        changes = await operating.changes(hosts) if page is not None else ()
+        is_reached = all(view.link.state is LinkState.LIVE for view in look.state.nodes)
+    if call.as_json:
+        put_json(as_data(rows), indent=2)
     else:
         draw(summary(rows, width_of(sys.stdout)), sys.stdout)
-    if command.page is not None:
-        page = as_html if command.page.suffix in (".html", ".htm") else as_markdown
-        write_page(command.page, page(rows, hosts=hosts, now_wall_s=clock.wall(), changes=changes), option="--page")
+    if page is not None:
+        is_html = page.suffix in (".html", ".htm")
+        text = page_text(rows, is_html=is_html, hosts=hosts, now_wall_s=clock.wall(), changes=changes)
+        write_page(page, text, option="--page")
     return exit_code(rows) if is_reached else UNREACHED
 
 
@@ -97,6 +72,4 @@ def _has_facts(view: NodeView) -> bool:
     """Whether the node has told what its probe reads seldom; a node that doesn't answer tells nothing."""
     if view.link.state is not LinkState.LIVE:
         return True
-    nvml = view.collectors.get("nvml")
-    has_gpu = view.gpu is not None or (nvml is not None and nvml.state is not CollectorState.OK)
-    return view.facts is not None and view.network is not None and view.has_looked_for_engines and has_gpu
+    return view.facts is not None and view.network is not None and view.has_looked_for_engines and is_gpu_known(view)

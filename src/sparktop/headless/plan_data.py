@@ -5,121 +5,81 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sparktop.documents.data import fields, fields_or_none
 from sparktop.documents.plan import order_secrets
-from sparktop.documents.prospect import masked_prospect
-from sparktop.documents.step_text import masked, step_lines
+from sparktop.documents.step_text import masked, masked_data, step_lines
 from sparktop.model.prospect import Budget, NodeBudget, Prospect, Slice
 from sparktop.model.request import Request
 from sparktop.operate.relaunch.next_try import next_try
-from sparktop.operate.step.plan import Plan, Refusal, Step
+from sparktop.operate.step.plan import Difference, Plan, Refusal, Step
 from sparktop.operate.step.run import Run, RunState
 from sparktop.text.units import bare_gib
-
-JSON_VERSION = 1
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-ready data; acts are given as commands."""
-
-    def masked_text(text: str) -> str:
-        return masked(text, plan.secrets)
-
-    return {
+    outcome = ("outcome", "outcome_command") if plan.outcome else ()
+    data = {
         **_request(plan.request),
-        "title": masked_text(plan.title),
-        "risk": str(plan.risk),
-        "typed": plan.typed or None,
-        "effect": masked_text(plan.effect),
-        **(
-            {"outcome": masked_text(plan.outcome), "outcome_command": masked_text(plan.outcome_command)}
-            if plan.outcome
-            else {}
-        ),
-        "warnings": [masked_text(item) for item in plan.warnings],
-        "differences": [
-            {
-                "what": item.what,
-                "name": masked_text(item.name),
-                **({"node": item.node} if item.node else {}),
-                "before": None if item.before is None else _value(item.name, item.before, plan),
-                "after": None if item.after is None else _value(item.name, item.after, plan),
-            }
-            for item in plan.differences
-        ],
+        **fields(plan, "title", "risk", "effect", *outcome, "warnings", "equivalent"),
+        **fields_or_none(plan, "typed"),
+        "differences": [_difference(item, plan) for item in plan.differences],
         "steps": [_step(step, plan) for step in plan.steps],
-        "way_back": [_step(step, plan) for step in plan.way_back],
-        "equivalent": [masked_text(item) for item in plan.equivalent],
-        **({"prospect": _prospect(plan.prospect, plan.secrets)} if plan.prospect is not None else {}),
+        "way_back": [_step(step, plan) for step in plan.rollback],
+        **_prospect(plan.prospect),
     }
+    return masked_data(data, plan.secrets)
 
 
-def _value(name: str, value: str, plan: Plan) -> str:
-    """The value, masked as a pair with its name, which can show that it is a secret."""
-    return masked(f"{name}={value}", plan.secrets).partition("=")[2]
+def refusal_data(refusal: Refusal) -> dict[str, Any]:
+    """The refusal as JSON-ready data."""
+    data = {**_request(refusal.request), **fields(refusal, "reason", "remedies"), **_prospect(refusal.prospect)}
+    return masked_data(data, order_secrets(refusal.request))
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """The run as JSON-ready data; times are seconds since the epoch."""
+    data = {
+        **fields(run, "state", "can_go_back", "before", "after"),
+        **fields_or_none(run, "message", "hint"),
+        **({"outcome": run.plan.outcome} if run.plan.outcome and run.state is RunState.DONE else {}),
+        "cause": _cause(run),
+        "steps": [
+            {
+                **fields(step_run.step, "id", "node"),
+                **fields(step_run, "state", "figures", "began_wall_s", "ended_wall_s"),
+                **fields_or_none(step_run, "detail"),
+            }
+            for step_run in run.steps
+        ],
+    }
+    return {"id": run.id, "evidence_path": run.evidence_path or None, **masked_data(data, run.plan.secrets)}
 
 
 def _request(request: Request) -> dict[str, Any]:
     return {
-        "action": request.action,
-        "nodes": list(request.nodes),
-        "target": masked(request.target) or None,
+        **fields(request, "action", "nodes"),
+        **fields_or_none(request, "target"),
         "finding": request.finding.rule if request.finding is not None else None,
         **({"also": [other.rule for other in request.also]} if request.also else {}),
     }
 
 
+def _difference(item: Difference, plan: Plan) -> dict[str, Any]:
+    def value(text: str | None) -> str | None:
+        """Masked as a pair with its name, which can show that it is a secret."""
+        return None if text is None else masked(f"{item.name}={text}", plan.secrets).partition("=")[2]
+
+    node = {"node": item.node} if item.node else {}
+    return {**fields(item, "what", "name"), **node, "before": value(item.before), "after": value(item.after)}
+
+
 def _step(step: Step, plan: Plan) -> dict[str, Any]:
     return {
-        "id": step.id,
-        "title": masked(step.title, plan.secrets),
-        "node": masked(step.node),
-        "commands": list(step_lines(step, plan)),
-        "limit_s": step.limit_s,
-        "likely_s": step.likely_s,
-        "verifies": masked(step.verifies, plan.secrets) or None,
-        "undone_by": masked("; ".join(step.act.undoing()), plan.secrets) or None,
-        "on_failure": str(step.on_failure),
-    }
-
-
-def refusal_data(refusal: Refusal) -> dict[str, Any]:
-    """The refusal as JSON-ready data."""
-    remedies = [masked(remedy) for remedy in refusal.remedies]
-    data: dict[str, Any] = {**_request(refusal.request), "reason": masked(refusal.reason), "remedies": remedies}
-    if refusal.prospect is not None:
-        data["prospect"] = _prospect(refusal.prospect, order_secrets(refusal.request))
-    return data
-
-
-def run_data(run: Run) -> dict[str, Any]:
-    """The run as JSON-ready data; times are seconds since the epoch."""
-
-    def masked_or_none(text: str) -> str | None:
-        return masked(text, run.plan.secrets) or None
-
-    return {
-        "id": run.id,
-        "state": str(run.state),
-        "message": masked_or_none(run.message),
-        "hint": masked_or_none(run.hint),
-        **({"outcome": masked_or_none(run.plan.outcome)} if run.plan.outcome and run.state is RunState.DONE else {}),
-        "cause": _cause(run),
-        "can_go_back": run.can_go_back,
-        "evidence_path": run.evidence_path or None,
-        "steps": [
-            {
-                "id": step_run.step.id,
-                "node": masked(step_run.step.node),
-                "state": str(step_run.state),
-                "detail": masked_or_none(step_run.detail),
-                "figures": dict(step_run.figures),
-                "began_wall_s": step_run.began_wall_s,
-                "ended_wall_s": step_run.ended_wall_s,
-            }
-            for step_run in run.steps
-        ],
-        "before": {node: dict(figures) for node, figures in run.before.items()},
-        "after": {node: dict(figures) for node, figures in run.after.items()},
+        **fields(step, "id", "title", "node", "limit_s", "likely_s", "on_failure"),
+        **fields_or_none(step, "verifies"),
+        "commands": step_lines(step, plan),
+        "undone_by": "; ".join(step.act.undoing()) or None,
     }
 
 
@@ -128,64 +88,44 @@ def _cause(run: Run) -> dict[str, Any] | None:
     attempt = next_try(run)
     if attempt is None:
         return None
-    secrets = run.plan.secrets
     return {
-        "rule": attempt.finding.rule,
-        "title": masked(attempt.finding.title, secrets),
-        "evidence": [masked(evidence.text, secrets) for evidence in attempt.finding.evidence[:1]],
-        "remedy": masked(attempt.remedy.title, secrets),
-        "command": masked(attempt.command, secrets) or None,
+        **fields(attempt.finding, "rule", "title"),
+        "evidence": [evidence.text for evidence in attempt.finding.evidence[:1]],
+        "remedy": attempt.remedy.title,
+        **fields_or_none(attempt, "command"),
     }
 
 
-def _prospect(prospect: Prospect, secrets: Sequence[str]) -> dict[str, Any]:
-    """The prospect as JSON-ready data; sizes in bytes."""
-    prospect = masked_prospect(prospect, secrets)
-    return {
+def _prospect(prospect: Prospect | None) -> dict[str, Any]:
+    """The prospect, where there is one; sizes in bytes."""
+    if prospect is None:
+        return {}
+    data = {
         "recipe": prospect.recipe_id,
-        "title": prospect.title,
-        "nodes": list(prospect.nodes),
-        "values": dict(prospect.values),
+        **fields(prospect, "title", "nodes", "values", "risks"),
         "budget": _budget(prospect.budget) if prospect.budget is not None else None,
         "gates": [
-            {
-                "name": gate.name,
-                "node": gate.node or None,
-                "state": str(gate.state),
-                "detail": gate.detail,
-                "remedy": gate.remedy or None,
-            }
+            {**fields(gate, "name", "state", "detail"), **fields_or_none(gate, "node", "remedy")}
             for gate in prospect.gates
         ],
         "on_disk": [
             {
-                "name": model.name,
-                "path": model.path,
-                "nodes": list(model.nodes),
-                "size_bytes": model.size_bytes,
-                "quantisation": model.quantisation or None,
-                "is_complete": model.is_complete,
-                "is_wanted": model.is_wanted,
+                **fields(model, "name", "path", "nodes", "size_bytes", "is_complete", "is_wanted"),
+                **fields_or_none(model, "quantisation"),
                 "note": model.text or None,
             }
             for model in prospect.on_disk
         ],
         "fetches": [download.text for download in prospect.fetches],
-        "risks": list(prospect.risks),
     }
+    return {"prospect": data}
 
 
 def _budget(budget: Budget) -> dict[str, Any]:
     return {
-        "fit": str(budget.fit),
-        "sentence": budget.sentence,
-        "share": budget.share,
-        "share_source": budget.share_source or None,
-        "context_tokens": budget.context_tokens,
-        "cache_tokens": budget.cache_tokens,
+        **fields(budget, "fit", "sentence", "share", "context_tokens", "cache_tokens", "unknowns", "figures"),
+        **fields_or_none(budget, "share_source"),
         "levers": [lever.text for lever in budget.levers],
-        "unknowns": list(budget.unknowns),
-        "figures": list(budget.figures),
         "nodes": [_node(node) for node in budget.nodes],
     }
 
@@ -194,20 +134,14 @@ def _node(node: NodeBudget) -> dict[str, Any]:
     def slices(parts: Sequence[Slice]) -> list[dict[str, Any]]:
         return [
             {
-                "kind": str(part.kind),
-                "label": f"{masked(part.label)} {part.amount or bare_gib(part.size_bytes)}",
-                "size_bytes": part.size_bytes,
+                **fields(part, "kind", "size_bytes"),
+                "label": f"{part.label} {part.amount or bare_gib(part.size_bytes)}",
             }
             for part in parts
         ]
 
     return {
-        "node": node.node,
-        "fit": str(node.fit),
-        "sentence": masked(node.sentence),
-        "total_bytes": node.total_bytes,
-        "available_bytes": node.available_bytes,
-        "left_bytes": node.left_bytes,
+        **fields(node, "node", "fit", "sentence", "total_bytes", "available_bytes", "left_bytes"),
         "before": slices(node.before),
         "after": slices(node.after),
     }

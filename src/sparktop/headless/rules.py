@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
-from typing import Any, TextIO
+from typing import Any
 
 from sparktop.config import config_home, shown
 from sparktop.diagnose import container_exit
@@ -23,17 +21,17 @@ from sparktop.diagnose.logs import rule as log_rule
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import PLACEHOLDERS, fill, for_engine
 from sparktop.diagnose.rule import LiveRule, Rule, RuleKind
+from sparktop.documents.data import plain
 from sparktop.documents.finding import remedy_lines
-from sparktop.errors import UsageError
-from sparktop.headless.terminal import draw, width_of
+from sparktop.errors import UsageError, nearest_names
+from sparktop.headless.terminal import draw, put_json, width_of
 from sparktop.model.event import Advice
 from sparktop.model.finding import Remedy
 from sparktop.text.lines import Line, hanging, spaced, titled
+from sparktop.text.sentences import phrases
 
-VERBATIM = ("", "| ")
-"""Signs of lines that are shown as they are: regular expressions and examples."""
-Entry = str | tuple[str, str] | Remedy
-"""A paragraph, one with a sign before it, or a remedy."""
+Entry = str | tuple[str, str] | Line | Remedy
+"""A paragraph, one with a sign before it, a line that is shown as it is, or a remedy."""
 Section = tuple[str, Sequence[Entry]]
 
 
@@ -46,7 +44,7 @@ def list_rules(own: OwnRules, *, as_json: bool) -> int:
     """Print one line per rule; the counts go to standard error."""
     all_rules = all_cards(own)
     if as_json:
-        print(json.dumps({"version": 1, "rules": [_card_data(card) for card in all_rules]}, ensure_ascii=False))
+        put_json({"rules": plain(all_rules)})
         return 0
     widest = max(len(card.id) for card in all_rules)
     for card in all_rules:
@@ -59,18 +57,6 @@ def list_rules(own: OwnRules, *, as_json: bool) -> int:
     return 0
 
 
-def _card_data(card: Rule) -> dict[str, Any]:
-    return {
-        "id": card.id,
-        "kind": card.kind.value,
-        "severity": card.severity.value,
-        "title": card.title,
-        "scope": card.scope,
-        "sources": list(card.sources),
-        "user": card.user,
-    }
-
-
 def show_rule(name: str, own: OwnRules) -> int:
     """Print a rule in full.
 
@@ -79,9 +65,7 @@ def show_rule(name: str, own: OwnRules) -> int:
     """
     card_of = {card.id: card for card in all_cards(own)}
     if name not in card_of:
-        near = (
-            get_close_matches(name, card_of, n=3, cutoff=0.5) or [rule_id for rule_id in card_of if name in rule_id][:3]
-        )
+        near = nearest_names(name, card_of, least=0.5, most=3) or [rule for rule in card_of if name in rule][:3]
         hint = f"did you mean {' or '.join(near)}?" if near else "sparktop rules list shows them"
         raise UsageError(f"there is no rule {name}", hint=hint)
     draw(_page(card_of[name], own, width_of(sys.stdout)), sys.stdout)
@@ -108,10 +92,11 @@ def _lines(entries: Sequence[Entry], width: int) -> list[Line]:
             title, *steps = (fill(text, PLACEHOLDERS) for text in (entry.title, *entry.steps))
             remedy = replace(entry, title=title, steps=tuple(steps))
             lines += remedy_lines(number, remedy, width, is_printed=True)
-            continue
-        sign, text = entry if isinstance(entry, tuple) else ("", entry)
-        is_verbatim = isinstance(entry, tuple) and sign in VERBATIM
-        lines += [Line.of((sign, "faint"), text)] if is_verbatim else hanging(Line.of((sign, "faint")), text, width)
+        elif isinstance(entry, Line):
+            lines.append(entry)
+        else:
+            sign, text = entry if isinstance(entry, tuple) else ("", entry)
+            lines += hanging(Line.of((sign, "faint")), text, width)
     return lines
 
 
@@ -155,12 +140,14 @@ def _document_sections(rule: str) -> Iterator[Section]:
 
 def _log_sections(rule: LogRule) -> Iterator[Section]:
     signs = [f"a line with {' or '.join(repr(text) for text in rule.any)}"]
-    signs += [f"that matches  {rule.regex}"]
-    signs += [f"and doesn't match  {rule.unless}"] if rule.unless else []
-    signs += [f"within {rule.near_lines} lines of  {rule.near}"] if rule.near else []
-    signs += [f"{rule.at_least} times or more"] if rule.at_least > 1 else []
-    signs += [f"only while the engine is {rule.when}"] if rule.when else []
-    signs += [f"only in the log of {rule.engine.value}"] if rule.engine is not None else []
+    signs += phrases(
+        ("that matches  {}", rule.regex),
+        ("and doesn't match  {}", rule.unless),
+        (f"within {rule.near_lines} lines of  {{}}", rule.near),
+        ("{} times or more", rule.at_least > 1 and rule.at_least),
+        ("only while the engine is {}", rule.when),
+        ("only in the log of {}", rule.engine),
+    )
     yield "Signals", _verbatim(signs)
     yield "What it says", [rule.explanation]
     yield "Why this and nothing else", [("· ", text) for text in rule.distinction]
@@ -173,11 +160,13 @@ def _log_sections(rule: LogRule) -> Iterator[Section]:
 
 def _lint_sections(rule: LintRule) -> Iterator[Section]:
     signs = [f"{rule.name} {rule.op} {rule.value}".rstrip()]
-    signs += [f"{rule.engine.value} {rule.versions}".rstrip()] if rule.engine is not None else []
-    signs += [f"images of {', '.join(rule.families)}"] if rule.families else []
-    signs += [{1: "one node only", 2: "two nodes and more"}[rule.nodes]] if rule.nodes else []
-    signs += [f"models that match {rule.model}"] if rule.model else []
-    signs += [f"not where {' or '.join(rule.unless)} is given"] if rule.unless else []
+    signs += phrases(
+        ("{}", rule.engine and f"{rule.engine} {rule.versions}".rstrip()),
+        ("images of {}", ", ".join(rule.families)),
+        ("{}", {1: "one node only", 2: "two nodes and more"}.get(rule.nodes)),
+        ("models that match {}", rule.model),
+        ("not where {} is given", " or ".join(rule.unless)),
+    )
     yield "Signals", _verbatim(signs)
     yield "What it says", [rule.explanation]
     yield "To be sure", [rule.settles]
@@ -218,11 +207,11 @@ def _advice(advice: Iterable[Advice]) -> list[Entry]:
 
 
 def _verbatim(texts: Iterable[str]) -> list[Entry]:
-    return [("", text) for text in texts]
+    return [Line.of(text) for text in texts]
 
 
 def _examples(examples: Iterable[Sequence[str]]) -> list[Entry]:
-    return [("| ", part) for lines in examples for line in lines for part in line.splitlines()]
+    return [Line.of(("| ", "faint"), part) for lines in examples for line in lines for part in line.splitlines()]
 
 
 def _doc_text(check: Callable[..., Any]) -> str:
@@ -232,15 +221,14 @@ def _doc_text(check: Callable[..., Any]) -> str:
     return rest[:1].upper() + rest[1:] if colon and "." in name and " " not in name else text
 
 
-def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) -> int:
+def check_files(files: Sequence[tuple[str, str]]) -> int:
     """Read each file and try each of its rules on its own examples; 0 when nothing is wrong, else 1."""
-    out = out or sys.stdout
     problem_count = 0
     file_of_rule: dict[str, str] = {}
     for name, text in files:
         own = read_own([(name, text)])
         for problem in own.problems:
-            print(f"✖ {problem.message}" + (f"\n    {problem.hint}" if problem.hint else ""), file=out)
+            print(f"✖ {problem.message}" + (f"\n    {problem.hint}" if problem.hint else ""))
         faults = [(rule.id, fault) for rule in own.log for fault in log_faults(rule)]
         faults += [(rule.id, fault) for rule in own.lint for fault in lint_faults(rule)]
         faults += [
@@ -248,12 +236,12 @@ def check_files(files: Sequence[tuple[str, str]], *, out: TextIO | None = None) 
         ]
         file_of_rule |= {rule.id: name for rule in own.every}
         for rule_id, fault in faults:
-            print(f"✖ {name}: {rule_id}: {fault}", file=out)
+            print(f"✖ {name}: {rule_id}: {fault}")
         problem_count += len(own.problems) + len(faults)
         if own.every and not faults:
-            print(f"✓ {name}: {len(own.every)} rule{'s' if own.every[1:] else ''}", file=out)
+            print(f"✓ {name}: {len(own.every)} rule{'s' if own.every[1:] else ''}")
         elif not own.every and not own.problems:
-            print(f"▲ {name}: no [[rule]] and no [[lint]] in it", file=out)
+            print(f"▲ {name}: no [[rule]] and no [[lint]] in it")
     if not files:
-        print(f"no rule file: yours go to {shown(config_home() / 'rules')}/*.toml", file=out)
+        print(f"no rule file: yours go to {shown(config_home() / 'rules')}/*.toml")
     return 1 if problem_count else 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import sys
 import termios
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from sparktop.errors import UsageError
 from sparktop.files import write_shared
@@ -19,6 +20,9 @@ from sparktop.text.ascii import ascii_text, wants_ascii
 from sparktop.text.lines import PAGE_CELLS, UNCUT, Line
 from sparktop.text.units import size
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
+
+JSON_VERSION = 1
+"""Of each object that a command prints."""
 
 
 async def answered(question: str) -> str:
@@ -127,6 +131,27 @@ class TerminalPrompter:
 def say(text: str) -> None:
     """Print a message on standard error."""
     written(ascii_text(text) if wants_ascii(os.environ) else text, sys.stderr)
+
+
+def put_json(data: Mapping[str, Any], *, indent: int | None = None) -> None:
+    """Print an object with its version on standard output."""
+    print(json_text(data, indent=indent), flush=True)
+
+
+def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """An object with its version as JSON."""
+    return json.dumps({"version": JSON_VERSION, **data}, indent=indent, ensure_ascii=False)
+
+
+def shown_address(address: str, port: int) -> str:
+    """As a URL has it."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def cannot_listen(address: str, port: int, error: OSError) -> UsageError:
+    """The error for an address that nothing can be served at."""
+    hint = "choose another: --listen 127.0.0.1:0 takes any port that is free"
+    return UsageError(f"can't listen on {shown_address(address, port)}: {error.strerror or error}", hint=hint)
 
 
 def write_page(path: Path, text: str, *, option: str) -> None:

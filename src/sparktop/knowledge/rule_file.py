@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
-from sparktop.errors import ConfigError
+from sparktop.errors import ConfigError, nearest
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Remedy
@@ -53,8 +52,8 @@ def checked_table(
         place = f"{place} ({name})"
     for key in row:
         if key not in allowed:
-            near = get_close_matches(key, allowed, n=1)
-            raise ConfigError(f"{place}: unknown key `{key}`", hint=f"did you mean `{near[0]}`?" if near else "")
+            near = nearest(key, allowed)
+            raise ConfigError(f"{place}: unknown key `{key}`", hint=f"did you mean `{near}`?" if near else "")
     if missing := [key for key in required if key not in row]:
         raise ConfigError(f"{place}: `{missing[0]}` is missing")
     if not isinstance(name, str) or not _ID.fullmatch(name):
@@ -141,8 +140,8 @@ def _change(entry: Any, place: str, keys: Sequence[str]) -> Change:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{place}: `change` wants a table")
     if unknown := [key for key in entry if key not in keys]:
-        near = get_close_matches(unknown[0], keys, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(keys)}"
+        near = nearest(unknown[0], keys)
+        hint = f"did you mean `{near}`?" if near else f"it has {', '.join(keys)}"
         raise ConfigError(f"{place}: unknown key `{unknown[0]}` in a change", hint=hint)
     removed = checked_texts(entry.get("remove", []), "remove", place)
     flags: dict[str, str | None] = {name: None for name in removed if name.startswith(_FLAG)}

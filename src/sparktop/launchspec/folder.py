@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from sparktop.cmdline.shell import Dialect, ShellWord, tokens
 from sparktop.cmdline.source import Word
 
 _START = re.compile(r"\.\.?(?=/|\Z)|\$PWD(?=/|\Z)|\$\{PWD\}|`pwd`")
@@ -16,7 +17,9 @@ def from_folder(text: str) -> str | None:
     if match is not None:
         rest = text if match[0].startswith(".") else text[match.end() :]
     elif text.startswith("$("):
-        inside, end = _substitution(text)
+        word = next(tokens(text, Dialect.DRAFT))
+        end = word.pieces[0].end if isinstance(word, ShellWord) else 0
+        inside = text[2 : end - 1]
         is_folder = inside.strip() == "pwd" or ("dirname" in inside and re.search(r"\$0|BASH_SOURCE", inside))
         if not is_folder:
             return None
@@ -25,16 +28,6 @@ def from_folder(text: str) -> str | None:
         return None
     rest = rest.strip("/").removeprefix("./")
     return None if re.search(r"[$`*?]", rest) else "" if rest == "." else rest
-
-
-def _substitution(text: str) -> tuple[str, int]:
-    """(what is in the `$(...)` that a text begins with, where it ends); "" where it is never closed."""
-    depth = 0
-    for at, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if char == ")" and depth == 0:
-            return text[2:at], at + 1
-    return "", len(text)
 
 
 def with_folders(text: str, values: Mapping[str, Sequence[Word]]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -53,8 +53,22 @@ class Doubt:
     end: int
     reason: str
     """What would settle it: "whether GPU_UTIL is set where this starts"."""
-    is_branch: bool = False
-    """A branch of a script: no doubt for a command in the same one."""
+    variable: str = ""
+    """Whose default it is."""
+
+    def holds(self, place: int) -> bool:
+        """Whether this offset is in the part."""
+        return self.start <= place < self.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Doubt):
+    """A part of a script that runs only sometimes, or when it is called: no doubt for a command in the same one."""
+
+    whole: Span
+    """The statement with all its branches."""
+    head: str
+    """ "if", "case", "&&" for what follows && or ||, "{" for a function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +82,20 @@ class LaunchSpec:
     """The name of the service, container or unit."""
     span: Span | None = None
     """Where it begins in the document."""
+    begin: Span | None = None
+    """Where the engine's own command begins, in a container's."""
     engine: EngineKind | None = None
     has_command: bool = True
     """False if only the image is known, not the command in it."""
     wrapper: tuple[str, ...] = ()
-    """The words of its own command before the engine's: `tini --`, an entrypoint script."""
+    """The words of its own command before the engine's: `tini --`, an entrypoint script; all of it where the engine's
+    isn't known."""
     version: str | None = None
     image: Item | None = None
     family: Family | None = None
     model: Item | None = None
     flags: tuple[Item, ...] = ()
-    elsewhere: str = ""
+    elsewhere: tuple[str, ...] = ()
     """Where more arguments come from ("$@", an unknown variable, a --config file): then nothing is surely missing."""
     doubts: tuple[Doubt, ...] = ()
     guess: str = ""
@@ -114,18 +131,29 @@ class LaunchSpec:
     is_ray_start: bool = False
     prelude: str = ""
     """Commands run before it in the same shell: `pip install ...`."""
+    shell: tuple[str, ...] = ()
+    """The shell in the container that starts it, with its options: `bash -lc`; empty where a branch of it does."""
+    before: str = ""
+    """The text that this shell runs up to the engine's command."""
+    exported: tuple[str, ...] = ()
+    """Variables that this shell exports."""
     desktop: bool | None = None
     """Whether a desktop runs on the node; known only for running engines."""
 
     @property
-    def has_open_options(self) -> bool:
-        """Whether more options of the container come from elsewhere."""
-        return self.option(MORE) is not None
+    def is_by_image(self) -> bool:
+        """Whether the image's own command starts the engine, and the document has none."""
+        return self.has_container is True and not self.has_command and not self.wrapper and self.image is not None
+
+    @property
+    def shows_container(self) -> bool:
+        """Whether the options of its container are all here."""
+        return bool(self.has_container) and self.launcher is Launcher.DOCKER and self.option(MORE) is None
 
     @property
     def settles_missing(self) -> str:
         """What would settle whether a flag that isn't given is missing; empty if it surely is."""
-        return f"what `{self.elsewhere}` adds: see the running engine's command line" if self.elsewhere else ""
+        return f"what `{self.elsewhere[0]}` adds: see the running engine's command line" if self.elsewhere else ""
 
     @property
     def settles_image(self) -> str:
@@ -134,16 +162,35 @@ class LaunchSpec:
 
     def doubt(self, item: Item) -> str:
         """What would settle whether the item has this value; empty if it surely has."""
-        command = self.span[0] if self.span else -1
-        places = [span[0] for span in (item.value_span, item.span) if span]
-        found = (doubt for doubt in self.doubts if any(doubt.start <= place < doubt.end for place in places))
-        decisive = [doubt for doubt in found if not (doubt.is_branch and doubt.start <= command < doubt.end)]
+        decisive = self._doubts_of(item)
         return min(decisive, key=lambda doubt: doubt.end - doubt.start).reason if decisive else ""
+
+    def variables(self, item: Item) -> set[str]:
+        """The variables whose defaults the item has."""
+        return {doubt.variable for doubt in self._doubts_of(item)}
+
+    def _doubts_of(self, item: Item) -> list[Doubt]:
+        return self._doubts([span[0] for span in (item.value_span, item.span) if span])
+
+    def is_in_branch(self, item: Item) -> bool:
+        """Whether it is given only where a branch of the script runs that doesn't hold the command too."""
+        return item.span is not None and any(isinstance(doubt, Branch) for doubt in self._doubts([item.span[0]]))
+
+    def _doubts(self, places: Sequence[int]) -> list[Doubt]:
+        """The doubts about what stands at these places."""
+        own = [span[0] for span in (self.span, self.begin) if span]
+        found = [doubt for doubt in self.doubts if any(doubt.holds(place) for place in places)]
+        return [doubt for doubt in found if not (isinstance(doubt, Branch) and any(map(doubt.holds, own)))]
 
     @property
     def model_name(self) -> str:
         """The model as given; empty if not given."""
         return (self.model.value or "") if self.model else ""
+
+    @property
+    def image_name(self) -> str:
+        """The image as given; empty if not given."""
+        return (self.image.value or "") if self.image else ""
 
     def flag(self, *names: str) -> Item | None:
         """The last flag of these names, in any spelling; None if not given, or if it is turned off later."""

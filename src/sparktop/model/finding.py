@@ -126,6 +126,16 @@ class Finding:
         """Identifies the same finding across pictures."""
         return (self.rule, self.nodes, self.subject)
 
+    def is_alarm_since(self, wall_s: float) -> bool:
+        """Whether it is critical, still there, and has begun since then."""
+        began_s = self.since_wall_s
+        return (
+            self.severity is Severity.CRITICAL
+            and self.phase is Phase.FIRING
+            and began_s is not None
+            and began_s >= wall_s
+        )
+
     @property
     def needs_reboot(self) -> bool:
         """Whether a reboot is its first remedy."""

@@ -8,7 +8,7 @@ for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 
 from sparktop.dataclass import dataclass
@@ -184,6 +184,21 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComposeService:
+    """The service of a compose file on a Spark, which `docker compose up` starts there."""
+
+    node: str
+    path: str
+    """Absolute, on the node."""
+    digests: Mapping[str, str]
+    """Path -> SHA-256 of each file that it was read from; empty: there was no such file."""
+    name: str = ""
+    project: str = ""
+    risks: tuple[str, ...] = ()
+    """Those of the recipe that it has too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One recipe: the contents of its file, and the file's path."""
 
@@ -236,6 +251,36 @@ class Recipe:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     source: RecipeSource | None = None
     """Where it is from; None for a shipped recipe, one of the operator's own, and a file."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Parameters without a default, each with where the launch that it was made of uses it: {"MODEL": "run.sh:12"}.
+    They may stand in its model, image and options too."""
+    compose: ComposeService | None = None
+    """The service that it was made of, where that is all that it describes."""
+    unset: Recipe | None = field(default=None, repr=False)
+    """The recipe before it was given its settings: they may be given anew."""
+
+    def with_settings(self, values: Mapping[str, str]) -> Recipe:
+        """The recipe with these settings in its model, image and options; those in texts are filled in by a render."""
+        given = [(f"{{{name}}}", value) for name, value in values.items() if name in self.settings]
+
+        def filled(value: object) -> object:
+            if isinstance(value, list):
+                return [filled(one) for one in value]
+            for reference, text in given if isinstance(value, str) else ():
+                value = str(value).replace(reference, text)
+            return value
+
+        empty = self.unset or self
+        if not given:
+            return empty
+        return replace(
+            empty,
+            model=str(filled(empty.model)),
+            container=str(filled(empty.container)),
+            model_revision=str(filled(empty.model_revision)),
+            options={name: filled(value) for name, value in empty.options.items()},
+            unset=empty,
+        )
 
     @property
     def new_sources(self) -> tuple[RecipeSource, ...]:
@@ -278,3 +323,6 @@ class Order:
     """The hub to download models from: HF_ENDPOINT."""
     may_fetch: bool = True
     """Whether a missing image or model may be downloaded."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "recipe", self.recipe.with_settings(self.values))

@@ -1,13 +1,14 @@
 """A planner's questions to the nodes beyond the picture, and their answers; all questions are read-only.
 
-A planner is asked for its questions repeatedly, with the answers so far, until it has none left; then it plans.
+A planner is asked for its questions repeatedly, with the answers so far, until it has none left; then it plans. Where
+missing answers don't stop it, they are simply what it looks up in planning (`looked_up`).
 Docker's answers hold values that the picture has masked, so a Survey has no readable repr.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from hashlib import sha256
 from typing import Any
@@ -102,7 +103,7 @@ class HubModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskPrivileges:
+class PrivilegesQuestion:
     """The user's privileges on the node; the answer is a `Privileges`."""
 
     node: str
@@ -136,12 +137,12 @@ class NoteRun:
     """A line of the audit, masked."""
 
 
-Ask = (
+Question = (
     DockerGet
     | DockerLog
     | Output
     | FileText
-    | AskPrivileges
+    | PrivilegesQuestion
     | ModelsOnDisk
     | HubModel
     | OperatorKeys
@@ -203,7 +204,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class Unrestored:
     """What an earlier run took from a container and has not given back."""
 
     title: str
@@ -221,20 +222,46 @@ class Owed:
 class Survey:
     """All answers so far, and what earlier runs owe."""
 
-    answers: Mapping[Ask, Answer] = field(default_factory=dict, repr=False)
-    owed: Mapping[str, Owed] = field(default_factory=dict)
+    answers: Mapping[Question, Answer] = field(default_factory=dict, repr=False)
+    owed: Mapping[str, Unrestored] = field(default_factory=dict)
     """By container id."""
-    owed_guards: Mapping[str, GuardState] = field(default_factory=dict)
+    guards_to_restore: Mapping[str, GuardState] = field(default_factory=dict)
     """By node: the guard that an earlier run replaced by its own, where none is armed now."""
 
-    def value(self, ask: Ask) -> Any:
-        """The answer, or None."""
-        return self.answers[ask].value if ask in self.answers else None
+    def answer(self, question: Question) -> Answer | None:
+        """None where it wasn't asked."""
+        return self.answers.get(question)
 
-    def problem(self, ask: Ask) -> str:
-        return self.answers[ask].problem if ask in self.answers else ""
+    def value(self, question: Question) -> Any:
+        """The answer, or None."""
+        answer = self.answer(question)
+        return answer.value if answer is not None else None
+
+    def problem(self, question: Question) -> str:
+        answer = self.answer(question)
+        return answer.problem if answer is not None else ""
 
     def privileges(self, node: str) -> Privileges | None:
         """None where the node couldn't be asked."""
-        found = self.value(AskPrivileges(node=node))
+        found = self.value(PrivilegesQuestion(node=node))
         return found if isinstance(found, Privileges) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LookUps(Survey):
+    """A survey that keeps what is looked up in it without an answer."""
+
+    missing: dict[Question, None] = field(default_factory=dict)
+
+    def answer(self, question: Question) -> Answer | None:
+        found = self.answers.get(question)
+        if found is None:
+            self.missing[question] = None
+        return found
+
+
+def looked_up(survey: Survey, look: Callable[[Survey], object]) -> tuple[Question, ...]:
+    """The questions that `look` looks up and the survey has no answer to; what follows from these comes next time."""
+    look_ups = _LookUps(answers=survey.answers, owed=survey.owed, guards_to_restore=survey.guards_to_restore)
+    look(look_ups)
+    return tuple(look_ups.missing)

@@ -25,7 +25,7 @@ class Contained:
 
     def add(self, node: str, where: str, error: BaseException) -> str:
         """Keep a fault; returns its text. `node` is empty for what concerns all."""
-        text = faults.named(f"{node}'s {where}" if node else where, error)
+        text = faults.report(f"{node}'s {where}" if node else where, error)
         if (node, where) not in self._seen and len(self._seen) >= MAX_KEPT:
             del self._seen[min(self._seen, key=lambda key: self._seen[key][0])]
         notice = Notice(severity=Severity.WARNING, node=node, text=text)

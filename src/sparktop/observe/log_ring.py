@@ -1,7 +1,7 @@
-"""A bounded ring buffer of log lines, and a paused view of it.
+"""A bounded ring buffer of log lines, and its lines at one moment.
 
 Lines are plain tuples in chunks of plain tuples: the garbage collector doesn't walk such tuples, while 50,000 objects
-stopped the screen for 30 ms now and then. A paused view shares the chunks instead of copying them.
+stopped the screen for 30 ms now and then. A snapshot shares the chunks instead of copying them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ class Snapshot:
     def entry(self, number: int) -> Entry:
         """A line by its number, from `first` to `end`."""
         return self.chunks[number // CHUNK - self.chunk_number][number % CHUNK]
+
+    def line(self, number: int) -> LogLine:
+        return line_of(self.entry(number))
+
+    def text(self, number: int) -> str:
+        return self.entry(number)[0]
 
     def entries(self, start: int, stop: int) -> list[Entry]:
         """Lines `start` to `stop` (exclusive), clipped to the lines held."""
@@ -129,48 +135,8 @@ class LineRing:
         entry, held = entry_of(line), self.snapshot().entries(self.first, self.end)
         return next((self.first + index for index in range(len(held) - 1, -1, -1) if held[index] == entry), None)
 
-    def snapshot(self) -> Snapshot:
-        """All lines held now; cheap, as full chunks are shared."""
-        return Snapshot(self.first, self._end, [*self._chunks, tuple(self._open)], self._chunk_number)
-
-
-MORE_LINES = 10_000
-"""How many newer lines a paused view takes on; without a limit a flood would fill memory."""
-
-
-class PausedLines:
-    """Lines by their absolute numbers, taken from a ring when the view paused, and later ones.
-
-    Lines on screen stay available, and newer ones can be read in order as long as the ring hasn't dropped lines in
-    between.
-    """
-
-    def __init__(self, ring: LineRing, *, more_lines: int = MORE_LINES) -> None:
-        self._lines = ring.snapshot()
-        self._stop = ring.end + more_lines
-        self.paused_at = ring.end
-
-    @property
-    def first(self) -> int:
-        """The number of the first line held."""
-        return self._lines.first
-
-    @property
-    def end(self) -> int:
-        """One past the number of the last line held."""
-        return self._lines.end
-
-    def line(self, number: int) -> LogLine:
-        return line_of(self._lines.entry(number))
-
-    def text(self, number: int) -> str:
-        return self._lines.entry(number)[0]
-
-    def entries(self, start: int, stop: int) -> list[Entry]:
-        """Lines `start` to `stop` (exclusive), clipped to the lines held."""
-        return self._lines.entries(start, stop)
-
-    def catch_up(self, ring: LineRing) -> None:
-        """Append the ring's newer lines, while they join on and there is room."""
-        if self.end < self._stop:
-            self._lines = self._lines.joined(ring.snapshot(), stop=self._stop)
+    def snapshot(self, last: int = CAPACITY) -> Snapshot:
+        """The `last` lines held now; cheap, as full chunks are shared."""
+        first = max(self.first, self._end - last)
+        skipped = first // CHUNK - self._chunk_number
+        return Snapshot(first, self._end, [*self._chunks, tuple(self._open)][skipped:], self._chunk_number + skipped)

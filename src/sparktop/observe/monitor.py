@@ -158,7 +158,7 @@ class Monitor:
                 canary_every_s=canary_every_s,
             )
         self._pictures = Pictures(
-            [line.intake.state for line in self._nodes.values()],
+            [watched.intake.state for watched in self._nodes.values()],
             clock=self._clock,
             contained=self._contained,
             rules=live_rules() if rules is None else rules,
@@ -184,16 +184,16 @@ class Monitor:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_ahead())
                 group.create_task(self._remember())
-                for line in self._nodes.values():
-                    group.create_task(self._watch_node(line))
+                for watched in self._nodes.values():
+                    group.create_task(self._watch_node(watched))
         finally:
             if self._timer is not None:
                 self._timer.cancel()
             await self._forwards.aclose()
-            for line in self._nodes.values():
-                await line.followers.aclose()
-                if line.intake.tape is not None:
-                    line.intake.tape.close()
+            for watched in self._nodes.values():
+                await watched.followers.aclose()
+                if watched.intake.tape is not None:
+                    watched.intake.tape.close()
             self._baselines.write()
 
     async def _read_ahead(self) -> None:
@@ -205,29 +205,29 @@ class Monitor:
     async def _remember(self) -> None:
         """Give the nodes what was recorded of them before."""
         await asyncio.sleep(PAST_AFTER_S)
-        for name, line in self._nodes.items():
+        for name, watched in self._nodes.items():
             try:
                 past = await in_thread(self._past, name)
             except Exception as error:  # noqa: BLE001 - the charts begin with this session
                 self._contained.add(name, "recordings", error)
                 continue
             if past is not None:
-                line.intake.state.remember(past)
+                watched.intake.state.remember(past)
 
-    async def _watch_node(self, line: _WatchedNode) -> None:
+    async def _watch_node(self, watched: _WatchedNode) -> None:
         """Watch one node until cancelled; after a fault, again from the connection on."""
         while True:
             try:
-                return await line.supervisor.run()
+                return await watched.supervisor.run()
             except Exception as error:  # noqa: BLE001 - the other node is watched all the same
-                why = faults.named(f"{line.intake.state.name}'s connection", error)
-                line.intake.take(Linked(state=LinkState.LOST, reason=why))
+                why = faults.report(f"{watched.intake.state.name}'s connection", error)
+                watched.intake.take(Linked(state=LinkState.LOST, reason=why))
             await asyncio.sleep(AFTER_FAULT_S)
 
     def log(self, node: str, engine_key: str) -> LogFeed | None:
         """The feed of an engine's log."""
-        line = self._nodes.get(node)
-        return line.intake.engines.feed(engine_key) if line else None
+        watched = self._nodes.get(node)
+        return watched.intake.engines.feed(engine_key) if watched else None
 
     def kernel_lines(self, node: str) -> LineRing:
         """The node's kernel log, line by line."""
@@ -236,13 +236,13 @@ class Monitor:
     def set_interval(self, seconds: float) -> None:
         """Set the sample interval of all probes."""
         self._interval_s = seconds
-        for line in self._nodes.values():
-            line.supervisor.set_interval(seconds)
+        for watched in self._nodes.values():
+            watched.supervisor.set_interval(seconds)
 
     def retry_now(self, node: str) -> None:
         """End a node's back-off early."""
-        if line := self._nodes.get(node):
-            line.supervisor.retry_now()
+        if watched := self._nodes.get(node):
+            watched.supervisor.retry_now()
 
     async def forward(self, node: str, engine: str, port: int = 0) -> Forward:
         """Open a local port to an engine; see Watch."""
@@ -260,8 +260,8 @@ class Monitor:
 
     def tell(self, node: str, words: Mapping[str, object]) -> bool:
         """Send words to a node's probe, uninterpreted; False while there is no live probe."""
-        line = self._nodes.get(node)
-        return line is not None and line.supervisor.tell(words)
+        watched = self._nodes.get(node)
+        return watched is not None and watched.supervisor.tell(words)
 
     def _changed(self, urgent: bool) -> None:
         """Schedule a publication: soon after a sample, else once changes have gathered."""
@@ -280,9 +280,9 @@ class Monitor:
     def _publish_now(self) -> None:
         self._timer = None
         self._state = self._pictures.make(forwards=self._forwards.shown)
-        for name, line in self._nodes.items() if self._state.news else ():
+        for name, watched in self._nodes.items() if self._state.news else ():
             if news := tuple(event for event in self._state.news if name in event.nodes):
-                line.intake.take(Told(events=news))
+                watched.intake.take(Told(events=news))
         try:
             self._publish(self._state)
         except Exception as error:  # noqa: BLE001 - the next picture may be shown
@@ -293,11 +293,11 @@ class Monitor:
         found = self._asked()
         if found != self._told:
             self._told = found
-            for name, line in self._nodes.items():
-                line.intake.take(Intervened(interventions=tuple(one for one in found if one.node == name)))
+            for name, watched in self._nodes.items():
+                watched.intake.take(Intervened(interventions=tuple(one for one in found if one.node == name)))
         return found
 
     def _unrecorded(self) -> Iterator[Notice]:
-        tapes = [line.intake.tape for line in self._nodes.values()]
+        tapes = [watched.intake.tape for watched in self._nodes.values()]
         for problem in [tape.problem for tape in tapes if tape is not None and tape.problem]:
             yield Notice(severity=Severity.WARNING, text=problem)

@@ -55,7 +55,7 @@ class Pictures:
         self._findings: tuple[Finding, ...] = ()
         self._events: tuple[Event, ...] = ()
         self._before = FleetState()
-        self._diagnosis = Diagnosis(rules, faulted=faults.named)
+        self._diagnosis = Diagnosis(rules, faulted=faults.report)
 
     def make(self, *, forwards: tuple[Forward, ...] = ()) -> FleetState:
         """The picture of this moment."""

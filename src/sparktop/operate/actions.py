@@ -1,6 +1,6 @@
 """Every action: its name, text, risk and options, and the module that plans it. actions.toml lists them.
 
-A planner is a module with two pure functions: `asks(request, picture, survey)` returns its questions to the nodes
+A planner is a module with two pure functions: `questions(request, picture, survey)` returns its questions to the nodes
 (it is called again with the answers until it has no more), `plan(request, picture, survey)` returns a Plan. Either may
 raise Refused.
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.step.plan import Plan
 
 
@@ -86,7 +86,7 @@ class Action:
 class Planner(Protocol):
     """The functions of a planner's module."""
 
-    asks: Callable[[Request, FleetState, Survey], tuple[Ask, ...]]
+    questions: Callable[[Request, FleetState, Survey], tuple[Question, ...]]
     plan: Callable[[Request, FleetState, Survey], Plan]
 
 

@@ -24,40 +24,36 @@ from sparktop.config import state_home
 from sparktop.errors import SparktopError, TransportError
 from sparktop.model.bringup import Changed
 from sparktop.model.fleet import FleetState, LinkState
-from sparktop.model.recipe import RecipeSource
-from sparktop.model.request import Request, Risk
+from sparktop.model.request import Request
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
-    Ask,
     DockerLog,
     HubModel,
     ModelsOnDisk,
     NoteRun,
     OperatorKeys,
     Output,
+    Question,
     RunNotes,
     Survey,
 )
-from sparktop.operate.actions import ACTIONS, Action, Planner, action, planner_of
 from sparktop.operate.audit_file import Audit, entries, is_under_way
-from sparktop.operate.refused import Refused
-from sparktop.operate.run.gate import plan_refusal, request_refusal, unreachable_refusal
 from sparktop.operate.run.guard_orders import GuardAuditLog, StandingOrders
-from sparktop.operate.run.operating import KeepMeasured, OnChange
-from sparktop.operate.run.run_text import brief
-from sparktop.operate.runner.api import AskSecret, NodeLines
-from sparktop.operate.step.act import Act
-from sparktop.operate.step.placeholders import fill_command, saved_for
-from sparktop.operate.step.plan import Plan, Refusal, Step
-from sparktop.operate.step.run import Run
 from sparktop.operate.step.run_context import Picture, RunContext, Tell
-from sparktop.transport.base import Connector
 from sparktop.transport.threads import in_thread
 
-if TYPE_CHECKING:  # the executor and the audit's readers are imported with the first plan or run that needs them
+if TYPE_CHECKING:  # what only plans and runs need is imported with the first of them
+    from sparktop.model.recipe import RecipeSource
+    from sparktop.operate.actions import Action, Planner
     from sparktop.operate.audit.interrupted_runs import InterruptedRun
     from sparktop.operate.run.executor import PlanExecution
+    from sparktop.operate.run.operating import KeepMeasured, OnChange
+    from sparktop.operate.runner.api import AskSecret, NodeLines
+    from sparktop.operate.step.act import Act
+    from sparktop.operate.step.plan import Plan, Refusal
+    from sparktop.operate.step.run import Run
+    from sparktop.transport.base import Connector
 
 LINE_LIMIT_S = 10.0
 NOTING_S = 2.0
@@ -67,7 +63,6 @@ ROUND_LIMIT_S = 20.0
 """How long one round of questions may take, beyond the limits of its own commands."""
 RECALLED_BYTES = 2 << 20
 """How far back the audit is read for interrupted runs."""
-FindPlanner = Callable[[Action], Planner]
 
 
 class Operations:
@@ -85,7 +80,7 @@ class Operations:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         tell: Tell | None = None,
         stand_in: Callable[[Act], Act] = lambda act: act,
-        planner_of: FindPlanner = planner_of,
+        planner_of: Callable[[Action], Planner] | None = None,
         evidence_folder: Path | None = None,
         keep_measured: KeepMeasured | None = None,
         recalls: bool = True,
@@ -140,6 +135,9 @@ class Operations:
     # planning
 
     async def plan(self, request: Request) -> Plan | Refusal:
+        from sparktop.operate.refused import Refused
+        from sparktop.operate.step.plan import Refusal
+
         try:
             return await self._plan(request)
         except Refused as refused:
@@ -149,6 +147,12 @@ class Operations:
             return Refusal(request=request, reason=why, remedies=("nothing was changed; please report it",))
 
     async def _plan(self, request: Request) -> Plan:
+        from sparktop.operate.actions import ACTIONS, action, planner_of
+        from sparktop.operate.audit.obligations import owed_notes
+        from sparktop.operate.plan.likely import as_before
+        from sparktop.operate.refused import Refused
+        from sparktop.operate.run.gate import request_refusal, unreachable_refusal
+
         picture = self._context.picture()
         chosen = action(request.action)
         if chosen is None:
@@ -161,13 +165,10 @@ class Operations:
         if unreachable := unreachable_refusal(request, picture):
             raise unreachable
         try:
-            planner = self._planner_of(chosen)
+            planner = (self._planner_of or planner_of)(chosen)
         except ModuleNotFoundError as error:
             raise Refused(f"This sparktop can't {chosen.phrase} yet ({error.name}).") from error
         survey = await self._survey(planner, request, picture)
-        from sparktop.operate.audit.obligations import owed_notes
-        from sparktop.operate.plan.likely import as_before
-
         plan = planner.plan(request, picture, survey)
         if self._recalls:
             plan = as_before(plan, await in_thread(self._recalled))
@@ -181,57 +182,66 @@ class Operations:
             await self._read_notes(request.nodes)
         survey = await in_thread(self._read_owed, picture) if self._recalls else Survey()
         for _ in range(ROUNDS_AT_MOST):
-            asks = [ask for ask in planner.asks(request, picture, survey) if ask not in survey.answers]
-            if not asks:
+            questions = [
+                question for question in planner.questions(request, picture, survey) if question not in survey.answers
+            ]
+            if not questions:
                 break
-            survey = replace(survey, answers={**survey.answers, **await self.ask(asks)})
+            survey = replace(survey, answers={**survey.answers, **await self.ask(questions)})
         return survey
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        by_node: dict[str, list[Ask]] = {}
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        by_node: dict[str, list[Question]] = {}
         keys: list[OperatorKeys] = []
-        for ask in dict.fromkeys(asks):
-            if isinstance(ask, OperatorKeys):
-                keys.append(ask)
+        for question in dict.fromkeys(questions):
+            if isinstance(question, OperatorKeys):
+                keys.append(question)
             else:
-                by_node.setdefault(ask.node, []).append(ask)
+                by_node.setdefault(question.node, []).append(question)
         answers = await asyncio.gather(
-            *(self._answers(node, node_asks) for node, node_asks in by_node.items()),
-            *(self._own_keys(ask) for ask in keys),
+            *(self._answers(node, node_questions) for node, node_questions in by_node.items()),
+            *(self._own_keys(question) for question in keys),
         )
-        return {ask: answer for node_answers in answers for ask, answer in node_answers.items()}
+        return {question: answer for node_answers in answers for question, answer in node_answers.items()}
 
-    async def _own_keys(self, ask: OperatorKeys) -> Mapping[Ask, Answer]:
-        connector = self._context.connectors.get(ask.node)
+    async def _own_keys(self, question: OperatorKeys) -> Mapping[Question, Answer]:
+        connector = self._context.connectors.get(question.node)
         if connector is None:
-            return _unanswered((ask,), f"nothing is known here of a login at {ask.node}")
+            return _unanswered((question,), f"nothing is known here of a login at {question.node}")
         try:
-            return {ask: Answer(value=await connector.own_keys())}
+            return {question: Answer(value=await connector.own_keys())}
         except TransportError as error:
-            return _unanswered((ask,), error.message)
+            return _unanswered((question,), error.message)
 
-    async def _answers(self, node: str, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+    async def _answers(self, node: str, questions: Sequence[Question]) -> Mapping[Question, Answer]:
         """One node's answers; a question that can't be answered gets an Answer with a problem."""
         try:
             async with asyncio.timeout(0 if self._is_read_only else LINE_LIMIT_S):
                 line = self._context.lines.line(node) or await self._context.lines.wait(node)
         except TimeoutError:
             why = self._context.lines.problem(node)
-            return _unanswered(asks, f"there is no runner on {node}{': ' + why if why else ''}")
-        limits = sum(ask.limit_s for ask in asks if isinstance(ask, Output | DockerLog | ModelsOnDisk | HubModel))
+            return _unanswered(questions, f"there is no runner on {node}{': ' + why if why else ''}")
+        limits = sum(
+            question.limit_s
+            for question in questions
+            if isinstance(question, Output | DockerLog | ModelsOnDisk | HubModel)
+        )
         try:
             async with asyncio.timeout(ROUND_LIMIT_S + limits):
-                answers = await line.ask(asks)
+                answers = await line.ask(questions)
         except TimeoutError:
-            return _unanswered(asks, f"{node} did not answer within {ROUND_LIMIT_S + limits:.0f} s")
+            return _unanswered(questions, f"{node} did not answer within {ROUND_LIMIT_S + limits:.0f} s")
         except TransportError as error:
-            return _unanswered(asks, f"{node}: {error.message}")
-        return {ask: answers.get(ask, Answer(problem=f"{node} did not answer this")) for ask in asks}
+            return _unanswered(questions, f"{node}: {error.message}")
+        return {
+            question: answers.get(question, Answer(problem=f"{node} did not answer this")) for question in questions
+        }
 
     # running
 
     def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> PlanExecution:
         from sparktop.operate.run.executor import PlanExecution
+        from sparktop.operate.run.gate import plan_refusal
 
         execution = PlanExecution(self._new_id(), plan, context=self._context, secret=secret, changed=changed)
         refusal = plan_refusal(
@@ -258,7 +268,7 @@ class Operations:
         try:
             trust(source)
         except OSError as error:
-            faults.named(f"agreeing to @{source.name}", error)
+            faults.report(f"agreeing to @{source.name}", error)
 
     def _busy(self) -> Mapping[str, str]:
         """What this session is changing at the moment: node to plan title."""
@@ -284,9 +294,9 @@ class Operations:
             return
         picture = self._context.picture()
         live = [name for name in nodes if (view := picture.node(name)) and view.link.state is LinkState.LIVE]
-        for ask, answer in (await self.ask([RunNotes(node=name) for name in live])).items():
-            if isinstance(ask, RunNotes) and answer.value is not None:
-                self._notes[ask.node] = answer.value
+        for question, answer in (await self.ask([RunNotes(node=name) for name in live])).items():
+            if isinstance(question, RunNotes) and answer.value is not None:
+                self._notes[question.node] = answer.value
 
     async def changes(self, nodes: Collection[str]) -> tuple[Changed, ...]:
         """What ended runs changed on these nodes, by the audit and by what the nodes have noted; oldest first."""
@@ -322,11 +332,11 @@ class Operations:
 
     def _read_owed(self, picture: FleetState) -> Survey:
         """A survey without answers, with what earlier runs of this machine owe."""
-        from sparktop.operate.audit.obligations import obligations, owed_guards
+        from sparktop.operate.audit.obligations import guards_to_restore, obligations
 
         now_s = self._context.clock.wall()
         owed = obligations(self._recalled(), is_under_way=self._is_under_way, now_wall_s=now_s)
-        return Survey(owed=owed.containers, owed_guards=owed_guards(owed, picture))
+        return Survey(owed=owed.containers, guards_to_restore=guards_to_restore(owed, picture))
 
     def read(self, run_id: str) -> None:
         """Note that the operator has read how the run was left: it is not reported again."""
@@ -335,52 +345,23 @@ class Operations:
         with contextlib.suppress(SparktopError):
             words = {"run": run_id, "text": "how it was left has been read", READ: True}
             entry = json.dumps(self._context.audit.note("note", words))
-            asks = [NoteRun(node=node, run_id=run_id, entry=entry) for node in self._notes]
-            self._noting = asyncio.ensure_future(self.ask(asks))
+            questions = [NoteRun(node=node, run_id=run_id, entry=entry) for node in self._notes]
+            self._noting = asyncio.ensure_future(self.ask(questions))
 
-    def way_back(self, run: Run) -> Plan | None:
-        if not run.can_go_back or not run.state.is_over or not run.plan.way_back:
-            return None
-        plan = run.plan
-        filled_steps = [_filled(step, saved_for(step.node, run.saved)) for step in plan.way_back]
-        steps = tuple(step for step in filled_steps if step is not None)
-        stops_any = any(step.act.stops for step in steps)
-        return replace(
-            plan,
-            request=replace(plan.request, finding=None),
-            title=f"Rollback: {plan.title}",
-            risk=Risk.SAFE if plan.risk is Risk.SAFE and not stops_any else Risk.DISRUPTIVE,
-            steps=steps,
-            way_back=(),
-            is_way_back=True,
-            effect="Restores the state from before the run.",
-            outcome="",  # what was to be there then, and what a launch would find, is no more of this
-            outcome_command="",
-            prospect=None,
-            warnings=(
-                f"Rolls back: {brief(run) or plan.title}",
-                *((f"Log and settings from before it are in {run.evidence_path}.",) if run.evidence_path else ()),
-            ),
-            differences=tuple(
-                replace(difference, before=difference.after, after=difference.before) for difference in plan.differences
-            ),
-            equivalent=(),
-            typed="",
-            seen_monotonic_s=self._context.picture().monotonic_s,
-        )
+    def rollback(self, run: Run) -> Plan | None:
+        from sparktop.operate.run.rollback import rollback
+
+        plan = rollback(run)
+        return plan and replace(plan, seen_monotonic_s=self._context.picture().monotonic_s)
 
 
 def _typed(plan: Plan) -> Iterator[str]:
     """What its steps change, as it is typed, but for what depends on an earlier step."""
+    from sparktop.operate.step.placeholders import fill_command
+
     for step in plan.steps:
         yield from (f"on {step.node}: {line}" for line in step.act.commands() if fill_command(line, {}))
 
 
-def _filled(step: Step, saved: Mapping[str, str]) -> Step | None:
-    """The step with the ids that the run saved; None where its container was never created."""
-    act = step.act.filled(saved)
-    return None if act is None else replace(step, act=act)
-
-
-def _unanswered(asks: Sequence[Ask], problem: str) -> Mapping[Ask, Answer]:
-    return {ask: Answer(problem=problem) for ask in asks}
+def _unanswered(questions: Sequence[Question], problem: str) -> Mapping[Question, Answer]:
+    return {question: Answer(problem=problem) for question in questions}

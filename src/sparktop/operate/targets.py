@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparktop.dataclass import dataclass
-from sparktop.engines.rank_order import ranks
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import is_alive, ranks
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine
 from sparktop.model.finding import Finding, Remedy

@@ -49,6 +49,11 @@ class Mount:
     target: str
     is_read_only: bool = False
 
+    @property
+    def text(self) -> str:
+        """ "SOURCE:TARGET:ro", as `-v` has it."""
+        return f"{self.source}:{self.target}{':ro' if self.is_read_only else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
@@ -70,7 +75,6 @@ class ContainerSpec:
     """Docker's HostConfig by its API's names, without Binds."""
     labels: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    workdir: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +122,19 @@ class CannotRender(Exception):
         key: what it is about, dotted: "executor_config.volumes", "port"; empty: no single key.
         is_unsupported: it is valid, and sparktop doesn't support it.
         is_settable: `--set` fixes it at the launch.
+        nearest: the name that was probably meant.
+        offset: where in the command's template it is.
     """
 
     def __init__(
-        self, text: str, *remedies: str, key: str = "", is_unsupported: bool = False, is_settable: bool = False
+        self,
+        text: str,
+        *remedies: str,
+        key: str = "",
+        is_unsupported: bool = False,
+        is_settable: bool = False,
+        nearest: str = "",
+        offset: int = 0,
     ) -> None:
         self.text = text
         self.key = key
@@ -129,4 +142,6 @@ class CannotRender(Exception):
         self.remedies = remedies
         self.is_unsupported = is_unsupported
         self.is_settable = is_settable
+        self.nearest = nearest
+        self.offset = offset
         super().__init__(self.reason)

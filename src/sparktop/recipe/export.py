@@ -10,12 +10,13 @@ from typing import Any
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.cmdline.container_body import docker_run
+from sparktop.cmdline.systemd import joined
+from sparktop.cmdline.yaml_nodes import dumped
 from sparktop.engines import labels
 from sparktop.masking import is_secret
 from sparktop.model.recipe import Muted
 from sparktop.recipe.container_spec import ContainerSpec, Rendered, RenderedRank
 from sparktop.recipe.render.host_config import body
-from sparktop.recipe.yaml_text import dumped
 
 
 def run_words(container: ContainerSpec, *, is_detached: bool = True) -> list[str]:
@@ -86,54 +87,47 @@ _COMPOSE_KEYS = {
 def compose_file(container: ContainerSpec, comments: Iterable[str]) -> str:
     """The compose file's text; secrets are `${NAME}`, which compose takes from its environment or from `.env`."""
     host: Mapping[str, Any] = container.host
-    service: dict[str, Any] = {"image": container.image, "container_name": container.name}
-    if container.entrypoint is None:
-        service["command"] = list(container.argv)
-    else:
+    command: dict[str, Any] = {"command": list(container.argv)}
+    if container.entrypoint is not None:
         # Always written out: versions of compose differ in what an empty entrypoint means.
         first, *rest = (*container.entrypoint, *container.argv)
-        service |= {"entrypoint": [first], "command": rest}
-    service["environment"] = dict(container.environment)
-    if container.mounts:
-        service["volumes"] = [
-            f"{mount.source}:{mount.target}" + (":ro" if mount.is_read_only else "") for mount in container.mounts
-        ]
-    service |= _network(host)
-    service |= {name: host[key] for key, name in _COMPOSE_KEYS.items() if host.get(key)}
-    if limits := host.get("Ulimits"):
-        service["ulimits"] = {limit["Name"]: {"soft": limit["Soft"], "hard": limit["Hard"]} for limit in limits}
-    if devices := host.get("Devices"):
-        service["devices"] = [f"{request['PathOnHost']}:{request['PathInContainer']}" for request in devices]
-    if container.user:
-        service["user"] = container.user
-    if container.workdir:
-        service["working_dir"] = container.workdir
-    service["labels"] = dict(container.labels)
-    if requests := host.get("DeviceRequests"):
-        service["deploy"] = {"resources": {"reservations": {"devices": [_device(device) for device in requests]}}}
-    service["restart"] = "no"
-    service = _escape_dollars(service)
+        command = {"entrypoint": [first], "command": rest}
+    limits, requests = host.get("Ulimits") or (), host.get("DeviceRequests") or ()
+    whole: dict[str, Any] = {
+        "image": container.image,
+        "container_name": container.name,
+        **command,
+        "environment": dict(container.environment),
+        "volumes": [mount.text for mount in container.mounts],
+        "network_mode": host.get("NetworkMode"),
+        "ports": _ports(host),
+        **{name: host.get(key) for key, name in _COMPOSE_KEYS.items()},
+        "ulimits": {limit["Name"]: {"soft": limit["Soft"], "hard": limit["Hard"]} for limit in limits},
+        "devices": [f"{device['PathOnHost']}:{device['PathInContainer']}" for device in host.get("Devices") or ()],
+        "user": container.user,
+        "labels": dict(container.labels),
+        "deploy": {"resources": {"reservations": {"devices": list(map(_device, requests))}}} if requests else None,
+        "restart": "no",
+    }
+    always = ("command", "environment", "labels")
+    service = _escape_dollars({name: value for name, value in whole.items() if value or name in always})
     for name in container.secret_names:
         service["environment"][name] = f"${{{name}:?set it in .env}}"
-    whole = {"services": {container.name: service}}
-    return "".join(f"# {line}\n" for line in comments) + dumped(whole)
+    return "".join(f"# {line}\n" for line in comments) + dumped({"services": {container.name: service}})
 
 
-def _network(host: Mapping[str, Any]) -> dict[str, Any]:
-    network: dict[str, Any] = {"network_mode": host["NetworkMode"]} if host.get("NetworkMode") else {}
-    ports = [
+def _ports(host: Mapping[str, Any]) -> list[str]:
+    return [
         ":".join(field for field in (binding.get("HostIp"), binding.get("HostPort"), port.partition("/")[0]) if field)
         for port, bindings in (host.get("PortBindings") or {}).items()
         for binding in bindings
     ]
-    return network | ({"ports": ports} if ports else {})
 
 
 def _device(request: Mapping[str, Any]) -> dict[str, Any]:
-    device: dict[str, Any] = {"driver": request.get("Driver") or "nvidia"}
-    ids: Sequence[str] = request.get("DeviceIDs") or ()
-    device |= {"device_ids": list(ids)} if ids else {"count": "all"}
-    return device | {"capabilities": ["gpu"]}
+    ids = request.get("DeviceIDs")
+    which = {"device_ids": list(ids)} if ids else {"count": "all"}
+    return {"driver": request.get("Driver") or "nvidia", **which, "capabilities": ["gpu"]}
 
 
 def _escape_dollars(value: Any) -> Any:
@@ -149,9 +143,6 @@ WAIT_S = 300
 
 
 START_S = 900
-
-
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]+")
 
 
 WAIT = (
@@ -205,10 +196,10 @@ def unit_file(
         "",
         "[Service]",
         *([f"EnvironmentFile={environment_file(name, is_own=is_own)}"] if has_secrets else []),
-        f"ExecStartPre={_words(wait)}",
-        f"ExecStartPre=-{_words(['/usr/bin/docker', 'rm', name])}",
-        f"ExecStart={_words(['/usr/bin/docker', *run[1:]])}",
-        f"ExecStop={_words(['/usr/bin/docker', 'stop', '-t', '60', name])}",
+        f"ExecStartPre={joined(wait)}",
+        f"ExecStartPre=-{joined(['/usr/bin/docker', 'rm', name])}",
+        f"ExecStart={joined(['/usr/bin/docker', *run[1:]])}",
+        f"ExecStop={joined(['/usr/bin/docker', 'stop', '-t', '60', name])}",
         "Restart=always",  # a vLLM whose EngineCore was killed exits with 0 (docs/facts/engines.md section 6.6)
         "RestartSec=60",
         f"TimeoutStartSec={START_S}",
@@ -234,35 +225,6 @@ def environment_text(values: Mapping[str, str]) -> str:
     return "".join(f'{name}="{quoted(value)}"\n' for name, value in values.items())
 
 
-def _rank_unit(
-    container: ContainerSpec, rank: RenderedRank, rendered: Rendered, comments: Iterable[str], *, is_own: bool
-) -> str:
-    names = ("gpu-memory-utilization", "mem-fraction-static")
-    return unit_file(
-        container.name,
-        run_words(container, is_detached=False),
-        flags.value_of(rank.argv, *names) or flags.value_of(rendered.head.argv, *names),
-        description=f"{container.name}: {rendered.served_name}",
-        has_secrets=bool(container.secret_names),
-        is_own=is_own,
-        comments=comments,
-    )
-
-
-def _words(words: Iterable[str]) -> str:
-    return " ".join(_word(word) for word in words)
-
-
-def _word(text: str) -> str:
-    """One word as systemd parses it: quoted where needed, without specifiers or variables."""
-    literal = text.replace("%", "%%").replace("$", "$$")
-    if _PLAIN_WORD.fullmatch(text):
-        return literal
-    escaped = literal.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\x{ord(match[0]):02x}", escaped)
-    return f'"{escaped}"'
-
-
 def _plain(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f]+", " ", text).replace("%", "%%")
 
@@ -270,30 +232,32 @@ def _plain(text: str) -> str:
 KINDS: Mapping[str, str] = {
     "run": "{name}.sh", "compose": "{name}.compose.yaml", "systemd": "{name}.service", "systemd-user": "{name}.service",
 }  # fmt: skip
-"""File name of each kind of export; on two nodes the node's name comes first."""
+"""File name of each kind of export; on several nodes the node's name comes first."""
 
 
-def exported(rendered: Rendered, kind: str, *, node: str = "", muted: Sequence[Muted] = ()) -> str:
+def exported(rendered: Rendered, kind: str, rank: RenderedRank, *, muted: Sequence[Muted] = ()) -> str:
     """The export file of one rank.
 
     Args:
         kind: one of KINDS.
-        node: the rank's node; empty: the head.
         muted: the recipe's muted lint rules, muted in the file too.
-
-    Raises:
-        ValueError: unknown kind or node.
     """
-    rank = next((candidate for candidate in rendered.ranks if candidate.node == node), None) if node else rendered.head
-    if rank is None or kind not in KINDS:
-        raise ValueError(f"no export {kind!r} for {node!r}")
     container = without_secrets(reusable(rank.container))
     comments = _comments(rendered, rank, kind, container, muted)
     if kind == "compose":
         return compose_file(container, comments)
-    if kind in ("systemd", "systemd-user"):
-        return _rank_unit(container, rank, rendered, comments, is_own=kind == "systemd-user")
-    return "\n".join((*(f"# {line}" for line in comments), run_line(container, is_folded=True), ""))
+    if kind == "run":
+        return "\n".join((*(f"# {line}" for line in comments), run_line(container, is_folded=True), ""))
+    names = ("gpu-memory-utilization", "mem-fraction-static")
+    return unit_file(
+        container.name,
+        run_words(container, is_detached=False),
+        flags.value_of(rank.argv, *names) or flags.value_of(rendered.head.argv, *names),
+        description=f"{container.name}: {rendered.served_name}",
+        has_secrets=bool(container.secret_names),
+        is_own=kind == "systemd-user",
+        comments=comments,
+    )
 
 
 def files(rendered: Rendered, kind: str, *, muted: Sequence[Muted] = ()) -> dict[str, str]:
@@ -303,7 +267,7 @@ def files(rendered: Rendered, kind: str, *, muted: Sequence[Muted] = ()) -> dict
         name = KINDS[kind].format(name=rank.container.name)
         where = re.sub(r"[^A-Za-z0-9_.-]+", "-", rank.node)
         name = f"{where}.{name}" if len(rendered.ranks) > 1 else name
-        texts[name] = exported(rendered, kind, node=rank.node, muted=muted)
+        texts[name] = exported(rendered, kind, rank, muted=muted)
     return texts
 
 
@@ -318,12 +282,11 @@ def _comments(
         lines.append("The interfaces and addresses are this node's. Start and stop all ranks together.")
     if container.secret_names:
         names = ", ".join(container.secret_names)
+        line = "NAME=value a line"
         where = {
             "run": "export them first, or read them from a file: set -a; . ./.env; set +a",
-            "compose": "in a file .env next to this one, mode 0600, one NAME=value a line",
-            "systemd": f"in {environment_file(container.name)}, mode 0600, NAME=value a line",
-            "systemd-user": f"in {environment_file(container.name, is_own=True)}, mode 0600, NAME=value a line",
-        }[kind]
+            "compose": f"in a file .env next to this one, mode 0600, one {line}",
+        }.get(kind) or f"in {environment_file(container.name, is_own=kind == 'systemd-user')}, mode 0600, {line}"
         lines.append(f"Secrets ({names}): {where}")
     lines += [f"sparktop: allow {mute.rule}: {mute.reason}" for mute in muted]
     return tuple(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line) for line in lines)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
 
 from sparktop.dataclass import dataclass
 from sparktop.recipe.model_shape import Config, Shape, positive, text_config, word
+from sparktop.sanitise import mapping
 
 _NON_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 _BY_NAME = (
@@ -24,25 +25,18 @@ def quantisation_of(config: Config | None, quant_config: Config | None = None, n
         quant_config: hf_quant_config.json, where ModelOpt's older checkpoints have it.
         name: the model's name, used only where the configurations say nothing.
     """
-    config = config if isinstance(config, Mapping) else {}
-    text = text_config(config)
+    config = mapping(config)
+    text, modelopt = text_config(config), mapping(mapping(quant_config).get("quantization"))
     for section in (
         config.get("quantization_config"),
         text.get("quantization_config"),
         config.get("compression_config"),
+        {"quant_method": "modelopt", **modelopt} if modelopt else {},
     ):
-        if isinstance(section, Mapping) and (quantisation := _quantisation_by_config(section)):
+        if quantisation := _quantisation_by_config(mapping(section)):
             return quantisation
-    if isinstance(quant_config, Mapping):
-        inner = quant_config.get("quantization")
-        if isinstance(inner, Mapping) and (
-            quantisation := _quantisation_by_config({"quant_method": "modelopt", **inner})
-        ):
-            return quantisation
-    if (
-        isinstance(mistral_section := config.get("quantization"), Mapping) and "qformat_weight" in mistral_section
-    ):  # Mistral's params.json
-        return "fp8" if "fp8" in word(mistral_section["qformat_weight"]) else ""
+    if (weights := mapping(config.get("quantization")).get("qformat_weight")) is not None:  # Mistral's params.json
+        return "fp8" if "fp8" in word(weights) else ""
     named = quantisation_by_name(name)
     if named and named not in ("bf16", "fp16"):
         return named  # a config that says nothing of it, as some conversions leave it
@@ -62,61 +56,52 @@ def quantisation_by_name(name: str) -> str:
 # --- parts
 
 
+_FRAGMENTS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "awq")
+_METHODS = {
+    "auto-round": "auto-round", "auto_round": "auto-round", "intel/auto-round": "auto-round", "fp8": "fp8",
+    "fbgemm_fp8": "fp8", "finegrained_fp8": "fp8", "gpt_oss_mxfp4": "mxfp4",
+}  # fmt: skip
+"""Methods with one quantisation, where that isn't the method's own name."""
+_FORMATS = {"float-quantized": "fp8", "int-quantized": "int8", "pack-quantized": "int4"}
+
+
 def _quantisation_by_config(section: Config) -> str:
     method, algorithm = word(section.get("quant_method")), word(section.get("quant_algo"))
     if algorithm or method.startswith("modelopt"):
-        return _quantisation_by_algorithm(algorithm, section) or (
-            "nvfp4" if method.endswith("fp4") else "fp8" if method else ""
-        )
+        by_method = "nvfp4" if method.endswith("fp4") else "fp8" if method else ""
+        return _quantisation_by_algorithm(algorithm, section) or by_method
     if method in ("compressed-tensors", "compressed_tensors"):
         return _quantisation_by_groups(section)
-    if method in ("auto-round", "auto_round", "intel/auto-round"):
-        return "auto-round"
-    if method.startswith(("awq", "gptq")):
-        return method[: 3 if method.startswith("awq") else 4]
-    if method in ("fp8", "fbgemm_fp8", "finegrained_fp8"):
-        return "fp8"
-    if method in ("mxfp4", "gpt_oss_mxfp4", "mxfp8", "nvfp4"):
-        return method.removeprefix("gpt_oss_")
     if method == "bitsandbytes":
         return "int8" if section.get("load_in_8bit") is True else "int4"
     if method == "quark":
         return quantisation_by_name(str(section)[:2000].replace("'", " ")) or "quark"
-    return method
+    return next((kind for kind in ("awq", "gptq") if method.startswith(kind)), _METHODS.get(method, method))
 
 
 def _quantisation_by_algorithm(algorithm: str, section: Config) -> str:
     if algorithm == "mixed_precision":  # by what most layers have
-        layers = section.get("quantized_layers")
-        counts: dict[str, int] = {}
-        for layer in layers.values() if isinstance(layers, Mapping) else ():
-            kind = _quantisation_by_algorithm(word(layer.get("quant_algo")), {}) if isinstance(layer, Mapping) else ""
-            counts[kind] = counts.get(kind, 0) + 1
-        return max(counts, key=lambda kind: counts[kind], default="")
-    for fragment, kind in (("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("mxfp8", "mxfp8"), ("fp8", "fp8"), ("awq", "awq")):
-        if fragment in algorithm:
-            return kind
+        layers = mapping(section.get("quantized_layers")).values()
+        kinds = Counter(_quantisation_by_algorithm(word(mapping(layer).get("quant_algo")), {}) for layer in layers)
+        return kinds.most_common(1)[0][0] if kinds else ""
+    if kind := next((kind for kind in _FRAGMENTS if kind in algorithm), ""):
+        return kind
     return "int4" if "w4a" in algorithm else "int8" if "w8a8" in algorithm else algorithm
 
 
 def _quantisation_by_groups(section: Config) -> str:
     """compressed-tensors: by its format, or by the first group's weights."""
-    groups = section.get("config_groups")
-    groups = [group for group in groups.values() if isinstance(group, Mapping)] if isinstance(groups, Mapping) else []
+    groups = [mapping(group) for group in mapping(section.get("config_groups")).values()]
     for form in (section.get("format"), *(group.get("format") for group in groups)):
-        for fragment, kind in (("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("mxfp8", "mxfp8")):
-            if fragment in word(form):
-                return kind
-    for group in groups:
-        weights = group.get("weights")
-        if isinstance(weights, Mapping) and (bits := positive(weights.get("num_bits"))):
+        if kind := next((kind for kind in _FRAGMENTS[:3] if kind in word(form)), ""):
+            return kind
+    for weights in (mapping(group.get("weights")) for group in groups):
+        if bits := positive(weights.get("num_bits")):
             is_float = word(weights.get("type")) == "float"
             if is_float and bits == 4:
                 return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"
             return f"{'fp' if is_float else 'int'}{bits}"
-    return {"float-quantized": "fp8", "int-quantized": "int8", "pack-quantized": "int4"}.get(
-        word(section.get("format")), "compressed-tensors"
-    )
+    return _FORMATS.get(word(section.get("format")), "compressed-tensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

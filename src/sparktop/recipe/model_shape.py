@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparktop.dataclass import dataclass
+from sparktop.sanitise import mapping
 
 Config = Mapping[str, Any]
 
@@ -86,10 +87,8 @@ class Shape:
     """What in the configuration sparktop doesn't know, so that the cache isn't known."""
 
 
-def shape_of(config: Config | None) -> Shape:
-    """Layers, heads, windows and index keys from a config.json or a params.json."""
-    if not isinstance(config, Mapping):
-        return Shape()
+def shape_of(config: Config) -> Shape:
+    """Layers, heads, windows and index keys from a config.json or a params.json; nothing from an empty one."""
     text = text_config(config)
     layers = _field(text, "num_hidden_layers")
     kinds = _kinds(text, layers)
@@ -129,12 +128,10 @@ def shape_of(config: Config | None) -> Shape:
 def text_config(config: Config) -> Config:
     """The configuration of the text model."""
     for key in _NESTED:
-        inner = config.get(key)
-        if isinstance(inner, Mapping):
-            deeper = inner.get("text_config")
-            inner = deeper if isinstance(deeper, Mapping) else inner
-            if _field(inner, "num_hidden_layers") or not _field(config, "num_hidden_layers"):
-                return inner
+        outer = mapping(config.get(key))
+        inner = mapping(outer.get("text_config")) or outer
+        if inner and (_field(inner, "num_hidden_layers") or not _field(config, "num_hidden_layers")):
+            return inner
     return config
 
 
@@ -214,8 +211,8 @@ def _window_heads(text: Config, sizes: Mapping[str, Any]) -> tuple[int, int] | N
 
 def _indexer(text: Config, layers: int | None, kinds: Sequence[str], growing: float | None) -> tuple[int, float]:
     """(layers with an indexer, bytes per token of one's keys)."""
-    sparse = text.get("sparse_attention_config")
-    if isinstance(sparse, Mapping) and (size := positive(sparse.get("sparse_index_dim"))):  # MiniMax-M3
+    sparse = mapping(text.get("sparse_attention_config"))
+    if size := positive(sparse.get("sparse_index_dim")):  # MiniMax-M3
         listed = sparse.get("sparse_attention_freq")
         return (listed[: layers or 0].count(1) if isinstance(listed, list) else int(growing or 0)), 2.0 * size
     if size := positive(text.get("indexer_head_dim")):  # Qwen's sparse attention
@@ -241,12 +238,12 @@ def _layer_counts(text: Config, layers: int | None, kinds: Sequence[str]) -> tup
     if kinds:
         own = kinds[: max(0, layers - (positive(text.get("num_kv_shared_layers")) or 0))]  # Gemma: the last share
         return sum(kind in _FULL for kind in own), sum(kind in _SLIDING for kind in own)
-    for listed in (text.get("full_attn_idxs"), text.get("attn_layer_indices"), _inner(text, "full_attn_layers")):
+    kimi = mapping(text.get("linear_attn_config"))
+    for listed in (text.get("full_attn_idxs"), text.get("attn_layer_indices"), kimi.get("full_attn_layers")):
         if isinstance(listed, list) and listed:
             return len(listed), 0
-    if every := positive(text.get("full_attention_interval")):  # Qwen3-Next and after: the others are linear
-        return layers // every, 0
-    if every := positive(text.get("attn_layer_period")):  # Jamba
+    # Qwen3-Next and after, whose other layers are linear; Jamba
+    if every := positive(text.get("full_attention_interval")) or positive(text.get("attn_layer_period")):
         return layers // every, 0
     if positive(text.get("sliding_window")) and text.get("use_sliding_window") is not False:
         if every := positive(text.get("sliding_window_pattern")) or positive(text.get("global_attn_every_n_layers")):
@@ -261,8 +258,3 @@ def _layer_counts(text: Config, layers: int | None, kinds: Sequence[str]) -> tup
         if word(text.get("model_type")) in ("mistral", "mixtral", "ministral", "phi3", "starcoder2"):
             return 0, layers
     return layers, 0
-
-
-def _inner(text: Config, key: str) -> object:
-    inner = text.get("linear_attn_config")  # Kimi Linear
-    return inner.get(key) if isinstance(inner, Mapping) else None

@@ -17,6 +17,7 @@ from sparktop.dataclass import dataclass
 from sparktop.model.prospect import OnDisk
 from sparktop.recipe.model_config import ModelFacts, quantisation_of
 from sparktop.recipe.model_shape import shape_of
+from sparktop.sanitise import items, mapping
 
 _REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
@@ -158,8 +159,8 @@ def node_models_of(node: str, answer: object) -> NodeModels | None:
     """Parse a node's ModelsOnDisk answer; None where it is none."""
     if not isinstance(answer, Mapping):
         return None
-    rows, cache = answer.get("models"), _absolute_path(answer.get("cache"))
-    copies = [_model_copy(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    cache = _absolute_path(answer.get("cache"))
+    copies = (_model_copy(mapping(row)) for row in items(answer.get("models")))
     return NodeModels(
         node=node,
         cache=cache,
@@ -170,7 +171,7 @@ def node_models_of(node: str, answer: object) -> NodeModels | None:
         gid=_count(answer.get("gid")),
         free_bytes=_count(answer.get("free_bytes")),
         is_writable=answer.get("writable") is not False,
-        models=tuple(copy for copy in copies if copy is not None),
+        models=tuple(filter(None, copies)),
     )
 
 
@@ -211,15 +212,13 @@ def hub_listing_of(repo: str, answer: object) -> HubListing:
     """Parse a HubModel answer."""
     if not isinstance(answer, Mapping):
         return HubListing(problem="sparktop has not asked the hub")
-    status = _count(answer.get("status")) or 0
-    rows = answer.get("files")
     files = tuple(
-        HubFile(path=row["path"], size_bytes=_count(row.get("size_bytes")))
-        for row in (rows if isinstance(rows, list) else ())
-        if isinstance(row, Mapping) and isinstance(row.get("path"), str) and row["path"].isprintable()
+        HubFile(path=path, size_bytes=_count(row.get("size_bytes")))
+        for row in map(mapping, items(answer.get("files")))
+        if isinstance(path := row.get("path"), str) and path.isprintable()
     )
     hub = HubListing(
-        status=status,
+        status=_count(answer.get("status")) or 0,
         problem=sanitise.line(answer["problem"]) if isinstance(answer.get("problem"), str) else "",
         is_gated=answer.get("gated") not in (None, False, "", "false"),
         revision=_commit(answer.get("revision")),
@@ -233,8 +232,6 @@ def hub_listing_of(repo: str, answer: object) -> HubListing:
         quant_config=answer.get("quant_config"),
         weights_bytes=_bytes_by_parameters(answer.get("parameters")) or _bytes_by_shards(files),
         size_bytes=hub.size_bytes,
-        dtypes=None,
-        is_complete=True,
     )
     return replace(hub, facts=facts)
 
@@ -246,17 +243,15 @@ def facts_of(
     quant_config: object = None,
     weights_bytes: int | None,
     size_bytes: int | None,
-    dtypes: object,
-    is_complete: bool,
+    dtypes: object = None,
+    is_complete: bool = True,
 ) -> ModelFacts:
     """A model's facts from its raw configuration and sizes.
 
     Args:
         dtypes: bytes per tensor type; they tell fp8 from bf16 where the configuration doesn't.
     """
-    config = config if isinstance(config, Mapping) else None
-    shape = shape_of(config)
-    quantisation = quantisation_of(config, quant_config if isinstance(quant_config, Mapping) else None, name)
+    quantisation = quantisation_of(mapping(config), mapping(quant_config), name)
     if quantisation in ("", "bf16", "fp16") and _most_common_dtype(dtypes).startswith("F8_"):
         quantisation = "fp8"
     return ModelFacts(
@@ -265,34 +260,29 @@ def facts_of(
         size_bytes=size_bytes or None,
         quantisation=sanitise.name(quantisation),
         is_complete=is_complete,
-        **asdict(shape),
+        **asdict(shape_of(mapping(config))),
     )
 
 
-def on_disk(disks: Mapping[str, NodeModels], wanted: str = "", revision: str = "") -> tuple[OnDisk, ...]:
-    """All models on all nodes, each once: the wanted model first, then by name."""
-    rows: dict[tuple[str, str, str], list[tuple[str, ModelCopy]]] = {}
+def on_disk(disks: Mapping[str, NodeModels]) -> tuple[OnDisk, ...]:
+    """All models on all nodes, each once."""
+    copies_by_node: dict[tuple[str, str, str], dict[str, ModelCopy]] = {}
     for node, disk in disks.items():
         for copy in disk.models:
-            rows.setdefault((copy.name, copy.revision, copy.where), []).append((node, copy))
-    merged = []
-    for (name, _, _), copies in rows.items():
-        first = copies[0][1]
-        is_wanted = any(disks[node].find(wanted, revision) is copy for node, copy in copies) if wanted else False
-        incomplete = [node for node, copy in copies if not copy.is_complete]
-        merged.append(
-            OnDisk(
-                name=name,
-                path=sanitise.line(first.path),
-                nodes=tuple(node for node, _ in copies),
-                size_bytes=max(copy.size_bytes for _, copy in copies),
-                quantisation=first.facts.quantisation,
-                is_complete=not incomplete,
-                is_wanted=is_wanted,
-                note=f"incomplete on {', '.join(incomplete)}" if incomplete else "",
-            )
-        )
-    return tuple(sorted(merged, key=lambda copy: (not copy.is_wanted, copy.name.lower(), copy.path)))
+            copies_by_node.setdefault((copy.name, copy.revision, copy.where), {})[node] = copy
+    return tuple(_merged(copies) for copies in copies_by_node.values())
+
+
+def _merged(copies: Mapping[str, ModelCopy]) -> OnDisk:
+    first = next(iter(copies.values()))
+    return OnDisk(
+        name=first.name,
+        path=sanitise.line(first.path),
+        nodes=tuple(copies),
+        size_bytes=max(copy.size_bytes for copy in copies.values()),
+        quantisation=first.facts.quantisation,
+        is_complete=all(copy.is_complete for copy in copies.values()),
+    )
 
 
 # --- values
@@ -300,15 +290,9 @@ def on_disk(disks: Mapping[str, NodeModels], wanted: str = "", revision: str = "
 
 def _bytes_by_parameters(counts: object) -> int | None:
     """Bytes from the hub's count of elements per type, which it reads from the safetensors headers."""
-    if not isinstance(counts, Mapping) or not counts:
-        return None
-    total = 0.0
-    for dtype, count in counts.items():
-        size, number = _ELEMENT_BYTES.get(str(dtype)), _count(count)
-        if size is None or number is None:
-            return None
-        total += size * number
-    return int(total) or None
+    known = [(_ELEMENT_BYTES.get(str(dtype)), _count(count)) for dtype, count in mapping(counts).items()]
+    sizes = [size * count for size, count in known if size is not None and count is not None]
+    return int(sum(sizes)) or None if len(sizes) == len(known) else None
 
 
 def _bytes_by_shards(files: tuple[HubFile, ...]) -> int | None:
@@ -322,7 +306,7 @@ def _bytes_by_shards(files: tuple[HubFile, ...]) -> int | None:
 
 def _most_common_dtype(dtypes: object) -> str:
     """The type that holds most bytes; empty where there is none."""
-    counts = {str(key): _count(size) or 0 for key, size in dtypes.items()} if isinstance(dtypes, Mapping) else {}
+    counts = {str(key): _count(size) or 0 for key, size in mapping(dtypes).items()}
     return max(counts, key=lambda key: counts[key], default="")
 
 
@@ -333,7 +317,7 @@ def _count(value: object) -> int | None:
 
 
 def _strings(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return [item for item in items(value) if isinstance(item, str)]
 
 
 def _absolute_path(value: object) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
+from sparktop.cmdline.variables import env_lines, unquoted
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.files import read as read_file
@@ -26,10 +27,6 @@ ENGINE_KEY = "VLLM_API_KEY"
 MAX_FILE_BYTES = 1 << 16
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<default>[^{}$]*))?\}|(?P<plain>[A-Za-z_]\w*))")
 """A variable of the operator's in a recipe's environment: $NAME, ${NAME} or ${NAME:-default}."""
-_NAME = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*)\b")
-_QUOTED = re.compile(r"(['\"])(.*?)\1(?:\s+#.*)?")
-_COMMENT = re.compile(r"(?:^|\s+)#.*")
-_PAIR = re.compile(r"\s*+(?:export\s++)?([A-Za-z_]\w*+)\s*+=(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +157,11 @@ def _parse_lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Parse a .env file as a shell and Docker do; lines that set nothing are skipped, the last line of a name wins."""
     values: dict[str, str] = {}
     damaged: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        pair = _PAIR.fullmatch(line)
-        if pair is None:
-            if named := _NAME.match(line):
-                damaged[named[1]] = f"line {number}: {_unusable(named[1], 'it is not NAME=value')}"
+    for number, name, written in env_lines(text):
+        if written is None:
+            damaged[name] = f"line {number}: {_unusable(name, 'it is not NAME=value')}"
             continue
-        name, value = pair[1], _unquoted(pair[2].strip())
+        value = unquoted(written)
         values.pop(name, None)
         damaged.pop(name, None)
         if value is None or not value.isprintable():
@@ -179,11 +174,3 @@ def _parse_lines(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 def _unusable(name: str, why: str) -> str:
     return f"the value of {name} is not valid: {why}"
-
-
-def _unquoted(text: str) -> str | None:
-    """The value without its quotes and without a trailing comment; None where a quote is left open."""
-    if text[:1] in ("'", '"'):
-        quoted = _QUOTED.fullmatch(text)
-        return quoted[2] if quoted else None
-    return _COMMENT.sub("", text)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from dataclasses import replace
 
+from sparktop.cmdline.engine_flags import SECRET_FLAGS
 from sparktop.dataclass import dataclass
+from sparktop.errors import nearest
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe import template
 from sparktop.recipe.container_spec import CannotRender
 from sparktop.recipe.models import is_revision
+from sparktop.recipe.settings import not_set
 
 SAME: tuple[tuple[str, ...], ...] = (
     ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size"),
@@ -38,36 +41,17 @@ NEEDS = ("need.weights_gib", "need.kv_bytes_per_token", "need.spike_gib")
 """What the launch needs of memory, where the operator knows better than the files, the recipe and what was measured."""
 OWN = ("model", "container", "model_revision", "name", "master_port", "ray_port", *NEEDS)
 """Parameters that are no engine flag; "name" is the container's."""
-_BOTH_ENGINES = (
-    "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization",
-    "max_model_len", "max_num_seqs", "served_model_name", "dtype", "quantization", "trust_remote_code",
-    "kv_cache_dtype", "attention_backend", "load_format", "reasoning_parser", "tool_call_parser", "chat_template",
-)  # fmt: skip
-_VLLM = (
-    "max_num_batched_tokens", "enforce_eager", "enable_prefix_caching", "distributed_executor_backend",
-    "speculative_config", "tokenizer_mode", "block_size", "seed", "enable_auto_tool_choice", "enable_chunked_prefill",
-    "async_scheduling", "generation_config", "hf_overrides", "compilation_config", "limit_mm_per_prompt",
-    "mm_processor_cache_gb", "kv_cache_memory_bytes", "max_cudagraph_capture_size", "moe_backend", "linear_backend",
-    "enable_expert_parallel", "disable_custom_all_reduce", "language_model_only", "override_generation_config",
-    "default_chat_template_kwargs", "performance_mode", "optimization_level", "disable_log_stats",
-)  # fmt: skip
-_SGLANG = (
-    "expert_parallel", "chunked_prefill", "tokenizer_path", "max_total_tokens", "random_seed", "speculative_algorithm",
-    "speculative_draft_model_path", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens",
-    "cuda_graph_max_bs", "disable_cuda_graph", "disable_piecewise_cuda_graph", "fp8_gemm_backend", "fp4_gemm_backend",
-    "moe_runner_backend", "mamba_ssm_dtype", "enable_torch_compile", "disable_radix_cache", "dist_timeout",
-    "enable_metrics", "watchdog_timeout", "cuda_graph_backend_decode", "cuda_graph_backend_prefill",
-)  # fmt: skip
-_FLAGS: Mapping[EngineKind, frozenset[str]] = {
-    EngineKind.VLLM: frozenset((*_BOTH_ENGINES, *_VLLM)),
-    EngineKind.SGLANG: frozenset((*_BOTH_ENGINES, *_SGLANG)),
+_SECRET = frozenset(name.replace("-", "_") for name in SECRET_FLAGS)
+_PORT = re.compile(r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]")
+_COUNT = re.compile(r"[1-9]\d{0,8}")
+_COUNTS = ("tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs")
+_FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    **dict.fromkeys(("port", "master_port", "ray_port"), (_PORT, "a port from 1 to 65535")),
+    **dict.fromkeys(_COUNTS, (_COUNT, "a whole number above 0")),
+    **dict.fromkeys(NEEDS, (re.compile(r"\d{1,8}(?:\.\d{1,6})?"), "a number, 0 or more")),
+    "max_model_len": (re.compile(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto"), "a number of tokens"),
 }
-"""Flags the operator may set though the recipe doesn't name them."""
-_SECRET = frozenset({"api_key", "admin_api_key", "hf_token", "ssl_keyfile_password"})
-_WHOLE_NUMBERS = frozenset({
-    "port", "tensor_parallel", "pipeline_parallel", "data_parallel", "max_num_seqs", "master_port", "ray_port",
-})  # fmt: skip
-_PORTS = ("port", "master_port", "ray_port")
+"""What a parameter's value looks like, and how that is called."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IMAGE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?"  # a registry; without a dot or a port it is a name's first part
@@ -75,15 +59,10 @@ _IMAGE = re.compile(
     r"(?::[\w][\w.-]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,})?",
     re.ASCII,
 )
-NO_IMAGE_NAME = "an image name is [registry/]name[:tag], in lower case"
+"""[REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST]."""
 MAX_CHARS = 8192
 RAY_WORKERS = range(10002, 20000)
 """The ports Ray gives to its workers by default: its head doesn't start on one of them (Ray 2.52.1)."""
-
-
-def is_image_name(text: str) -> bool:
-    """Whether this is a valid image name or id: [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST]."""
-    return bool(_IMAGE.fullmatch(text))
 
 
 def main_name(name: str) -> str:
@@ -106,50 +85,43 @@ def named_in(recipe: Recipe) -> frozenset[str]:
 
 def settable_names(recipe: Recipe) -> frozenset[str]:
     """Every name the operator may set, as this recipe or sparkrun spells it."""
-    return frozenset((*recipe.defaults, *named_in(recipe), *OWN, *_FLAGS[recipe.engine]))
+    return frozenset((*recipe.defaults, *recipe.settings, *named_in(recipe), *OWN, *recipe.engine.traits.settable))
 
 
 def can_be_set(engine: EngineKind, name: str, value: str) -> bool:
     """Whether every recipe of the engine accepts `--set name=value`."""
     main = main_name(name)
-    if main in _SECRET or main not in (*OWN, *_FLAGS[engine]):
+    if main in _SECRET or main not in (*OWN, *engine.traits.settable):
         return False
-    try:
-        _check_safe(main, value)
-        _check_value(main, value)
-    except CannotRender:
-        return False
-    return True
+    return _unsafe(main, value) is None and _wrong(main, value) is None
 
 
 def nearest_parameter(name: str, engine: EngineKind) -> str:
     """The parameter this name is probably a typo of; empty where it is a known name, or like none."""
-    names = {*_FLAGS[engine], *OWN, *_SPELLINGS}
+    names = {*engine.traits.settable, *OWN, *_SPELLINGS}
     plain = name.lower().replace("-", "_")
-    matches = [] if plain in names else get_close_matches(plain[:64], sorted(names), n=1, cutoff=0.88)
-    return matches[0] if matches else ""
+    return "" if plain in names else nearest(plain, names, least=0.88)
 
 
 def default_problem(name: str, value: str) -> str:
     """Why a recipe's default is invalid; empty where it is valid or names other parameters."""
-    if template.parameters(value):
-        return ""
-    try:
-        _check_value(name, value)
-    except CannotRender as error:
-        return error.text
-    return ""
+    problem = None if template.parameters(value) else _wrong(name, value)
+    return "" if problem is None else problem.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchValues:
     """The value of every parameter of a launch, by the recipe's own names: the operator's over the recipe's."""
 
+    order: Order
     by_name: Mapping[str, str]
     """Where there is a problem, the best that is known."""
     set_names: frozenset[str]
-    """Those that the operator has set."""
-    problem: CannotRender | None
+    """Those that the operator, or sparktop, has set over the recipe's."""
+    problem: CannotRender | None = None
+    before: LaunchValues | None = None
+    """Without what the operator sets over the recipe; None: nothing is, beside what the recipe leaves to the operator.
+    """
 
     @property
     def model(self) -> str:
@@ -182,23 +154,26 @@ class LaunchValues:
 
 def resolve(order: Order) -> LaunchValues:
     """The values that a launch runs with."""
+    left_open = {name: value for name, value in order.values.items() if name in order.recipe.settings}
+    before = None if left_open == order.values else _resolved(replace(order, values=left_open))
+    return replace(_resolved(order), before=before)
+
+
+def _resolved(order: Order) -> LaunchValues:
     recipe = order.recipe
     merged = {name: template.text_of(value) for name, value in template.known_values(recipe).items()}
     del merged["resolved_model_path"]
     names = settable_names(recipe)
-    recipe_names = {*recipe.defaults, *named_in(recipe)}
+    recipe_names = {*recipe.defaults, *recipe.settings, *named_in(recipe)}
     set_names: set[str] = set()
-    problems: list[CannotRender] = []
+    problems: list[CannotRender | None] = [not_set(order)]
     for name, value in order.values.items():
         try:
             recipe_name = _recipe_name(name, names, recipe_names)
         except CannotRender as problem:
             problems.append(problem)
             continue
-        try:
-            _check_safe(name, value)
-        except CannotRender as problem:
-            problems.append(problem)
+        problems.append(_unsafe(name, value))
         if main_name(recipe_name) == "model" and value != recipe.model:
             _drop(merged, "model_revision")  # it is of the recipe's own model
         _drop(merged, recipe_name)
@@ -210,12 +185,9 @@ def resolve(order: Order) -> LaunchValues:
             filled[name] = template.fill(value, merged) if template.parameters(value) else value
         except CannotRender as problem:
             problems.append(problem)
-    for name, value in filled.items():
-        try:
-            _check_value(name, value)
-        except CannotRender as problem:
-            problems.append(problem)
-    return LaunchValues(by_name=filled, set_names=frozenset(set_names), problem=problems[0] if problems else None)
+    problems += [_wrong(name, value) for name, value in filled.items()]
+    first = next(filter(None, problems), None)
+    return LaunchValues(order=order, by_name=filled, set_names=frozenset(set_names & filled.keys()), problem=first)
 
 
 def _drop(values: dict[str, str], name: str) -> None:
@@ -238,58 +210,53 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
             return own
     if main in names or plain in names:
         return main if main in names else plain
-    near = get_close_matches(plain, sorted({*names, *_SPELLINGS}), n=1, cutoff=0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
+    near = nearest(plain, {*names, *_SPELLINGS}, least=0.5)
+    hint = f": did you mean {near}?" if near else ""
     raise CannotRender(
         f"the recipe has no parameter {plain[:60]!r}{hint}",
         f"its parameters: {', '.join(sorted(recipe_names)) or 'none'}",
     )
 
 
-def _check_safe(name: str, value: str) -> None:
-    """Reject an operator's value that could become a flag, or that no argument can hold."""
+def _unsafe(name: str, value: str) -> CannotRender | None:
+    """Why an operator's value could become a flag, or no argument can hold it."""
     if _CONTROL.search(value) or len(value) > MAX_CHARS:
-        raise CannotRender(f"has control characters, or is longer than {MAX_CHARS} characters", key=name)
+        return CannotRender(f"has control characters, or is longer than {MAX_CHARS} characters", key=name)
     if main_name(name) == "name" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value):
-        raise CannotRender(
+        return CannotRender(
             f"is {value[:60]!r}: a container name has only letters, digits and _ . -, and at most 63 characters",
             key=name,
         )
     if value.startswith("-") and not re.fullmatch(r"-\d+(?:\.\d+)?", value):
-        raise CannotRender(
+        return CannotRender(
             f"is {value[:40]!r}: a value that begins with a dash would be read as a flag",
             "set a flag by its name, for example: --set enforce_eager=true",
             key=name,
         )
+    return None
 
 
-def _check_value(name: str, value: str) -> None:
-    """Reject a value that its parameter can't have."""
+def _wrong(name: str, value: str) -> CannotRender | None:
+    """Why its parameter can't have this value."""
     main = main_name(name)
     if main in ("model", "container") and (not value or value.startswith("-") or re.search(r"\s", value)):
-        raise CannotRender(f"is {value[:60]!r}, which is not a name", key=name)
-    if main == "container" and not is_image_name(value):
-        raise CannotRender(f"is {value[:60]!r}: {NO_IMAGE_NAME}", key=name)
+        return CannotRender(f"is {value[:60]!r}, which is not a name", key=name)
+    if main == "container" and not _IMAGE.fullmatch(value):
+        return CannotRender(f"is {value[:60]!r}: an image name is [registry/]name[:tag], in lower case", key=name)
     if main == "model_revision" and value and not is_revision(value):
-        raise CannotRender(f"is {value[:60]!r}, which is not a branch, tag or commit", key=name)
-    if main in _WHOLE_NUMBERS and not re.fullmatch(r"[1-9]\d{0,8}", value):
-        kind = "a port from 1 to 65535" if main in _PORTS and value else "a whole number above 0"
-        raise CannotRender(f"is {value[:20]!r}: it must be {kind}", key=name)
-    if main in _PORTS and not int(value[:6]) < 65536:
-        raise CannotRender(f"is {value[:20]!r}: it must be a port from 1 to 65535", key=name)
-    if main == "max_model_len" and not re.fullmatch(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto", value):
-        raise CannotRender(f"is {value[:20]!r}: it must be a number of tokens", key=name)
+        return CannotRender(f"is {value[:60]!r}, which is not a branch, tag or commit", key=name)
+    if main in _FORMS and not _FORMS[main][0].fullmatch(value):
+        return CannotRender(f"is {value[:20]!r}: it must be {_FORMS[main][1]}", key=name)
     if main == "ray_port" and int(value) in RAY_WORKERS:
-        raise CannotRender(
+        return CannotRender(
             f"is {value}: Ray uses 10002 to 19999 for its workers",
             "--set ray_port=6379",
             key="ray_port",
             is_settable=True,
         )
-    if main in NEEDS and not re.fullmatch(r"\d{1,8}(?:\.\d{1,6})?", value):
-        raise CannotRender(f"is {value[:20]!r}: it must be a number, 0 or more", key=name)
     if main == SHARE and value.lower() != "auto" and not _is_share(value):
-        raise CannotRender(f"is {value[:20]!r}: it must be a fraction of the memory, above 0 and at most 1", key=name)
+        return CannotRender(f"is {value[:20]!r}: it must be a fraction of the memory, above 0 and at most 1", key=name)
+    return None
 
 
 def _is_share(text: str) -> bool:

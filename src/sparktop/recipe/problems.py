@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 
 from sparktop import sanitise
@@ -57,15 +55,6 @@ class Problem:
         """ "FILE:LINE: key: text"."""
         key = f" {self.key}:" if self.key else ""
         return f"{self.file}:{self.line}:{key} {self.sentence}"
-
-
-def nearest(name: str, known_names: Iterable[str], *, least: float = 0.6) -> str:
-    """The known name that is most similar, at `least` so much (0 to 1); empty where none is."""
-    names = sorted(set(known_names))
-    letters = sorted(name[:128].lower())
-    swapped = [each for each in names if sorted(each.lower()) == letters]
-    matches = swapped or get_close_matches(name[:128], names, n=1, cutoff=least)
-    return matches[0] if matches else ""
 
 
 def shown(text: object, limit: int = 60) -> str:

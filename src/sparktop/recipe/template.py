@@ -15,12 +15,11 @@ from functools import lru_cache
 from typing import NoReturn
 
 from sparktop.cmdline import shell
-from sparktop.cmdline.engine_command import server_at
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineKind
+from sparktop.errors import nearest
 from sparktop.model.recipe import Recipe, Scalar
 from sparktop.recipe.container_spec import CannotRender
-from sparktop.recipe.problems import nearest, shown
+from sparktop.recipe.problems import shown
 
 MAX_DEPTH = 10
 """How deep values may name further parameters."""
@@ -43,15 +42,6 @@ ONE_COMMAND = "write one command without a shell: set variables in `env`, put sc
 
 Token = tuple[str, int, bool]
 """A character or a parameter's name, its offset in the template, whether it is a parameter."""
-
-
-class TemplateError(CannotRender):
-    """A template that can't become an argv, and the offset of the problem in it."""
-
-    def __init__(self, offset: int, reason: str, *remedies: str, nearest: str = "") -> None:
-        super().__init__(reason, *remedies)
-        self.offset = offset
-        self.nearest = nearest
 
 
 def tokens(template: str) -> list[Token]:
@@ -112,7 +102,7 @@ def fill(text: str, values: Mapping[str, Scalar]) -> str:
     """Fill in the parameters of a text that is not split, such as a variable's value.
 
     Raises:
-        TemplateError: it names an unknown parameter, or one that refers to itself.
+        CannotRender: it names an unknown parameter, or one that refers to itself.
     """
     return _Splitter(values).plain(text, 0, 0)
 
@@ -121,9 +111,14 @@ def render(template: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     """The argv of a command template.
 
     Raises:
-        TemplateError: it names an unknown parameter, needs a shell, or isn't one command.
+        CannotRender: it names an unknown parameter, needs a shell, or isn't one command.
     """
-    splitter = _Splitter(values)
+    return _rendered(template, tuple((name, text_of(value)) for name, value in values.items()))
+
+
+@lru_cache(maxsize=256)  # one launch is asked many times what its engine starts with
+def _rendered(template: str, values: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    splitter = _Splitter(dict(values))
     words = splitter.words(template.strip("\n"), len(template) - len(template.lstrip("\n")))
     words = words[1:] if words[:1] == ["exec"] else words
     if words[:1] == ["env"] and splitter.set_before:
@@ -131,7 +126,7 @@ def render(template: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     if words and (splitter.set_before or _ASSIGNMENT.match(words[0])):
         words = ["env", *splitter.set_before, *words]
     if not words:
-        raise TemplateError(0, "the command is empty")
+        raise CannotRender("the command is empty")
     return tuple(words)
 
 
@@ -144,13 +139,6 @@ def split_env(argv: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
             name, _, own[name] = words[0].partition("=")
             words = words[1:]
     return words, own
-
-
-def server_of(argv: Sequence[str]) -> EngineKind | None:
-    """The engine whose server an argv starts; None where it starts none that sparktop knows."""
-    words, _ = split_env(argv)
-    server = server_at(words, 0) if words else None
-    return server[0] if server else None
 
 
 @dataclass(slots=True)
@@ -187,18 +175,17 @@ class _Splitter:
     def _taken(self, text: str) -> list[Token]:
         self.left -= len(text) + 1
         if self.left < 0:
-            raise TemplateError(0, "the command is too long once its values are filled in", "shorten the values")
+            raise CannotRender("the command is too long once its values are filled in", "shorten the values")
         return tokens(text)
 
     def _value(self, name: str, offset: int, depth: int) -> str:
         if name not in self.values:
             meant = nearest(name, self.values)
             remedy = f"set it: `defaults: {shown(name)}: ...`, or --set {shown(name)}=..."
-            raise TemplateError(
-                offset, f"the parameter `{{{shown(name)}}}` has no value", "" if meant else remedy, nearest=meant
-            )
+            text = f"the parameter `{{{shown(name)}}}` has no value"
+            raise CannotRender(text, "" if meant else remedy, nearest=meant, offset=offset)
         if depth >= MAX_DEPTH:
-            raise TemplateError(offset, f"`{{{shown(name)}}}` refers to itself", "set its value")
+            raise CannotRender(f"`{{{shown(name)}}}` refers to itself", "set its value", offset=offset)
         return text_of(self.values[name])
 
     def _split(self, text: str, offset: int, depth: int, within: str) -> None:
@@ -219,7 +206,7 @@ class _Splitter:
                     self._word(token, characters, offset, depth, within)
         except shell.UnclosedQuote as error:
             opened_at = offset if depth else offset + characters[error.offset][1]
-            raise TemplateError(opened_at, "this quote is never closed") from error
+            raise CannotRender("this quote is never closed", offset=opened_at) from error
         if end < len(source):
             self._close()
 
@@ -268,10 +255,10 @@ class _Splitter:
     def _begin(self, position: int) -> None:
         if self.open is None:
             if self.has_ended:
-                raise TemplateError(
-                    position,
+                raise CannotRender(
                     "a second command, or the line before lacks a backslash at its end",
                     "end every line but the last with ` \\`, with nothing between them, not even comments",
+                    offset=position,
                 )
             self.open = []
 
@@ -297,7 +284,7 @@ class _Splitter:
     @staticmethod
     def _refuse(position: int, construct: str, within: str) -> NoReturn:
         where = f" in the value of `{shown(within)}`" if within else ""
-        raise TemplateError(position, f"{construct}{where}: no shell runs the command", ONE_COMMAND)
+        raise CannotRender(f"{construct}{where}: no shell runs the command", ONE_COMMAND, offset=position)
 
 
 def _is_json(value: str) -> bool:

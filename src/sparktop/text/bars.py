@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from sparktop.model.fleet import Holder, Ledger
 from sparktop.text.lines import Line, Run, flowed, merged
@@ -15,18 +15,8 @@ _TONES = dict.fromkeys(("gpu", "desktop", "shared", "huge", "kernel"), "processe
 """Kinds that share another kind's colour: that of their part of a stack."""
 
 
-_SHORT = {
-    "engine": "engine",
-    "gpu": "gpu",
-    "desktop": "desktop",
-    "processes": "other",
-    "shared": "shared",
-    "huge": "huge",
-    "kernel": "kernel",
-    "unaccounted": "unacc.",
-    "cache": "cache",
-    "free": "free",
-}
+_SHORT = {"processes": "other", "unaccounted": "unacc."}
+"""Kinds whose short name isn't their own."""
 
 
 _REST = "rest, held by what can't be seen"
@@ -61,23 +51,19 @@ def memory_bar(ledger: Ledger, width: int) -> tuple[Line, list[Holder]]:
     runs: list[Run] = []
     unnamed: list[Holder] = []
     for holder, room in zip(ledger.holders, cells, strict=True):
-        text = _inside(holder, room)
-        if text is None:
-            text = SEPARATOR + " " * (room - 1) if room else ""
-            if holder.held_bytes > 0:
-                unnamed.append(holder)
-        if text:
-            runs.append((text, f"hold-{_tone(holder)}"))
+        text = next((text for text in _texts(holder) if cell_len(text) < room), "")
+        if room:
+            runs.append((SEPARATOR + set_cell_size(text, room - 1), f"hold-{_tone(holder)}"))
+        if not text and holder.held_bytes > 0:
+            unnamed.append(holder)
     return Line(tuple(runs)), unnamed
 
 
-def _inside(holder: Holder, room: int) -> str | None:
+def _texts(holder: Holder) -> tuple[str, ...]:
+    """What may stand in a holder's part of a bar, the longest first."""
     amount = _amount(holder)
-    short = "rest" if _is_rest(holder) else _SHORT.get(holder.kind, holder.label)
-    for text in (f"{holder.label if holder.kind == 'engine' else short} {amount}", f"{short} {amount}"):
-        if cell_len(text) + 1 <= room:
-            return SEPARATOR + text + " " * (room - 1 - cell_len(text))
-    return None
+    short = "rest" if _is_rest(holder) else _SHORT.get(holder.kind, holder.kind)
+    return (*((f"{holder.label} {amount}",) if holder.kind == "engine" else ()), f"{short} {amount}")
 
 
 def _is_rest(holder: Holder) -> bool:

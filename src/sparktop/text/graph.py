@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from sparktop.model.telemetry import Level, Series
 from sparktop.text.bars import TEXTURES
@@ -36,8 +37,13 @@ CARRY = 3.0
 """A value is carried on for this many intervals; then the history has a gap."""
 
 Column = float | None
-Cell = tuple[int | None, int | None, str]
-"""Filled levels of its two moments, and "gap" where one is within a gap."""
+UNKNOWN_CELL, GAP_CELL = " ", "╌"
+"""The lowest of the cells above a moment before the first value, and within a gap."""
+_Levels = tuple[int, ...]
+"""Filled levels of a cell's two moments."""
+_Stack = tuple[_Levels, str]
+"""The levels up to the top of each part, and the tone of the top of what is used."""
+_C = TypeVar("_C")
 
 
 def span_of(series: Series, window_s: float | None = None) -> float:
@@ -106,79 +112,51 @@ def columns(
 
 def area(moments: Sequence[Column], *, top: float, rows: int, tone: str) -> list[Line]:
     """A filled curve of `rows` lines, two moments per cell."""
-    cells = tuple(
-        [
-            (
-                _level(moments[index], top, rows * 4),
-                _level(moments[index + 1], top, rows * 4),
-                "gap" if any(value is not None and value != value for value in moments[index : index + 2]) else "",
-            )
-            for index in range(0, len(moments) - 1, 2)
-        ]
-    )
-    return list(_drawn(cells, rows, tone))
+    pairs = zip(moments[::2], moments[1::2], strict=False)
+    cells = tuple([_gap(pair) or tuple([_level(value, top, rows * 4) for value in pair]) for pair in pairs])
+    return list(_curve(cells, rows, tone))
 
 
 @lru_cache(maxsize=32)
-def _drawn(cells: tuple[Cell, ...], rows: int, tone: str) -> tuple[Line, ...]:
+def _curve(cells: tuple[_Levels | str, ...], rows: int, tone: str) -> tuple[Line, ...]:
     """The lines of these cells; kept, as most samples change no cell of a graph."""
-    lines: list[Line] = []
-    for row in range(rows):
-        floor = (rows - 1 - row) * 4
-        runs: list[Run] = []
-        for left, right, gap in cells:
-            if left is None and right is None:
-                runs.append(("╌" if gap and not floor else " ", "faint"))
-                continue
-            a, b = (min(4, max(0, (level or 0) - floor)) for level in (left, right))
-            runs.append((chr(0x2800 + _LEFT[a] + _RIGHT[b]) if a or b else " ", tone))
-        is_gap = [gap != "" and left is right is None for left, right, gap in cells]
-        lines.append(_labelled(Line(merged(runs)), is_gap, row, rows))
-    return tuple(lines)
+
+    def dots(levels: _Levels, row: int) -> Run:
+        left, right = (min(4, max(0, level - row * 4)) for level in levels)
+        return (chr(0x2800 + _LEFT[left] + _RIGHT[right]) if left or right else " ", tone)
+
+    return tuple(_drawn(cells, rows, dots))
 
 
-def _level(value: Column, top: float, levels: int) -> int | None:
+def _gap(moments: Sequence[Column]) -> str:
+    """For a cell without a value: GAP_CELL where one of its moments is within a gap, else UNKNOWN_CELL; else ""."""
+    if any(value is not None and value == value for value in moments):
+        return ""
+    return UNKNOWN_CELL if all(value is None for value in moments) else GAP_CELL
+
+
+def _drawn(cells: Sequence[_C | str], rows: int, draw: Callable[[_C, int], Run]) -> Iterator[Line]:
+    """The lines of these cells, the upper first; `draw` draws one of those with values in a row, 0 being the lowest.
+    Wide gaps say "no data" in the middle row."""
+    for row in reversed(range(rows)):
+        runs = [(cell if row == 0 else " ", "faint") if isinstance(cell, str) else draw(cell, row) for cell in cells]
+        if rows >= 2 and row == rows - 1 - max(0, rows // 2 - (rows > 2)):
+            for gap in re.finditer("g{11,}", "".join(["g" if cell == GAP_CELL else " " for cell in cells])):
+                middle = gap.start() + (len(gap[0]) - 7) // 2
+                runs[middle : middle + 7] = [(char, "quiet") for char in "no data"]
+        yield Line(merged(runs))
+
+
+def _level(value: Column, top: float, levels: int) -> int:
+    """Filled levels; 0 without a value."""
     if value is None or value != value:
-        return None
+        return 0
     return max(1, min(levels, round(value / top * levels))) if top > 0 else 1
-
-
-def _labelled(line: Line, is_gap: Sequence[bool], row: int, rows: int) -> Line:
-    """The line with "no data" written into wide gaps, in the middle row."""
-    if row != max(0, rows // 2 - (rows > 2)) or rows < 2:
-        return line
-    text = line.plain
-    index = 0
-    runs: list[Run] = []
-    copied_to = 0
-    while index < len(is_gap):
-        stop = index
-        while stop < len(is_gap) and is_gap[stop]:
-            stop += 1
-        if stop - index >= 11:
-            middle = index + (stop - index - 7) // 2
-            runs += [*_slice(line, copied_to, middle), ("no data", "quiet")]
-            copied_to = middle + 7
-        index = max(stop, index + 1)
-    return Line((*runs, *_slice(line, copied_to, len(text)))) if runs else line
-
-
-def _slice(line: Line, start: int, stop: int) -> list[Run]:
-    runs: list[Run] = []
-    offset = 0
-    for text, tone in line.runs:
-        low, high = max(start - offset, 0), min(stop - offset, len(text))
-        if low < high:
-            runs.append((text[low:high], tone))
-        offset += len(text)
-    return runs
 
 
 BANDS = ("engine", "processes", "unaccounted", "cache", "kernel")
 """The parts of a stack, from below; the last has the colour of what is used by nobody knows whom."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_Stacked = tuple[tuple[int, ...], str] | str
-"""The levels up to the top of each part, and the tone of the top of what is used; or "" and "gap"."""
 
 
 def stack(
@@ -186,10 +164,10 @@ def stack(
 ) -> list[Line]:
     """The parts of each Level up to `top` as `rows` lines, a cell for each moment; `tone` colours what is too high."""
     levels = rows * 8
-    cells: list[_Stacked] = []
+    cells: list[_Stack | str] = []
     for value in moments:
         if value is None or value != value:
-            cells.append("" if value is None else "gap")
+            cells.append(_gap((value,)))
             continue
         tops = (*value.tops, 0) if isinstance(value, Level) else (0, 0, 0, 0, top - value)
         cells.append((tuple([min(levels, round(part / top * levels)) for part in tops]), tone(value)))
@@ -197,19 +175,11 @@ def stack(
 
 
 @lru_cache(maxsize=32)
-def _stacked(cells: tuple[_Stacked, ...], rows: int, has_colour: bool) -> tuple[Line, ...]:
-    is_gap = [cell == "gap" for cell in cells]
-    lines: list[Line] = []
-    for row in range(rows):
-        floor = (rows - 1 - row) * 8
-        runs: list[Run] = []
-        for cell in cells:
-            if isinstance(cell, str):
-                runs.append(("╌" if cell == "gap" and floor == 0 else " ", "faint"))
-            else:
-                runs.append(_block(*cell, floor, has_colour))
-        lines.append(_labelled(Line(merged(runs)), is_gap, row, rows))
-    return tuple(lines)
+def _stacked(cells: tuple[_Stack | str, ...], rows: int, has_colour: bool) -> tuple[Line, ...]:
+    def block(cell: _Stack, row: int) -> Run:
+        return _block(*cell, row * 8, has_colour)
+
+    return tuple(_drawn(cells, rows, block))
 
 
 def _block(tops: tuple[int, ...], edge: str, floor: int, has_colour: bool) -> Run:

@@ -127,30 +127,24 @@ def joined(items: Iterable[Line], gap: str = "", tone: str = "") -> Line:
     return Line(tuple(runs))
 
 
-def spread(width: int, left: Line, right: Line, gap: int = 2) -> Line:
+def spread(width: int, left: Line, right: Line) -> Line:
     """One line with a left and a right part; without room for both, the right part is left out."""
-    room = width - right.width - gap
+    room = width - right.width - 2
     if room < min(left.width, 8) or not right.runs:
         return left.cut(width)
-    return (left if is_uncut(width) else left.fit(room)) + Line.of(" " * gap) + right
+    return (left if is_uncut(width) else left.fit(room)) + Line.of("  ") + right
 
 
 def fitting(items: Iterable[Line], width: int, gap: str = "   ") -> Line:
     """The items that fit on one line, in order; one that is too wide is skipped."""
-    runs: list[Run] = []
-    used = 0
+    shown: list[Line] = []
+    room = width
     for item in items:
-        size = item.width
-        if not size:
-            continue
-        extra = cell_len(gap) if runs else 0
-        if used + extra + size > width:
-            continue
-        if runs:
-            runs.append((gap, ""))
-        runs += item.runs
-        used += extra + size
-    return Line(tuple(runs))
+        cells = item.width + (cell_len(gap) if shown else 0)
+        if item.width and cells <= room:
+            shown.append(item)
+            room -= cells
+    return joined(shown, gap)
 
 
 def flowed(items: Iterable[Line], width: int, gap: str = "   ", limit: int = 0) -> list[Line]:
@@ -211,16 +205,31 @@ def hanging(head: Line, text: str, width: int, tone: str = "", limit: int = 0) -
     return [head + first, *indented(rest, head.width)]
 
 
+def signed(sign: str, tone: str, text: str, width: int, text_tone: str = "", limit: int = 0) -> list[Line]:
+    """A sign with its text beside it, wrapped to at most `limit` lines (0: any number)."""
+    return hanging(Line.of((f"{sign} ", tone)), text, width, text_tone, limit)
+
+
+def noted(sign: str, tone: str, texts: Iterable[str], width: int, text_tone: str = "") -> list[Line]:
+    """Each of the texts beside this sign."""
+    return [line for text in texts for line in signed(sign, tone, text, width, text_tone)]
+
+
 def indented(lines: Iterable[Line], cells: int = 2) -> list[Line]:
     """The lines moved to the right."""
     return [Line.of(" " * cells) + line if cells and line.runs else line for line in lines]
 
 
+def labelled(pairs: Sequence[tuple[str, str]]) -> list[Line]:
+    """A line for each (label, value); the values are in one column."""
+    widest = max((len(label) for label, _ in pairs), default=0)
+    return [Line.of((f"{label:<{widest}}  ", "quiet"), value) for label, value in pairs]
+
+
 def titled(title: str, lines: Sequence[Line], *, aside: str = "", indent: int = 0) -> list[Line]:
     """The lines under a title, with quiet words beside it; empty without lines."""
-    if not lines:
-        return []
-    return [Line.of((title, "title"), *([(f"   {aside}", "quiet")] if aside else [])), *indented(lines, indent)]
+    head = Line.of((title, "title"), *([(f"   {aside}", "quiet")] if aside else []))
+    return [head, *indented(lines, indent)] if lines else []
 
 
 def spaced(blocks: Iterable[Sequence[Line]]) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def sentence(text: str) -> str:
@@ -20,3 +20,18 @@ def listed(names: Iterable[str]) -> str:
     """ "spark1, spark2 and spark3"."""
     *first, last = (*names,) or ("",)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+MOST_NAMED = 3
+
+
+def counted(nodes: Sequence[str], gap: str = " + ") -> str:
+    """ "spark1 + spark2"; of more than MOST_NAMED their number, "8 nodes"."""
+    return gap.join(nodes) if len(nodes) <= MOST_NAMED else f"{len(nodes)} nodes"
+
+
+def phrases(*known: tuple[str, object]) -> list[str]:
+    """Each phrase filled in with its figure; left out where that is None, False or ""."""
+    return [
+        phrase.format(figure) for phrase, figure in known if not (figure is None or figure is False or figure == "")
+    ]

@@ -132,20 +132,21 @@ def clock_time(wall_s: float | None, now_wall_s: float | None = None) -> str:
     """
     if wall_s is None:
         return " " * 8
-    try:
-        if now_wall_s and abs(now_wall_s - wall_s) > OTHER_DAY_S:
-            return f"{time.strftime('%b %d', time.localtime(wall_s)):<8}"
-        return time.strftime("%H:%M:%S", time.localtime(wall_s))
-    except (OverflowError, ValueError, OSError):  # a node's clock can have any value
-        return "--:--:--"
+    if now_wall_s and abs(now_wall_s - wall_s) > OTHER_DAY_S:
+        return f"{_local(wall_s, '%b %d'):<8}"
+    return _local(wall_s, "%H:%M:%S")
 
 
 def day_time(wall_s: float) -> str:
     """The operator's local day and time: "Nov 25 19:20"."""
+    return _local(wall_s, "%b %d %H:%M")
+
+
+def _local(wall_s: float, form: str) -> str:
     try:
-        return time.strftime("%b %d %H:%M", time.localtime(wall_s))
-    except (OverflowError, ValueError, OSError):
-        return "--:--"
+        return time.strftime(form, time.localtime(wall_s))
+    except (OverflowError, ValueError, OSError):  # a node's clock can have any value
+        return "--:--:--" if form == "%H:%M:%S" else "--:--"
 
 
 def missing(field: str, gaps: Mapping[str, GapReason]) -> str:
@@ -157,6 +158,11 @@ def missing(field: str, gaps: Mapping[str, GapReason]) -> str:
 def gib(size: float) -> str:
     """Bytes as GiB for a sentence: "45.4 GiB"."""
     return f"{bare_gib(size)} GiB"
+
+
+def gb(size: float) -> str:
+    """A size on disk, as registries and hubs count it: "34.6 GB"."""
+    return f"{size / 10**9:.1f} GB" if size >= 10**8 else f"{size / 10**6:.0f} MB"
 
 
 def requests(count: float) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -25,26 +24,23 @@ from textual.message import Message
 from textual.screen import Screen
 
 from sparktop import faults
-from sparktop.clock import Clock
 from sparktop.config import INTERVAL_LIMITS_S, resource_dir
 from sparktop.errors import SparktopError
 from sparktop.model.fleet import FleetState
-from sparktop.observe.watch import Publish, Watch
-from sparktop.ui.action_flow import ActionFlow
-from sparktop.ui.attention import Attention
+from sparktop.observe.watch import Watch
+from sparktop.transport.threads import in_thread
 from sparktop.ui.commands import COMMANDS, Command, bindings, key_name
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.drivers.terminal import TerminalDriver
 from sparktop.ui.notify import Notifier, NotifyOptions
-from sparktop.ui.panes.header import RunLine
+from sparktop.ui.session_runs import SessionRuns
+from sparktop.ui.setup import Setup
 from sparktop.ui.strips import free_undivided_strips
 from sparktop.ui.theme import DARK, LIGHT, THEMES, AsciiFilter, named_theme, variable_defaults
 
 if TYPE_CHECKING:
-    from sparktop.operate.run.operating import Operating
-    from sparktop.transport.base import Prompter
+    from sparktop.ui.action_flow import ActionFlow
     from sparktop.ui.prompter import ConsolePrompter
-    from sparktop.ui.shell import ShellArgv
 
 
 class ConsoleCommands(Provider):
@@ -72,10 +68,6 @@ class ConsoleCommands(Provider):
 
 def _title(command: Command) -> Content:
     return Content(f"{command.title}  ({key_name(command.keys[0])})")
-
-
-Start = Callable[[Publish, "Prompter"], Awaitable[Watch]]
-"""Builds the Watch; called only after the first paint, because its imports take time."""
 
 
 FIGURES_FIRST_S = 0.5
@@ -123,33 +115,16 @@ class SparktopApp(App[int]):
 
     def __init__(
         self,
+        setup: Setup,
         *,
-        start: Start,
-        node_names: tuple[str, ...],
-        clock: Clock,
-        title: str = "",
-        read_only: bool = False,
-        protected: frozenset[str] = frozenset(),
-        operating: Callable[[], Awaitable[Operating]] | None = None,
-        shell: ShellArgv | None = None,
         greeting: str = "",
         theme: str = DARK.name,
-        is_ascii: bool = False,
         notifying: NotifyOptions | None = None,
-        attention: Attention | None = None,
-        proven: Path | None = None,
-        runs: RunLine | None = None,
-        refusal: str = "",
-        recordings: Path | None = None,
+        is_ascii: bool = False,
         is_in_browser: bool = False,
     ) -> None:
-        """`operating` builds the planner and executor, called once there are figures; `shell` makes the command line of
-        a shell, None: there is none to open; `greeting` is shown at the start; `attention` holds
-        acknowledgements; `proven` is the file of what bring-ups have proven, None: none is kept;
-        `runs` stands where the runs do; `refusal` is why nothing can be done here, however one asks;
-        `recordings` is the folder of what is recorded, None: nothing is.
-
-        `is_ascii`: the terminal shows no more than ASCII; `is_in_browser`: Textual draws it in a page.
+        """`greeting` is shown at the start; `is_ascii`: the terminal shows no more than ASCII; `is_in_browser`: Textual
+        draws it in a page.
 
         Raises:
             ConfigError: there is no such theme.
@@ -161,47 +136,45 @@ class SparktopApp(App[int]):
         self.theme = named_theme(theme, self.available_themes)
         self._filters_of_ours = (AsciiFilter(),) if is_ascii else ()
         self.animation_level = "none"
-        self._start, self._greeting = start, greeting
-        self._clock = clock
+        self._setup, self._greeting = setup, greeting
         self._state: FleetState | None = None
         self._waiting = False
         self._has_figures = asyncio.Event()
         self._exit_code = 0
         self.watch_running: Watch | None = None
-        attention = attention or Attention(clock)
-        self.console_screen = ConsoleScreen(
-            node_names=node_names,
-            clock=clock,
-            title=title,
-            read_only=read_only,
-            protected=protected,
-            attention=attention,
-            shell=shell,
-            runs=runs,
-            recordings=recordings,
-        )
-        self._operating = operating
+        self.console_screen = ConsoleScreen(setup)
+        self._first_picture_wall_s: float | None = None
+        self._imported: set[str] = set()
+        """The actions whose planners are imported, or about to be."""
+        self._importing: asyncio.Future[None] | None = None
         self._prompter: ConsolePrompter | None = None
-        self.acting = ActionFlow(
-            self,
-            clock,
-            is_read_only=read_only,
-            refusal=refusal,
-            picture=lambda: self.console_screen.fleet,
-            changed=self.console_screen.show_runs,
-            ask_sudo=self._ask_sudo,
-            protected=protected,
-            proven=proven,
+        self.session_runs = SessionRuns(
+            self.console_screen.show_runs, is_read_only=setup.read_only, refusal=setup.refusal
         )
-        self.acting.show_log = self.console_screen.show_log
-        self.acting.glance = self.console_screen.glance
-        self.console_screen.acting = self.acting
+        self.console_screen.session_runs = self.session_runs
+        self.console_screen.acting = lambda: self.acting
         self._notifier = Notifier(
             self,
             notifying or NotifyOptions(),
-            attention,
-            lambda: self.acting.under_way,
+            self.console_screen.attention,
+            lambda: self.session_runs.under_way,
             self.console_screen.has_line_of,
+        )
+
+    @cached_property
+    def acting(self) -> ActionFlow:
+        """What the action keys do; imported with the first of them."""
+        from sparktop.ui.action_flow import ActionFlow
+
+        console = self.console_screen
+        return ActionFlow(
+            self,
+            self._setup,
+            self.session_runs,
+            picture=lambda: console.fleet,
+            ask_sudo=self._ask_sudo,
+            show_log=console.show_log,
+            glance=console.glance,
         )
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -242,11 +215,11 @@ class SparktopApp(App[int]):
     async def _operate(self) -> None:
         """Enable what acts, once figures are shown or let wait for themselves."""
         await self._figures_first()
-        if self._operating is not None:
+        if self._setup.operating is not None:
             try:
-                self.acting.attach(await self._operating())
+                await self.session_runs.attach(await self._setup.operating(), lambda: self.console_screen.fleet)
             except Exception as error:  # noqa: BLE001 - the console watches all the same
-                self.notify(faults.named("what acts on the nodes", error), severity="error", markup=False)
+                self.notify(faults.report("what acts on the nodes", error), severity="error", markup=False)
 
     async def _observe(self) -> None:
         """Build the Watch and run it; on an error show it and keep the last fleet state on the screen."""
@@ -254,7 +227,7 @@ class SparktopApp(App[int]):
 
         try:
             self._prompter = ConsolePrompter(self)
-            watch = await self._start(self.publish, self._prompter)
+            watch = await self._setup.start(self.publish, self._prompter)
             gc.freeze()
             self.watch_running = watch
             self.console_screen.attach(watch)
@@ -286,8 +259,21 @@ class SparktopApp(App[int]):
             self.console_screen.show(state)
             if not self._has_figures.is_set() and any(view.sample is not None for view in state.nodes):
                 self.call_after_refresh(self._has_figures.set)
-            self.console_screen.contain("runs", lambda: self.acting.see(state))
+            self.console_screen.contain("runs", lambda: self.session_runs.see(state))
             self.console_screen.contain("notifications", lambda: self._notifier.follow(state))
+            self._import_acting(state)
+
+    def _import_acting(self, state: FleetState) -> None:
+        """Import what the action keys do and what plans an alarm's remedies, in a thread as the alarm begins: on a busy
+        laptop it takes seconds, in which the key would stand still and no sample would be read. What stood before can
+        wait for its key; the first figures can't."""
+        if self._first_picture_wall_s is None:
+            self._first_picture_wall_s = state.wall_s
+        alarms = [finding for finding in state.findings if finding.is_alarm_since(self._first_picture_wall_s)]
+        names = {remedy.action or "" for alarm in alarms for remedy in alarm.remedies} - self._imported
+        if names:
+            self._imported |= names
+            self._importing = asyncio.ensure_future(in_thread(import_planners, names))
 
     async def run_action(
         self,
@@ -301,7 +287,7 @@ class SparktopApp(App[int]):
         except (SkipAction, ActionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a key does, the console goes on watching
-            self.notify(faults.named(f"the key's action {action}", error), severity="error", markup=False)
+            self.notify(faults.report(f"the key's action {action}", error), severity="error", markup=False)
             return True
 
     def pop_screen(self) -> AwaitComplete:
@@ -319,7 +305,7 @@ class SparktopApp(App[int]):
         """End with two lines. Textual prints a traceback with every local variable: a secret just typed is one."""
         error = sys.exc_info()[1] or RuntimeError("unknown")
         self.bell()
-        self.panic(Text(f"{faults.named('the console, which ended', error)}\n{faults.place()}"))
+        self.panic(Text(f"{faults.report('the console, which ended', error)}\n{faults.place()}"))
 
     def on_unmount(self) -> None:
         self._notifier.leave()
@@ -328,7 +314,7 @@ class SparktopApp(App[int]):
 
     async def action_quit(self) -> None:
         """Quit; with a run under way, ask first."""
-        under_way = self.acting.under_way
+        under_way = self.session_runs.under_way
         if not under_way:
             self.exit(self._exit_code)
             return
@@ -348,7 +334,7 @@ class SparktopApp(App[int]):
 
         if not isinstance(self.screen, HelpScreen):
             is_of_recipes = self.screen.id in ("recipes-screen", "launch-screen")
-            self.push_screen(HelpScreen(read_only=self.acting.is_read_only, is_of_recipes=is_of_recipes))
+            self.push_screen(HelpScreen(read_only=self.session_runs.is_read_only, is_of_recipes=is_of_recipes))
 
     def action_toggle_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name
@@ -365,3 +351,14 @@ class SparktopApp(App[int]):
         seconds = min(high, max(low, watch.interval_s * factor))
         watch.set_interval(seconds)
         self.notify(f"a sample every {seconds:g} s", markup=False, timeout=3)
+
+
+def import_planners(names: Iterable[str]) -> None:
+    """Import what the action keys do, and what plans the actions of these names."""
+    from sparktop.operate.actions import action, planner_of
+    from sparktop.ui import action_flow  # noqa: F401 - only imported
+
+    for chosen in map(action, names):
+        with suppress(ImportError):  # planning tells what is missing
+            if chosen is not None:
+                planner_of(chosen)

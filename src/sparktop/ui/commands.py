@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from textual.binding import Binding, BindingType
+from textual.keys import format_key
 
 from sparktop.dataclass import dataclass
 
@@ -102,7 +103,7 @@ COMMANDS: tuple[Command, ...] = (
         _row("back", "escape", "Back", "console", "Close what is open, then return to the overview.", in_palette=False),
     ),
     *_group("Acting",
-        _row("fix", "f", "Fix", "findings console",
+        _row("fix", "f", "Fix", "console",
              "Fix the selected finding, else the first of the top line; you see the plan first.", footer="fix"),
         _row("actions", "x", "Actions", "console",
              "Every action on the selected engine, process or node, then on the rest; what can't be done now says why.",
@@ -148,19 +149,20 @@ COMMANDS: tuple[Command, ...] = (
         _row("previous-node", "left_square_bracket left", "Previous node", "console",
              "Select the node before; on a narrow screen it is the one shown.", action="step_node(-1)"),
         _row("down", "j down", "Down", "findings engines log kernel processes events",
-             "Next finding, engine, line, event or process.", in_palette=False),
-        _row("up", "k up", "Up", "findings engines log kernel processes events", "The one before.", in_palette=False),
+             "Next finding, engine, line, event or process.", action="move(1)", in_palette=False),
+        _row("up", "k up", "Up", "findings engines log kernel processes events", "The one before.",
+             action="move(-1)", in_palette=False),
         _row("page-down", "pagedown", "Page down", "findings log kernel processes events",
-             "One screen of lines on.", in_palette=False),
+             "One screen of lines on.", action="page(1)", in_palette=False),
         _row("page-up", "pageup", "Page up", "findings log kernel processes events",
-             "One screen of lines back.", in_palette=False),
+             "One screen of lines back.", action="page(-1)", in_palette=False),
         _row("first", "home g", "First", "findings engines log kernel processes events",
              "To the oldest line.", in_palette=False),
         _row("last", "end G", "Last", "findings engines log kernel processes events",
              "To the newest line, and follow.", in_palette=False),
     ),
     *_group("Findings, engines, kernel",
-        _row("details", "d", "Details", "findings kernel processes events console",
+        _row("details", "d", "Details", "kernel processes events console",
              "Why, on what evidence and what to do: of the selected finding or event, else of the first line that "
              "tells of a finding; with nothing wrong, of the selected engine.", footer="details"),
         _row("open", "enter", "Open", "node findings engines kernel processes events",
@@ -169,14 +171,14 @@ COMMANDS: tuple[Command, ...] = (
              "Sort by the next figure: tokens, KV cache, memory, time; findings by age or node. Then as at first.",
              in_palette=False),
         _row("filter", "slash", "Filter", "findings engines processes events",
-             "Show only what a regular expression finds; engines in their own view.", in_palette=False),
+             "Show only rows with each typed word, a regular expression; engines in their own view.", in_palette=False),
         _row("acknowledge", "a", "Acknowledge", "findings",
              "Hide the selected finding from the top line, keep it in the list.",
              footer="acknowledge", footer_in="findings"),
         _row("snooze", "z", "Snooze", "findings",
              "Hide the selected finding for an hour; it is still counted.", footer="snooze", footer_in="findings"),
         _row("wake", "u", "Unsnooze", "findings", "Show all snoozed findings again."),
-        _row("logs", "l", "Engine's log", "findings console",
+        _row("logs", "l", "Engine's log", "console",
              "Follow the log of the selected engine; of a selected finding, the log that its evidence is from."),
     ),
     *_group("Replay",
@@ -228,44 +230,25 @@ COMMANDS: tuple[Command, ...] = (
 """In the order of the footer, the palette and the help."""
 
 
-PLAIN_KEYS = {
-    "question_mark": "?",
-    "slash": "/",
-    "plus": "+",
-    "equals_sign": "=",
-    "minus": "-",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "colon": ":",
-    "comma": ",",
-    "full_stop": ".",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "left_curly_bracket": "{",
-    "right_curly_bracket": "}",
-    "escape": "Esc",
-    "enter": "Enter",
-    "space": "Space",
-    "tab": "Tab",
-    "shift+tab": "Shift+Tab",
-    "up": "↑",
-    "down": "↓",
-    "left": "←",
-    "right": "→",
-    "home": "Home",
-    "end": "End",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-}
+_KEY_NAMES = {"enter": "Enter", "pageup": "PgUp", "pagedown": "PgDn"}
+"""Where Textual writes a sign or no capitals."""
 
 
-def bindings(scope: str) -> list[BindingType]:
+def bindings(scope: str, *, priority: bool = False) -> list[BindingType]:
     """The Textual bindings of one scope; hidden, as the footer is drawn from COMMANDS."""
     return [
-        Binding(",".join(command.keys), command.action_in(scope), command.title, show=False, id=f"{scope}.{command.id}")
+        Binding(
+            ",".join(command.keys), command.action_in(scope), show=False, priority=priority, id=f"{scope}.{command.id}"
+        )
         for command in COMMANDS
         if scope in command.scopes
     ]
+
+
+def bound(**keys_of: str) -> list[BindingType]:
+    """The bindings of a covering screen, action to its keys: close="escape,q". Hidden, as each screen writes its
+    own hints."""
+    return [Binding(keys, action, show=False) for action, keys in keys_of.items()]
 
 
 def by_group() -> Iterator[tuple[str, list[Command]]]:
@@ -278,11 +261,10 @@ def by_group() -> Iterator[tuple[str, list[Command]]]:
 
 def key_name(key: str) -> str:
     """How a key is written for people: `question_mark` is `?`, `ctrl+p` is `Ctrl+P`."""
-    if key in PLAIN_KEYS:
-        return PLAIN_KEYS[key]
-    if "+" in key:
-        return "+".join(part.capitalize() if len(part) > 1 else part.upper() for part in key.split("+"))
-    return key.upper() if len(key) > 1 else key
+    if key in _KEY_NAMES:
+        return _KEY_NAMES[key]
+    name = key if "+" in key else format_key(key)
+    return "+".join(part.capitalize() for part in name.split("+")) if len(name) > 1 else name
 
 
 def keys_text(command: Command) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from sparktop import faults
-from sparktop.clock import Clock
+from sparktop.documents.attention import Attention
 from sparktop.documents.finding import evidence_log
 from sparktop.documents.finding_tree import worst
 from sparktop.model.event import Severity
@@ -23,25 +23,24 @@ from sparktop.model.fleet import FleetState, Link, LinkState, NodeView, Notice
 from sparktop.observe.watch import Watch
 from sparktop.text.graph import WINDOWS_S
 from sparktop.text.lines import Line
-from sparktop.ui.attention import Attention
 from sparktop.ui.commands import Command, bindings
 from sparktop.ui.console_layout import TILES_FROM, Arrangement, LayoutInputs, arrange, shown_nodes
 from sparktop.ui.panes.bottom import Bottom
+from sparktop.ui.panes.charts import Window
 from sparktop.ui.panes.engines import EnginePane
 from sparktop.ui.panes.findings import FindingsPane
 from sparktop.ui.panes.header import Header, KeyLine, RunLine
 from sparktop.ui.panes.node import NodePane
-from sparktop.ui.panes.node_graphs import Window
 from sparktop.ui.panes.verdict import VerdictPane
+from sparktop.ui.setup import Setup
+from sparktop.ui.widgets.line_widget import CursorList, LineWidget
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sparktop.model.engine import Container as EngineContainer
     from sparktop.operate.targets import Selection
     from sparktop.ui.action_flow import ActionFlow
     from sparktop.ui.screens.finding import FindingScreen
-    from sparktop.ui.shell import ShellArgv
+    from sparktop.ui.session_runs import SessionRuns
 
 BEFORE_LOSS_S = 120.0
 """How long before a loss its replay begins."""
@@ -54,32 +53,17 @@ class ConsoleScreen(Screen[None]):
 
     BINDINGS = bindings("console")
     AUTO_FOCUS = "EnginePane"
-    acting: ActionFlow | None = None
-    """Set by the app once there is one."""
+    session_runs: SessionRuns
+    acting: Callable[[], ActionFlow]
+    """Both are set by the app."""
 
-    def __init__(
-        self,
-        *,
-        node_names: tuple[str, ...],
-        clock: Clock,
-        title: str = "",
-        read_only: bool = False,
-        protected: frozenset[str] = frozenset(),
-        attention: Attention | None = None,
-        shell: ShellArgv | None = None,
-        runs: RunLine | None = None,
-        recordings: Path | None = None,
-    ) -> None:
-        """`protected` are the nodes that may not be changed; `shell` is None where there is no shell to open; `runs`
-        stands where the runs do; `recordings` is the folder of what is recorded."""
+    def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self._protected, self._shell_argv = protected, shell
-        self._has_shell = False
-        self._recordings = recordings
-        self._clock = clock
-        self._attention = attention or Attention(clock)
+        self._setup = setup
+        clock = self._clock = setup.clock
+        self.attention = setup.attention or Attention(clock)
         link = Link(since_s=clock.monotonic(), since_wall_s=clock.wall())
-        self.fleet = FleetState(nodes=tuple(NodeView(name=name, link=link) for name in node_names))
+        self.fleet = FleetState(nodes=tuple(NodeView(name=name, link=link) for name in setup.node_names))
         """The fleet state shown."""
         self._watch: Watch | None = None
         self.view = "overview"
@@ -95,16 +79,16 @@ class ConsoleScreen(Screen[None]):
         self._ticked_s = float("-inf")
         self._failed: dict[str, Notice] = {}
         """What failed when it was shown last, by the pane's name."""
-        self.is_read_only = read_only
-        self.header = Header(clock, title=title, read_only=read_only, protected=protected)
-        self.runs = runs or RunLine()
-        self.verdict = VerdictPane(clock, standing_of=self._attention.standing)
-        self.findings = FindingsPane(clock, self._attention)
-        self.nodes = tuple(NodePane(name, clock) for name in node_names)
+        self.is_read_only = setup.read_only
+        self.header = Header(clock, title=setup.title, read_only=setup.read_only, protected=setup.protected)
+        self.runs = setup.runs or RunLine()
+        self.verdict = VerdictPane(clock, standing_of=self.attention.standing)
+        self.findings = FindingsPane(clock, self.attention)
+        self.nodes = tuple(NodePane(name, clock) for name in setup.node_names)
         self._node_row = Container(*self.nodes, id="nodes")
         self.engines = EnginePane()
-        self.bottom = Bottom(clock)
-        self.keys = KeyLine(read_only=read_only)
+        self.bottom = Bottom(clock, self.contain)
+        self.keys = KeyLine(read_only=setup.read_only)
 
     def compose(self) -> ComposeResult:
         self._arrange()  # before anything is mounted, so that the first layout is the right one
@@ -145,18 +129,18 @@ class ConsoleScreen(Screen[None]):
 
     def show_runs(self) -> None:
         """Show the newest states of the runs."""
-        self.runs.show(self.acting.shown if self.acting is not None else ())
-        self.verdict.tell_of_run(self.acting is not None and self.acting.has_read_run)
+        self.runs.show(self.session_runs.shown)
+        self.verdict.has_run = self.session_runs.has_read_run
         self._arrange()
 
     def show(self, fleet: FleetState) -> None:
         """Show this fleet state; a pane paints only what changed."""
         self.fleet = fleet
         with self.app.batch_update():
-            self.contain("attention", lambda: self._attention.follow(fleet.findings))
+            self.contain("attention", lambda: self.attention.follow(fleet.findings))
             for pane in (self.header, self.findings, self.engines):
                 self.contain(pane_name(pane), partial(pane.show, fleet))
-            self.bottom.show(fleet, self.contain)
+            self.bottom.show(fleet)
             self._show_nodes()
             self.contain("log", self._follow_log)
             self.contain("details", self._renew_details)
@@ -176,7 +160,7 @@ class ConsoleScreen(Screen[None]):
             self._failed.pop(name, None)
 
     def _note_fault(self, pane: str, error: Exception) -> None:
-        text = faults.named(f"the pane {pane}", error)
+        text = faults.report(f"the pane {pane}", error)
         self._failed[pane] = Notice(severity=Severity.WARNING, text=text)
 
     def _show_verdict(self) -> None:
@@ -196,7 +180,7 @@ class ConsoleScreen(Screen[None]):
                     span_s=self._window_s,
                     findings=findings,
                     is_tile=len(visible_panes) >= TILES_FROM,
-                    worst=worst(findings, self._attention.standing) if len(self.nodes) >= TILES_FROM else None,
+                    worst=worst(findings, self.attention.standing) if len(self.nodes) >= TILES_FROM else None,
                     interventions=tuple(one for one in self.fleet.interventions if one.node == pane.node_name),
                     wall_s=self._clock.wall(),
                     has_colour=not self.app.no_color,
@@ -212,7 +196,7 @@ class ConsoleScreen(Screen[None]):
     def _is_older(self, seconds: float) -> bool:
         return self._clock.monotonic() - self._ticked_s >= seconds
 
-    def _tick(self, *panes: Header | VerdictPane | FindingsPane | NodePane) -> None:
+    def _tick(self, *panes: LineWidget) -> None:
         self._ticked_s = self._clock.monotonic()
         for pane in panes:
             if pane.display:
@@ -221,7 +205,7 @@ class ConsoleScreen(Screen[None]):
     def has_line_of(self, finding: Finding) -> bool:
         """Whether the finding has a line on the screen now, be it in a dialog's own view of the verdict."""
         if getattr(self.app.screen, "has_glance", False):
-            first = worst(self.fleet.findings, self._attention.standing)
+            first = worst(self.fleet.findings, self.attention.standing)
             return first is not None and first.key == finding.key
         return self.app.screen is self and (self.view == "findings" or self.verdict.has_line_of(finding))
 
@@ -236,7 +220,7 @@ class ConsoleScreen(Screen[None]):
             width,
             height,
             now_wall_s=now_s,
-            standing_of=self._attention.standing,
+            standing_of=self.attention.standing,
             calm=self.verdict.calm(width),
         )
 
@@ -251,7 +235,7 @@ class ConsoleScreen(Screen[None]):
 
     def _rearrange(self) -> None:
         width, height = self.app.size
-        self.verdict.leave_to_list(self.view == "findings")
+        self.verdict.is_listed = self.view == "findings"
         arrangement = arrange(
             LayoutInputs(
                 width=width,
@@ -278,11 +262,9 @@ class ConsoleScreen(Screen[None]):
         if arrangement != self._arranged:
             self._arranged = arrangement
             self._apply(arrangement)
-        if self.engines.can_filter != (self.view == "engines"):
-            self.engines.can_filter = self.view == "engines"
-            self.engines.refill()
-        self.engines.set_details(self._has_details or self.view == "engines")
-        self.keys.show(self.view)
+        self.engines.is_alone = self.view == "engines"
+        self.engines.has_details = self._has_details or self.engines.is_alone
+        self.keys.view = self.view
         self._show_nodes()
 
     def _weight(self, name: str) -> int:
@@ -290,7 +272,7 @@ class ConsoleScreen(Screen[None]):
         view = self.fleet.node(name)
         if view is not None and view.link.state not in (LinkState.LIVE, LinkState.CONNECTING):
             return Severity.CRITICAL.weight
-        first = worst([found for found in self.fleet.findings if name in found.nodes], self._attention.standing)
+        first = worst([found for found in self.fleet.findings if name in found.nodes], self.attention.standing)
         return 0 if first is None or first.severity is Severity.INFO else first.severity.weight
 
     def _apply(self, arrangement: Arrangement) -> None:
@@ -311,7 +293,7 @@ class ConsoleScreen(Screen[None]):
         bottom.set_class(not arrangement.logs_stacked, "-beside")
         bottom.show_only(arrangement.bottom)
 
-    @on(EnginePane.Selected)
+    @on(CursorList.Moved)
     def _follow_log(self) -> None:
         row = self.engines.selected
         feed = self._watch.log(row.node, row.engine.key) if self._watch is not None and row is not None else None
@@ -339,38 +321,40 @@ class ConsoleScreen(Screen[None]):
         self._arrange()
         self.nodes[self._node].focus()
 
-    def action_details(self) -> None:
-        """Open the details of the verdict's finding or note; without one, those of the selected engine."""
-        finding = self.verdict.first or self.verdict.note
-        if finding is not None:
-            self._open_finding(finding)
-        else:
+    @on(CursorList.Opened)
+    def _open_row(self) -> None:
+        if self.findings.has_focus:
+            self.action_details()
+        elif self.engines.has_focus:
             self._toggle_engine_details()
 
-    @on(FindingsPane.DetailsWanted)
-    def _finding_wanted(self, message: FindingsPane.DetailsWanted) -> None:
-        self._open_finding(message.finding)
+    def _chosen_finding(self, otherwise: Finding | None) -> Finding | None:
+        """The selected one in the list of findings; `otherwise` where another view is open."""
+        if self.view != "findings":
+            return otherwise
+        return self.findings.selected.finding if self.findings.selected is not None else None
 
-    @on(FindingsPane.FixWanted)
-    def _fix_wanted(self, message: FindingsPane.FixWanted) -> None:
-        self.fix(message.finding)
-
-    @on(FindingsPane.LogWanted)
-    def _log_wanted(self, message: FindingsPane.LogWanted) -> None:
-        self._open_evidence_log(message.finding)
+    def action_details(self) -> None:
+        """Open the details of the selected finding, or of the verdict's finding or note; without one, those of the
+        selected engine."""
+        finding = self._chosen_finding(self.verdict.first or self.verdict.note)
+        if finding is not None:
+            self._open_finding(finding)
+        elif self.view != "findings":
+            self._toggle_engine_details()
 
     def _open_finding(self, finding: Finding) -> None:
         from sparktop.ui.screens.finding import FindingScreen
 
         pane = self.findings
-        self._details = FindingScreen(
-            pane.finding_view(finding),
-            acknowledge=pane.acknowledge,
-            snooze=pane.snooze,
-            open_log=self._open_evidence_log,
-            fix=self.fix,
-        )
-        self.app.push_screen(self._details)
+        screen = self._details = FindingScreen(pane.finding_view(finding), acknowledge=pane.acknowledge)
+        next_of = {"snooze": pane.snooze, "log": self._open_evidence_log, "fix": self.fix}
+
+        def closed(chosen: str | None) -> None:
+            if chosen is not None:
+                next_of[chosen](screen.finding)
+
+        self.app.push_screen(screen, closed)
 
     def _renew_details(self) -> None:
         """Update the open finding from the newest fleet state; one that is no longer in it stays as last seen."""
@@ -401,7 +385,6 @@ class ConsoleScreen(Screen[None]):
         else:
             self.notify(f"{log.engine} on {log.node} is no longer among the engines", markup=False, timeout=4)
 
-    @on(EnginePane.DetailsWanted)
     def _toggle_engine_details(self) -> None:
         self._has_details = not self._has_details
         self._arrange()
@@ -469,7 +452,6 @@ class ConsoleScreen(Screen[None]):
         """Let the graphs reach further back; after the whole session as far as they begin."""
         self._window_s = WINDOWS_S[(WINDOWS_S.index(self._window_s) + 1) % len(WINDOWS_S)]
         self.engines.window_s = self._window_s
-        self.engines.redraw()
         self._show_nodes()
 
     def action_retry(self) -> None:
@@ -511,7 +493,7 @@ class ConsoleScreen(Screen[None]):
         engine = row.engine.name if row is not None else ""
         if isinstance(pane, NodePane):
             return Selection(node=pane.node_name, engine=engine, subject="node")
-        if isinstance(pane, ProcessPane) and (process := pane.process_list.selected) is not None:
+        if isinstance(pane, ProcessPane) and (process := pane.row_list.selected) is not None:
             return Selection(node=process.node, engine=engine, pid=str(process.pid), subject="process")
         node = row.node if row is not None else view.name if view is not None else ""
         return Selection(node=node, engine=engine, subject="engine" if engine else "node")
@@ -524,43 +506,35 @@ class ConsoleScreen(Screen[None]):
 
         node, container = self._shell_place()
         refused = request_refusal(
-            Request(action="shell", nodes=(node,)), is_read_only=self.is_read_only, protected=self._protected
+            Request(action="shell", nodes=(node,)), is_read_only=self.is_read_only, protected=self._setup.protected
         )
-        if self._shell_argv is None:
+        if (shell := self._setup.shell) is None:
             self.notify("The Sparks of a demo are simulated: there is no shell on them.", markup=False, timeout=4)
         elif refused is not None:
             self.notify(f"A shell could change anything. {refused}", severity="warning", markup=False)
         elif not self._has_shell:
             place = f"{container.name} on {node}" if container is not None else node
-            argv = self._shell_argv(node, container.container_id if container is not None else "")
-            self._give_terminal(open_shell(self.app, argv, place))
+            argv = shell(node, container.container_id if container is not None else "")
+            self.run_worker(open_shell(self.app, argv, place), group="shell")
 
-    def _give_terminal(self, until_it_ends: Coroutine[object, object, None]) -> None:
-        self._has_shell = True
-
-        async def attended() -> None:
-            try:
-                await until_it_ends
-            finally:
-                self._has_shell = False
-
-        self.run_worker(attended(), name="shell", group="shell")
+    @property
+    def _has_shell(self) -> bool:
+        return any(worker.group == "shell" and not worker.is_finished for worker in self.workers)
 
     def action_replay(self) -> None:
         """Open what was recorded of the selected node, shortly before it was lost."""
         from sparktop.ui.shell import open_shell, replay_argv
 
         view = self.fleet.node(self.selection().node)
-        if self._recordings is None or view is None:
+        if self._setup.recordings is None or view is None:
             self.notify("Nothing is recorded here.", markup=False, timeout=4)
         elif not self._has_shell:
             lost = [one.wall_s for one in view.link_history if one.state in (LinkState.LOST, LinkState.STALE)]
             seen = [view.last_seen.wall_s] if view.last_seen is not None else []
             at_s = max((*lost, *seen)) - BEFORE_LOSS_S if (*lost, *seen) else self._clock.wall() - 5 * BEFORE_LOSS_S
-            argv = replay_argv(view.name, self._recordings, at_s)
-            self._give_terminal(
-                open_shell(self.app, argv, f"the recording of {view.name}", leave="q", failed=range(1, 256))
-            )
+            argv = replay_argv(view.name, self._setup.recordings, at_s)
+            replay = open_shell(self.app, argv, f"the recording of {view.name}", leave="q", failed=range(1, 256))
+            self.run_worker(replay, group="shell")
 
     def _shell_place(self) -> tuple[str, EngineContainer | None]:
         """(node, the container that runs there) of what is selected; None: the node itself."""
@@ -571,36 +545,34 @@ class ConsoleScreen(Screen[None]):
 
     def fix(self, finding: Finding | None) -> None:
         """Choose among the remedies of this finding."""
-        if self.acting is not None:
-            self.acting.fix(finding, self.verdict.roots)
+        self.acting().fix(finding, self.verdict.roots)
 
     def action_fix(self) -> None:
-        """Choose a remedy of the verdict's first finding, or start again what was stopped."""
-        self.fix(self.verdict.fixable)
+        """Choose a remedy of the selected finding, or of the verdict's first, or start again what was stopped."""
+        self.fix(self._chosen_finding(self.verdict.fixable))
 
     def action_act(self, name: str) -> None:
-        if self.acting is not None:
-            self.acting.act(name, self.selection())
+        self.acting().act(name, self.selection())
 
     def action_actions(self) -> None:
-        if self.acting is not None:
-            self.acting.choose(self.selection())
+        self.acting().choose(self.selection())
 
     def action_launch(self) -> None:
-        if self.acting is not None:
-            self.acting.launch(self.selection())
+        self.acting().launch(self.selection())
 
     def action_bring_up(self) -> None:
-        if self.acting is not None:
-            self.acting.bring_up()
+        self.acting().bring_up()
 
     @on(RunLine.Wanted)
     def action_runs(self) -> None:
-        if self.acting is not None:
-            self.acting.open_run()
+        self.acting().open_run()
 
     def action_logs(self) -> None:
-        self.action_view("log")
+        """Show the log with the selected finding's evidence, else that of the selected engine."""
+        if (finding := self._chosen_finding(None)) is not None:
+            self._open_evidence_log(finding)
+        else:
+            self.action_view("log")
 
     def show_log(self, node: str, engine: str) -> bool:
         """Show the log of that engine on the whole screen; False where there is no such engine."""
@@ -618,21 +590,14 @@ class ConsoleScreen(Screen[None]):
             self._focus(pane)
             self.call_later(self.app.run_action, action, pane)
 
-    def action_export(self) -> None:
+    async def action_export(self) -> None:
         """Write this fleet state to a file, as `sparktop status` prints it, secrets masked."""
         from sparktop.documents.snapshot import snapshot_lines
         from sparktop.text.lines import CLIPBOARD_CELLS
-        from sparktop.ui.widgets.log_file import save
+        from sparktop.ui.widgets.log_file import export
 
-        lines = [line.plain.rstrip() for line in snapshot_lines(self.fleet, CLIPBOARD_CELLS)]
-        try:
-            path = save(((line, None, None, None, False) for line in lines), title="status", wall_s=self._clock.wall())
-        except OSError as error:
-            reason = f"{error.strerror or error} ({error.filename})"
-            hint = "Point XDG_STATE_HOME at a writable directory."
-            self.notify(f"Nothing was exported: {reason}. {hint}", severity="error", markup=False)
-            return
-        self.notify(f"Saved to {path}", title="State exported", markup=False, timeout=10)
+        lines = [(line.plain.rstrip(), None) for line in snapshot_lines(self.fleet, CLIPBOARD_CELLS)]
+        await export(self, lines, "The state", title="status", wall_s=self._clock.wall())
 
 
 def pane_name(pane: Widget) -> str:

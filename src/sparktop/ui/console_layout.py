@@ -72,28 +72,45 @@ def arrange(inputs: LayoutInputs) -> Arrangement:
     max_verdict_lines = next(lines for limit_rows, lines in VERDICT_LINES if inputs.height < limit_rows)
     verdict = min(inputs.verdict_lines, max_verdict_lines)
     free_rows = max(3, inputs.height - 2 - verdict - inputs.run_lines)
-    if inputs.view == "nodes":
+    nodes = engines = findings = logs = 0
+    columns = rows = 1
+    if inputs.view == "overview":
+        engines = min(inputs.engine_lines, 3 if free_rows < 24 else 5 if free_rows < 34 else 9)
+        engines = min(engines + inputs.detail_lines, max(engines, free_rows - MIN_NODE_ROWS))
+        remaining_rows = free_rows - engines
+        is_tiled = inputs.nodes >= TILES_FROM
+        columns, rows = _grid(inputs, remaining_rows - (0 if is_tiled else STACKED_NODES_LOG_ROWS))
+        share = 13 if columns * rows > 2 else 11
+        nodes = remaining_rows * share // 20 if remaining_rows > 24 else remaining_rows // 2
+        nodes = min(MAX_NODE_ROWS, max(MIN_TILE_ROWS if columns * rows > 2 else MIN_NODE_ROWS, nodes // rows)) * rows
+        if remaining_rows - nodes < MIN_LOG_ROWS:
+            over = remaining_rows % rows  # tiles are of one height
+            nodes, engines, remaining_rows = remaining_rows - over, engines + over, remaining_rows - over
+        logs = remaining_rows - nodes
+    elif inputs.view == "nodes":
         columns, rows = _grid(inputs, free_rows)
-        return _arrangement(inputs, verdict, nodes=free_rows, columns=columns, rows=rows)
-    if inputs.view == "engines":
-        return _arrangement(inputs, verdict, engines=free_rows)
-    if inputs.view == "findings":
-        return _arrangement(inputs, verdict, findings=free_rows)
-    if inputs.view != "overview":  # a pane of the lower part, alone
-        return _arrangement(inputs, verdict, logs=free_rows, only=inputs.view)
-    engines = min(inputs.engine_lines, 3 if free_rows < 24 else 5 if free_rows < 34 else 9)
-    engines = min(engines + inputs.detail_lines, max(engines, free_rows - MIN_NODE_ROWS))
-    remaining_rows = free_rows - engines
-    is_tiled = inputs.nodes >= TILES_FROM
-    columns, rows = _grid(inputs, remaining_rows - (0 if is_tiled else STACKED_NODES_LOG_ROWS))
-    share = 13 if columns * rows > 2 else 11
-    nodes = remaining_rows * share // 20 if remaining_rows > 24 else remaining_rows // 2
-    nodes = min(MAX_NODE_ROWS, max(MIN_TILE_ROWS if columns * rows > 2 else MIN_NODE_ROWS, nodes // rows)) * rows
-    if remaining_rows - nodes < MIN_LOG_ROWS:
-        over = remaining_rows % rows  # tiles are of one height
-        nodes, engines, remaining_rows = remaining_rows - over, engines + over, remaining_rows - over
-    return _arrangement(
-        inputs, verdict, nodes=nodes, engines=engines, logs=remaining_rows - nodes, columns=columns, rows=rows
+        nodes = free_rows
+    elif inputs.view == "engines":
+        engines = free_rows
+    elif inputs.view == "findings":
+        findings = free_rows
+    else:  # a pane of the lower part, alone
+        logs = free_rows
+    bottom: tuple[str, ...] = (inputs.bottom,) if inputs.view == "overview" else (inputs.view,)
+    has_room = inputs.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS
+    if inputs.view == "overview" and has_room and not (inputs.is_kernel_quiet and inputs.bottom == "log"):
+        bottom = ("log", "kernel")
+    return Arrangement(
+        runs=inputs.run_lines,
+        verdict=verdict,
+        findings=findings,
+        nodes=nodes,
+        engines=engines,
+        logs=logs,
+        columns=columns,
+        panes=min(inputs.nodes, columns * rows),
+        bottom=bottom if logs else (),
+        logs_stacked=len(bottom) > 1 and inputs.width < LOGS_SIDE_BY_SIDE,
     )
 
 
@@ -118,31 +135,3 @@ def shown_nodes(weights: Sequence[int], panes: int, *, selected: int, before: Co
     """
     order = sorted(range(len(weights)), key=lambda at: (at != selected, -weights[at], at not in before, at))
     return frozenset(order[:panes])
-
-
-def _arrangement(
-    inputs: LayoutInputs,
-    verdict: int,
-    *,
-    findings: int = 0,
-    nodes: int = 0,
-    engines: int = 0,
-    logs: int = 0,
-    columns: int = 1,
-    rows: int = 1,
-    only: str = "",
-) -> Arrangement:
-    has_room = inputs.width >= LOGS_SIDE_BY_SIDE or logs >= STACKED_LOG_ROWS
-    shows_both = not only and has_room and not (inputs.is_kernel_quiet and inputs.bottom == "log")
-    return Arrangement(
-        runs=inputs.run_lines,
-        verdict=verdict,
-        findings=findings,
-        nodes=nodes,
-        engines=engines,
-        logs=logs,
-        columns=columns,
-        panes=min(inputs.nodes, columns * rows),
-        bottom=() if not logs else ("log", "kernel") if shows_both else (only or inputs.bottom,),
-        logs_stacked=shows_both and inputs.width < LOGS_SIDE_BY_SIDE,
-    )

@@ -16,6 +16,7 @@ from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import as_data
 from sparktop.diagnose.incidents import Change, Incidents
+from sparktop.documents.attention import Attention
 from sparktop.documents.finding import headline
 from sparktop.documents.finding_tree import SIGNS, AttentionState
 from sparktop.model.event import Severity
@@ -24,7 +25,6 @@ from sparktop.model.fleet import FleetState
 from sparktop.operate.step.run import Run
 from sparktop.operate.step.step_result import StepState
 from sparktop.transport.outgoing.program import run_command
-from sparktop.ui.attention import Attention
 
 if TYPE_CHECKING:
     from textual.app import App

@@ -10,7 +10,7 @@ from textual.app import App
 from sparktop.transport.base import HostKeyQuestion, SecretQuestion
 
 if TYPE_CHECKING:
-    from sparktop.ui.dialogs.prompts import Prompt
+    from sparktop.ui.dialogs.dialog import Dialog
 
 Answer = TypeVar("Answer")
 
@@ -32,9 +32,9 @@ class ConsolePrompter:
         return trusted is True
 
     async def secret(self, question: SecretQuestion) -> str | None:
-        from sparktop.ui.dialogs.prompts import SecretScreen
+        from sparktop.ui.dialogs.prompts import LoginScreen
 
-        return await self._ask(SecretScreen(question))
+        return await self._ask(LoginScreen(question))
 
     async def sudo(self, node: str, wrong_count: int) -> str | None:
         """The user's sudo password on that node, after `wrong_count` wrong ones; None: the operator gave up."""
@@ -42,7 +42,7 @@ class ConsolePrompter:
 
         return await self._ask(SudoScreen(node, wrong_count))
 
-    async def _ask(self, screen: Prompt[Answer]) -> Answer | None:
+    async def _ask(self, screen: Dialog[Answer]) -> Answer | None:
         async with self._turn:
             answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
@@ -55,7 +55,5 @@ class ConsolePrompter:
             try:
                 return await answer
             except asyncio.CancelledError:
-                screen.is_withdrawn = True
-                if screen.is_active:
-                    screen.dismiss(None)
+                screen.settle(None)
                 raise

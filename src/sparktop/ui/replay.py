@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
-from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from sparktop.documents.finding_tree import SIGNS
@@ -12,8 +12,9 @@ from sparktop.observe.replay.player import Player, Playing
 from sparktop.text.lines import Line
 from sparktop.text.units import clock_time, day_time
 from sparktop.ui.app import SparktopApp
-from sparktop.ui.commands import COMMANDS
+from sparktop.ui.commands import bindings
 from sparktop.ui.panes.header import RunLine
+from sparktop.ui.setup import Setup
 
 KEYS = "Space play  , . 10 s  < > speed  { } finding"
 SIGNS_OF_KEYS = "Space , . < > { }"
@@ -76,17 +77,13 @@ def timeline(playing: Playing, cells: int) -> Line:
 class ReplayApp(SparktopApp):
     """The console over a recording."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(command.keys), command.action, command.title, show=False, priority=True)
-        for command in COMMANDS
-        if "replay" in command.scopes
-    ]
+    BINDINGS = bindings("replay", priority=True)
 
-    def __init__(self, player: Player, **options: Any) -> None:
+    def __init__(self, player: Player, setup: Setup, **options: Any) -> None:
         self.player = player
         self._line = ReplayLine(player)
         refusal = "a replay reaches no Spark: nothing can be done here"
-        super().__init__(clock=player, runs=self._line, read_only=True, refusal=refusal, **options)
+        super().__init__(replace(setup, runs=self._line, read_only=True, refusal=refusal), **options)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Its keys are letters where something is typed."""
@@ -95,7 +92,6 @@ class ReplayApp(SparktopApp):
         return super().check_action(action, parameters)
 
     def on_published(self) -> None:
-        super().on_published()
         self._line.redraw()
 
     def action_replay_pause(self) -> None:

@@ -26,75 +26,57 @@ if TYPE_CHECKING:
 
     from textual.app import App
 
-DARK_VARIABLES = {
-    "severity-info": "#7fb4e6",
-    "severity-warning": "#f0b54a",
-    "severity-critical": "#ff6f66",
-    "ok": "#7ccf8a",
-    "strong": "#f4f7fb",
-    "body": "#c9d2dd",
-    "quiet": "#8794a4",
-    "faint": "#4d5867",
-    "frame": "#354050",
-    "frame-focus": "#76b9ed",
-    "brand": "#8fd14f",
-    "cursor": "#22344a",
-    "graph": "#5fa8e0",
-    "graph-fill": "#2c5578",
-    "graph-power": "#d9a066",
-    "bar-text": "#0e1319",
-    "hold-text": "#f2f6fa",
-    "hold-engine": "#2f6fb3",
-    "hold-gpu": "#7a5cc0",
-    "hold-desktop": "#2b857d",
-    "hold-processes": "#5b7a35",
-    "hold-kernel": "#6b6357",
-    "hold-unaccounted": "#a8485f",
-    "hold-cache": "#44566a",
-    "hold-free": "#1e2630",
+COLOURS = {
+    "severity-info": ("#7fb4e6", "#1f6aa8"),
+    "severity-warning": ("#f0b54a", "#8f5b00"),
+    "severity-critical": ("#ff6f66", "#b3231b"),
+    "ok": ("#7ccf8a", "#1f7a35"),
+    "strong": ("#f4f7fb", "#0d1620"),
+    "body": ("#c9d2dd", "#2a3644"),
+    "quiet": ("#8794a4", "#5d6b7b"),
+    "faint": ("#4d5867", "#a3aebb"),
+    "frame": ("#354050", "#bcc6d1"),
+    "frame-focus": ("#76b9ed", "#1f6aa8"),
+    "brand": ("#8fd14f", "#3f7d10"),
+    "cursor": ("#22344a", "#d3e4f5"),
+    "graph": ("#5fa8e0", "#2f7fc1"),
+    "graph-fill": ("#2c5578", "#a9cdea"),
+    "graph-power": ("#d9a066", "#a8641c"),
+    "bar-text": ("#0e1319", "#f8fafc"),
+    "hold-text": ("#f2f6fa", "#0d1620"),
+    "hold-engine": ("#2f6fb3", "#8fc1ee"),
+    "hold-gpu": ("#7a5cc0", "#c3b0f0"),
+    "hold-desktop": ("#2b857d", "#93d6cd"),
+    "hold-processes": ("#5b7a35", "#bcd693"),
+    "hold-kernel": ("#6b6357", "#d2c8b6"),
+    "hold-unaccounted": ("#a8485f", "#f0a9b8"),
+    "hold-cache": ("#44566a", "#c4d0dd"),
+    "hold-free": ("#1e2630", "#eef2f6"),
 }
-LIGHT_VARIABLES = {
-    "severity-info": "#1f6aa8",
-    "severity-warning": "#8f5b00",
-    "severity-critical": "#b3231b",
-    "ok": "#1f7a35",
-    "strong": "#0d1620",
-    "body": "#2a3644",
-    "quiet": "#5d6b7b",
-    "faint": "#a3aebb",
-    "frame": "#bcc6d1",
-    "frame-focus": "#1f6aa8",
-    "brand": "#3f7d10",
-    "cursor": "#d3e4f5",
-    "graph": "#2f7fc1",
-    "graph-fill": "#a9cdea",
-    "graph-power": "#a8641c",
-    "bar-text": "#f8fafc",
-    "hold-text": "#0d1620",
-    "hold-engine": "#8fc1ee",
-    "hold-gpu": "#c3b0f0",
-    "hold-desktop": "#93d6cd",
-    "hold-processes": "#bcd693",
-    "hold-kernel": "#d2c8b6",
-    "hold-unaccounted": "#f0a9b8",
-    "hold-cache": "#c4d0dd",
-    "hold-free": "#eef2f6",
+"""Variable -> (its colour in the dark theme, in the light one)."""
+GROUNDS = {
+    "background": ("#0e1319", "#f8fafc"),
+    "surface": ("#131a22", "#f1f4f8"),
+    "panel": ("#18212b", "#e6ebf1"),
+    "scrollbar": ("#2b3643", "#c3ccd6"),
 }
+DARK_VARIABLES = {name: dark for name, (dark, _) in COLOURS.items()}
+LIGHT_VARIABLES = {name: light for name, (_, light) in COLOURS.items()}
 
 
-def _theme(
-    name: str, colours: Mapping[str, str], *, dark: bool, background: str, surface: str, panel: str, scrollbar: str
-) -> Theme:
+def _theme(name: str, *, is_dark: bool) -> Theme:
+    colours = DARK_VARIABLES if is_dark else LIGHT_VARIABLES
+    grounds = {ground: dark if is_dark else light for ground, (dark, light) in GROUNDS.items()}
     return Theme(
         name=name,
-        dark=dark,
+        dark=is_dark,
         primary=colours["frame-focus"],
         secondary="#5f7f9f",
         accent=colours["brand"],
         foreground=colours["body"],
-        background=background,
-        surface=surface,
-        panel=panel,
+        background=grounds["background"],
+        surface=grounds["surface"],
+        panel=grounds["panel"],
         success=colours["ok"],
         warning=colours["severity-warning"],
         error=colours["severity-critical"],
@@ -105,33 +87,18 @@ def _theme(
             "block-cursor-background": colours["cursor"],
             "block-cursor-foreground": colours["strong"],
             "footer-key-foreground": colours["brand"],
-            "scrollbar": scrollbar,
-            "scrollbar-background": background,
-            "scrollbar-corner-color": background,
+            "scrollbar": grounds["scrollbar"],
+            "scrollbar-background": grounds["background"],
+            "scrollbar-corner-color": grounds["background"],
         },
     )
 
 
-DARK = _theme(
-    "sparktop-dark",
-    DARK_VARIABLES,
-    dark=True,
-    background="#0e1319",
-    surface="#131a22",
-    panel="#18212b",
-    scrollbar="#2b3643",
-)
-LIGHT = _theme(
-    "sparktop-light",
-    LIGHT_VARIABLES,
-    dark=False,
-    background="#f8fafc",
-    surface="#f1f4f8",
-    panel="#e6ebf1",
-    scrollbar="#c3ccd6",
-)
+DARK = _theme("sparktop-dark", is_dark=True)
+LIGHT = _theme("sparktop-light", is_dark=False)
 THEMES = (DARK, LIGHT)
 
+HOLDERS = ("engine", "gpu", "desktop", "processes", "kernel", "unaccounted", "cache")
 TONES: Mapping[str, tuple[str, str, str]] = {
     "": ("body", "", ""),
     **{
@@ -155,17 +122,15 @@ TONES: Mapping[str, tuple[str, str, str]] = {
         for tone in ("info", "warning", "critical")
         for style in ("", "bold")
     },
+    "log-error": ("severity-critical", "", ""),
+    "log-warning": ("severity-warning", "", ""),
+    "hit": ("strong", "cursor", "underline"),
+    "hit-current": ("severity-warning", "", "bold reverse"),
     "graph-warning": ("severity-warning", "", ""),
     "graph-critical": ("severity-critical", "", ""),
-    **{
-        f"hold-{kind}": ("hold-text", f"hold-{kind}", "")
-        for kind in ("engine", "gpu", "desktop", "processes", "kernel", "unaccounted", "cache")
-    },
+    **{f"hold-{kind}": ("hold-text", f"hold-{kind}", "") for kind in HOLDERS},
     "hold-free": ("quiet", "hold-free", ""),
-    **{
-        f"mark-{kind}": (f"hold-{kind}", "", "")
-        for kind in ("engine", "gpu", "desktop", "processes", "kernel", "unaccounted", "cache")
-    },
+    **{f"mark-{kind}": (f"hold-{kind}", "", "") for kind in HOLDERS},
     "mark-free": ("faint", "", ""),
     **{
         f"fill-{lower}-{upper}": (f"hold-{lower}", f"hold-{upper}", "")
@@ -240,9 +205,8 @@ def _tones(theme: str, values: tuple[str, ...], background: Color, no_color: boo
         # bar is plain text reversed.
         names = ["strong" if no_color and name in _LOUD else name for name in (name, background_name)]
         text_colour, tone_background = parse(names[0]), parse(names[1]) if background_name else background
-        styles[tone] = Style(
-            color=text_colour.rich_color, bgcolor=tone_background.rich_color, bold="bold" in style or None
-        )
+        colour = Style(color=text_colour.rich_color, bgcolor=tone_background.rich_color)
+        styles[tone] = colour + Style.parse(style)
         styles[f"~{tone}"] = Style(
             color=background.blend(text_colour, 1 - FADE).rich_color,
             bgcolor=background.blend(tone_background, 1 - FADE).rich_color,

@@ -47,8 +47,8 @@ def engine(*options: str) -> Callable[[tuple[Machine, ...]], None]:
 
 def answers(spark: Machine) -> str:
     """The status that the engine gives; empty where nothing listens."""
-    asks = f"curl -s -o /dev/null -m 3 -w %{{http_code}} http://127.0.0.1:{PORT}/v1/models || true"
-    return spark.run("sh", "-c", asks).replace("000", "")
+    questions = f"curl -s -o /dev/null -m 3 -w %{{http_code}} http://127.0.0.1:{PORT}/v1/models || true"
+    return spark.run("sh", "-c", questions).replace("000", "")
 
 
 def launchable(machines: tuple[Machine, ...]) -> None:

@@ -176,8 +176,8 @@ def start_engines(machines: tuple[Machine, ...]) -> None:
 
 def wait_for_logins(spark: Machine) -> None:
     """sshd says its banner before users may log in."""
-    asks = "ls /run/nologin 2>/dev/null; true"
-    spark.until(lambda: not spark.run("sh", "-c", asks).strip(), what="users may log in")
+    questions = "ls /run/nologin 2>/dev/null; true"
+    spark.until(lambda: not spark.run("sh", "-c", questions).strip(), what="users may log in")
 
 
 @functools.cache

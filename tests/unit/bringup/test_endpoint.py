@@ -10,8 +10,7 @@ from tests.table import over
 from tests.unit.bringup.endpoint_cases import ENDPOINT, HEALTHY, proof_run
 from tests.unit.diagnose.rules import pair_support as pair
 
-from sparktop.bringup.catalogue import BY_ID
-from sparktop.bringup.measured import measured
+from sparktop.bringup.catalogue import BY_ID, measured
 from sparktop.bringup.measurements.endpoint import CARDS as ALL
 from sparktop.bringup.measurements.endpoint import judged
 from sparktop.model.engine import EngineKind

@@ -11,14 +11,13 @@ from tests.bringup_support import Desk, view
 from tests.pictures_support import WALL_S, container, engine
 from tests.table import over
 
-from sparktop.bringup import measured as module
+from sparktop.bringup import catalogue as module
 from sparktop.bringup.card import Basis, Card, Nodes, Outcome, Scope, by_hand, failed, not_measured, passed
-from sparktop.bringup.catalogue import BY_ID
+from sparktop.bringup.catalogue import BY_ID, measured
 from sparktop.bringup.kept import ResultFile
-from sparktop.bringup.looking import look
-from sparktop.bringup.measured import measured
+from sparktop.bringup.looking import run_checks
 from sparktop.cli.composition import keep_measured, proven_path
-from sparktop.documents.bringup import as_data, as_markdown, detail_lines, row_lines
+from sparktop.documents.bringup import as_data, detail_lines, page_text, row_lines
 from sparktop.model.bringup import CheckResult
 from sparktop.model.request import Request, Risk
 from sparktop.model.state import State
@@ -77,7 +76,7 @@ def a_run(target: str = "vllm-a", rate: float | None = 30.0, action: str = "time
 
 def rows(made: Desk, kept: ResultFile | None = None, *, again: bool = False) -> list[CheckResult]:
     async def looked() -> list[CheckResult]:
-        chapters = look(
+        chapters = run_checks(
             [CARD], lambda: made.picture, made.ask, kept=kept.read() if kept else {}, now_wall_s=lambda: WALL_S,
             again=again,
         )  # fmt: skip
@@ -163,7 +162,9 @@ def test_a_session_keeps_it_and_a_demo_somewhere_else(tmp_path: Path, monkeypatc
 
 def test_the_page_names_the_engine(tmp_path: Path) -> None:
     found = rows(desk(), kept_of(tmp_path, a_run(rate=3.0)))
-    assert "| failed | Rate | vllm-a on spark1 | 3 tok/s |" in as_markdown(found, hosts=["spark1"], now_wall_s=WALL_S)
+    assert "| failed | Rate | vllm-a on spark1 | 3 tok/s |" in page_text(
+        found, is_html=False, hosts=["spark1"], now_wall_s=WALL_S
+    )
     assert [row["subject"] for row in as_data(found)["checks"]] == ["vllm-a", "vllm-b"]
 
 

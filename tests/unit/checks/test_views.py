@@ -33,13 +33,13 @@ from sparktop.model.event import Severity
 from sparktop.model.fleet import NodeView
 from sparktop.model.recipe import Requirement
 from sparktop.model.state import State
-from sparktop.model.survey import Answer, AskPrivileges, Privileges
+from sparktop.model.survey import Answer, Privileges, PrivilegesQuestion
 from sparktop.model.telemetry import Disk
 from sparktop.operate.launch.gates import catalogue as gates
 from sparktop.operate.launch.gates import docker as gates_docker
 from sparktop.operate.launch.gates import downloads, node
 from sparktop.operate.launch.gates import link as gates_link
-from sparktop.operate.launch.inputs.gate_inputs import disk_ask
+from sparktop.operate.launch.inputs.downloads import disk_question
 
 PASSED, NOTE, WARNING, FAILED, UNKNOWN = State.PASSED, State.NOTE, State.WARNING, State.FAILED, State.UNKNOWN
 SEVERITIES = {Severity.CRITICAL: FAILED, Severity.WARNING: WARNING, Severity.INFO: State.NOTE}
@@ -77,10 +77,10 @@ class Facts:
         if view is View.GATE:
             states = [GATE_STATES[gate.state] for gate in self.world.gates() if gate.name == name]
         elif view is View.BRING_UP:
-            seen = CheckInputs(picture=self.world.picture, survey=self.world.looked.survey)
-            card = CARDS_BY_ID[name]
-            shown = [target.nodes for target in targets(card, seen.picture) if "spark2" in target.nodes]
-            rows = [BRING_UP_STATES[card.look(seen, nodes).state] for nodes in shown]
+            picture, survey, card = self.world.picture, self.world.looked.survey, CARDS_BY_ID[name]
+            shown = [target for target in targets(card, picture) if "spark2" in target.nodes]
+            seen = [CheckInputs(picture=picture, survey=survey, target=target) for target in shown]
+            rows = [BRING_UP_STATES[card.look(one).state] for one in seen]
             return max(filter(None, rows), key=SEVERITY_ORDER.index, default=None)
         elif view is View.RULE:
             (rule,) = (rule for rule in live_rules() if rule.id == name)
@@ -115,7 +115,7 @@ def asking_for(tokens: int) -> Facts:
     """A launch of a model that was made for 40,960 tokens."""
     told = disk()
     told["models"][0]["config"] = {"max_position_embeddings": 40960}
-    answers = {disk_ask(node): Answer(value=told) for node in BOTH}
+    answers = {disk_question(node): Answer(value=told) for node in BOTH}
     return Facts(spark(2), budget=fits(context_tokens=tokens), answers=answers)
 
 
@@ -202,7 +202,7 @@ def remembering(second_gib: float) -> Facts:
 def permitted(access: str) -> Facts:
     containers = Containers(available=access == "open", is_denied=access == "denied")
     made = Facts(spark(2, containers=containers))
-    made.world.answers[AskPrivileges(node="spark2")] = Answer(value=Privileges(user="spark", docker=access))
+    made.world.answers[PrivilegesQuestion(node="spark2")] = Answer(value=Privileges(user="spark", docker=access))
     return made
 
 
@@ -347,7 +347,7 @@ SHOWN_AS_NOTES = {"config.image-not-pinned", "cluster.hca-unset", "config.memloc
 def test_every_check_is_listed_once_and_has_its_views_and_cases() -> None:
     names = {
         View.RULE: {rule.id for rule in live_rules()},
-        View.GATE: set(gates.NAMES),
+        View.GATE: set(gates.GATES),
         View.LINT: {card.id for card in lints.cards()},
         View.BRING_UP: set(CARDS_BY_ID),
     }

@@ -18,8 +18,10 @@ from sparktop.cli import main
 from sparktop.cli.commands import BY_NAME, COMMANDS, split
 from sparktop.cli.session import publish_after
 from sparktop.cli.watch import _run_app
+from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.model.fleet import FleetState
+from sparktop.ui.setup import Setup
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,22 @@ from sparktop.model.fleet import FleetState
         (["check"], "sparktop check local"),
         (["exporter"], "sparktop exporter local"),
         (["exporter", "local", "--listen", "9948"], "--listen wants ADDRESS:PORT"),
-        (["--interval", "0.01", "local"], "out of range"),
+        (["--interval", "0.01", "local"], "--interval takes a number from 0.25 to 60"),
+        (["check", "spark1", "--timeout", "-1"], "--timeout takes a number from 0 to 86400, not '-1'"),
+        (["status", "spark1", "--timeout", "nan"], "--timeout takes a number"),
+        (["audit", "--count", "0"], "--count takes a whole number from 1 up"),
+        (["forward", "spark1", "--port", "65536"], "--port takes a whole number from 0 to 65535"),
+        (
+            ["expose", "llm.example.org", "--upstream", "10.0.0.1:8000", "--listen", "0"],
+            "--listen takes a whole number",
+        ),
+        (["act", "kill-process", "spark1", "--pid", "0"], "--pid takes a whole number from 1"),
+        (["act", "safe-restart", "spark1", "--pid", "7", "--engine", "vllm"], "--engine and --pid can't be used"),
+        (["unit", "vllm", "spark1", "--install", "--remove"], "can't be used together"),
+        (["watch", "spark1", "--test", "--install"], "can't be used together"),
+        (["launch", "x.yaml", "spark1", "--grace", "601"], "--grace takes a whole number from 1 to 600"),
+        (["recipes", "adopt", "vllm", "spark1", "spark2"], "takes one HOST"),
+        (["--file", "compose.yaml", "local"], "needs a terminal"),
         (["a b"], "space"),
         (["spark1", "spark2:99999"], "port"),
         (["demo", "spin-deadlok"], "spin-deadlock"),
@@ -82,6 +99,14 @@ def test_an_example_is_a_command_line_that_is_read_as_that_command() -> None:
             assert split(words)[0] is command, typed
 
 
+def test_an_option_may_stand_before_between_or_after_names(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["qwen3-0.6b", "--set", "max_model_len=4096"]
+    for order in (words, [*words[1:], words[0]]):
+        assert main(["recipes", "show", *order]) == 0
+    parsed = BY_NAME["launch"].arguments().parse_intermixed_args(["a.sh", "--set", "x=1", "spark1", "--dry-run"])
+    assert (parsed.hosts, parsed.dry_run) == (["spark1"], True)
+
+
 def test_a_host_may_be_called_as_a_command_is_or_nearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert split(["--", "status"]) == (BY_NAME["console"], ["--", "status"])
     assert split(["--config", "status", "spark1"])[0] is BY_NAME["console"], "the file's name"
@@ -96,13 +121,14 @@ def test_a_host_may_be_called_as_a_command_is_or_nearly(tmp_path: Path, monkeypa
 def test_a_console_that_ends_by_a_fault_has_an_exit_code(
     result: int | None, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparktop.cli.interpreter.prepare_for_console", lambda: None)
+    monkeypatch.setattr("sparktop.cli.watch.prepare_for_console", lambda: None)
     monkeypatch.setattr("sparktop.ui.app.SparktopApp.run", lambda _: result)
 
     async def unused(*_: object) -> Any:
         raise AssertionError
 
-    assert _run_app(unused, ("spark1",), Config(hosts=("spark1",)), operating=unused) == code
+    setup = Setup(start=unused, node_names=("spark1",), clock=SystemClock(), operating=unused)
+    assert _run_app(setup, Config(hosts=("spark1",))) == code
 
 
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,11 +176,12 @@ def test_a_stream_is_one_object_a_line_and_an_interrupt_is_130() -> None:
         assert stream.wait(deadline - time.monotonic()) == 130
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
-    words = f"{sys.executable} -m sparktop status --watch --json --interval 0.25 local | head -n 1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, timeout=30)
+@pytest.mark.parametrize(("shape", "first"), [("--json", '{"version": 1'), ("", "")])
+def test_a_reader_that_leaves_is_no_error(shape: str, first: str) -> None:
+    words = f"{sys.executable} -m sparktop status --watch {shape} --interval 0.25 local | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-    assert json.loads(done.stdout)["version"] == 1
+    assert done.stdout.startswith(first)
 
 
 def test_operations_that_fail_keep_no_picture_from_the_screen() -> None:

@@ -142,14 +142,14 @@ async def test_a_read_only_session_refuses_and_a_demo_keeps_its_audit_apart(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     made = session([], lambda _: None, Config(read_only=True), is_demo=True)
-    assert made.operations.is_read_only
-    answer = await made.operations.plan(Request(action="drop-caches", nodes=("spark1",)))
+    assert made.late.built().is_read_only
+    answer = await made.late.built().plan(Request(action="drop-caches", nodes=("spark1",)))
     assert isinstance(answer, Refusal)
     assert not isinstance(answer, Plan)
     assert "read" in answer.reason
-    assert made.operations._context.audit.path == tmp_path / "sparktop/demo/audit.jsonl"
+    assert made.late.built()._context.audit.path == tmp_path / "sparktop/demo/audit.jsonl"
     real = session([], lambda _: None, Config(protected=("spark1",)))
-    assert real.operations._context.audit.path == tmp_path / "sparktop/audit.jsonl"
-    barred = await real.operations.plan(Request(action="drop-caches", nodes=("spark1",)))
+    assert real.late.built()._context.audit.path == tmp_path / "sparktop/audit.jsonl"
+    barred = await real.late.built().plan(Request(action="drop-caches", nodes=("spark1",)))
     assert isinstance(barred, Refusal)
     assert "protected" in barred.reason

@@ -28,7 +28,7 @@ RULES = ("sparktop.diagnose.rules", "sparktop.diagnose.lint", "sparktop.diagnose
 
 
 def test_the_first_paint_imports_no_rules() -> None:
-    code = "import sys, sparktop.cli, sparktop.ui.app, sparktop.ui.attention, sparktop.ui.notify; print(*sys.modules)"
+    code = "import sys, sparktop.cli, sparktop.ui.app, sparktop.ui.notify; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert "sparktop.ui.console" in loaded
@@ -38,7 +38,7 @@ def test_the_first_paint_imports_no_rules() -> None:
 def test_the_console_paints_twice_as_often_as_textual_would_and_collects_no_garbage_while_it_imports() -> None:
     code = """
 import gc, sys
-from sparktop.cli.interpreter import prepare_for_console
+from sparktop.cli.composition import prepare_for_console
 prepare_for_console()
 from textual.constants import MAX_FPS
 print(MAX_FPS, gc.isenabled(), sys.getswitchinterval())
@@ -65,19 +65,19 @@ NEEDS_ACTION = (
     "sparktop.recipe",
     "sparktop.model.prospect",
 )
-UNUSED = ("cryptography.x509", "email.utils", "importlib.resources", "zipfile", "statistics")
+UNUSED = ("cryptography.x509", "email.utils", "importlib.resources", "zipfile", "statistics", "_ssl", "msgspec.inspect")
 
 
 def test_a_session_without_engines_holds_nothing_that_only_engines_or_actions_need() -> None:
     code = """
 import sys
-import sparktop.cli, sparktop.ui.app, sparktop.ui.prompter, sparktop.ui.panes.bottom
+import sparktop.cli, sparktop.cli.watch, sparktop.ui.app, sparktop.ui.prompter, sparktop.ui.panes.bottom
 from sparktop.cli.composition import connectors, session
 from sparktop.config import Config
 from sparktop.diagnose.catalogue import read_ahead
 made = session(connectors(("spark1", "spark2"), None, ""), lambda state: None, Config(hosts=("spark1", "spark2")))
 assert "sparktop.operate.step.plan" not in sys.modules, "the first figures wait for what acts"
-made.operations
+made.late.built()
 read_ahead()
 print(*sys.modules)
 """

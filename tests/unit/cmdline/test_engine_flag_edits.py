@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
-from sparktop.cmdline.engine_argv import value_of, without
-from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagEdits, flag_edits, meaning
+from sparktop.cmdline.engine_argv import opposite, parsed, value_of, without
+from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagEdits, flag_edits
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.launch_command import changed
 from sparktop.model.engine import EngineKind
@@ -249,6 +249,17 @@ _CHANGES: st.SearchStrategy[dict[str, str | None]] = st.dictionaries(
 @given(_ARGUMENTS)
 def test_no_change_is_identity(arguments: list[str]) -> None:
     assert applied(flag_edits(arguments, VLLM, {}), arguments) == arguments
+
+
+def meaning(arguments: list[str], kind: EngineKind) -> dict[str, tuple[str, ...]]:
+    """The flags' values by canonical name, last occurrence; loose words under ""."""
+    flags, loose = parsed(arguments, kind)
+    meanings: dict[str, tuple[str, ...]] = {"": tuple(str(arguments[index]) for index in loose)} if loose else {}
+    for flag in flags:
+        values = (flag.joined,) if flag.joined is not None else tuple(str(arguments[index]) for index in flag.values)
+        meanings.pop(opposite(flag.name), None)
+        meanings[flag.name] = values
+    return meanings
 
 
 @given(_ARGUMENTS, _CHANGES)

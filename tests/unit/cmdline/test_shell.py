@@ -28,7 +28,7 @@ from sparktop.cmdline.source import Document, Word
 def words_of(text: str) -> list[list[str]]:
     variables = Variables()
     found = []
-    for words in commands(Document("t", text).whole, variables):
+    for _, words in commands(Document("t", text).whole, variables):
         first, equals, _ = words[0].text.partition("=")
         if equals and first.isidentifier() and len(words) == 1:
             variables[first] = [words[0].part(len(first) + 1)]
@@ -52,6 +52,11 @@ def words_of(text: str) -> list[list[str]]:
         ("cat <<-'X Y' >f\n\tno\n\tX Y\na", [["cat"], ["a"]]),
         ("a 2>&1 >log b", [["a", "b"]]),
         ("a $(b c) `d e`", [["a", "$(b c)", "`d e`"]]),
+        ("a $((16*1024)) --x=$(( (7 - 2) / 2 ))k", [["a", "16384", "--x=2k"]]),
+        (
+            "a $((N*2)) $((1/0)) $((010)) $((1-2)) $((2**9))",
+            [["a", "$((N*2))", "$((1/0))", "$((010))", "$((1-2))", "$((2**9))"]],
+        ),
         ("a <model> --x <your key>", [["a", "<model>", "--x", "<your key>"]]),
         ("a#b #c", [["a#b"]]),
         ('a "b\\"c" d\\ e', [["a", 'b"c', "d e"]]),
@@ -71,7 +76,7 @@ def test_a_word_knows_where_it_stands_through_quotes_and_variables() -> None:
     text = "U='0.9'\nrun --u \"$U\" 'b c'"
     variables = Variables()
     found = []
-    for words in commands(Document("t", text).whole, variables):
+    for _, words in commands(Document("t", text).whole, variables):
         if words[0].text.startswith("U="):
             variables["U"] = [words[0].part(2)]
         found += words
@@ -79,6 +84,13 @@ def test_a_word_knows_where_it_stands_through_quotes_and_variables() -> None:
     assert text[slice(*by_text["0.9"])] == "0.9"
     assert by_text["0.9"] == (3, 6)
     assert text[slice(*by_text["b c"])] == "b c"
+
+
+def test_a_computed_figure_stands_where_the_whole_of_it_does() -> None:
+    text = "a --x $((16*1024)) b"
+    _, (*_, figure, _) = next(commands(Document("t", text).whole, Variables()))
+    assert figure.span is not None
+    assert text[slice(*figure.span)] == "$((16*1024))"
 
 
 def test_an_open_quote_is_an_error_where_a_shell_would_say_so() -> None:
@@ -104,14 +116,14 @@ PLAIN = st.text(alphabet=string.ascii_letters + string.digits + "-_=./:,{}[]", m
 @given(st.lists(PLAIN, min_size=1, max_size=6))
 def test_what_python_quotes_is_read_back(texts: list[str]) -> None:
     source = Document("t", " ".join(shlex.quote(text + " '\"$") for text in texts)).whole
-    (words,) = list(commands(source, Variables()))
+    ((_, words),) = list(commands(source, Variables()))
     assert [word.text for word in words] == [text + " '\"$" for text in texts]
 
 
 @over("part", ["$(", "${a:-", "(", "((", "$((", "<(", "a=(", "`", "[[ ", '"$(', "<<E "])
 def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
     text = part * 3000
-    drafted = list(commands(Document("t", text).whole, Variables()))
+    drafted = [words for _, words in commands(Document("t", text).whole, Variables())]
     assert all(drafted), "a command has words"
     words = plain_words(Document("t", text).whole)
     assert sum(len(word.text) for word in words) <= len(text)
@@ -121,7 +133,7 @@ def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
 
 @given(st.text(alphabet="ab=$(){}[]'\"\\`<>|&;# \n\t1@*:-+?", max_size=80))
 def test_any_text_comes_to_an_end(text: str) -> None:
-    for words in commands(Document("t", text).whole, Variables({"a": [Word("x y")]})):
+    for _, words in commands(Document("t", text).whole, Variables({"a": [Word("x y")]})):
         for word in words:
             if word.span:
                 assert 0 <= word.span[0] < word.span[1] <= len(text)

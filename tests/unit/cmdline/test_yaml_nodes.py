@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 import sparktop
 from sparktop.cmdline.source import Document
-from sparktop.cmdline.yaml_nodes import MAX_ALIASED, MAX_LEVELS, UnreadableYaml, root_of, values_of
+from sparktop.cmdline.yaml_nodes import (
+    MAX_ALIASED,
+    MAX_LEVELS,
+    UnreadableYaml,
+    get,
+    pairs,
+    root_of,
+    scalar,
+    values_of,
+)
 from sparktop.errors import ConfigError
 from sparktop.launchspec.read.configuration import read
 from sparktop.operate.relaunch.compose_override import NotInOverride, ours
@@ -65,6 +74,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except ValueError:
         return
     assert values == yaml.safe_load(text)
+
+
+def test_a_key_of_its_own_wins_over_merged_ones_and_of_those_the_first() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  <<: [*a, *b]\n  z: 3\n"
+    document = Document("t", text)
+    found = {key.text: scalar(document, node) for key, node in pairs(get(root_of(document), "c"))}
+    assert found == {key: str(value) for key, value in yaml.safe_load(text)["c"].items()}
+    assert len(list(pairs(get(root_of(document), "c")))) == len(found)
 
 
 def test_every_yaml_text_is_read_in_one_place() -> None:

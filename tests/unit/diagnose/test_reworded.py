@@ -32,9 +32,9 @@ from sparktop.documents.plan import plan_lines
 from sparktop.documents.run import body_lines, summary
 from sparktop.documents.run import head_lines as run_head_lines
 from sparktop.model.event import KernelEvent, Severity
-from sparktop.model.finding import Finding, Remedy
+from sparktop.model.finding import Finding
 from sparktop.model.fleet import FleetState, Growth
-from sparktop.model.prospect import Gate, Lever, OnDisk
+from sparktop.model.prospect import Gate, Lever
 from sparktop.model.request import Request
 from sparktop.model.state import State
 from sparktop.model.telemetry import GpuProcess
@@ -49,7 +49,7 @@ from sparktop.operate.targets import remedy_choices
 from sparktop.text.lines import Line
 from sparktop.ui.dialogs.dialog import Choice
 from sparktop.ui.notify import is_own_doing
-from sparktop.ui.screens.fix import choices, first_applicable, introduction
+from sparktop.ui.screens.fix import Offer, choices, first_applicable, introduction
 from sparktop.ui.screens.launch_choices import LaunchState, failed_gate_lines, head_lines, rows
 from sparktop.ui.screens.launch_draft import Draft, first_draft
 
@@ -208,15 +208,18 @@ def test_findings_in_other_words_have_the_same_choices_and_colours(fleet: FleetS
     findings = claims(live_rules(), fleet)
     for finding, in_other_words in zip(findings, reworded(tuple(findings)), strict=True):
         for read_only in (False, True):
-            offered, others = (choices(one, is_read_only=read_only) for one in (finding, in_other_words))
+            offered, others = (
+                choices(one, tuple(map(Offer, one.remedies)), is_read_only=read_only)
+                for one in (finding, in_other_words)
+            )
             assert [drawn(choice) for choice in others] == [drawn(choice) for choice in offered]
             assert first_applicable(others) == first_applicable(offered)
         assert tones(introduction(in_other_words)) == tones(introduction(finding))
 
 
 def drawn(choice: Choice) -> tuple[Any, ...]:
-    remedy = choice.value
-    asked_for = (remedy.action, remedy.pid, remedy.change) if isinstance(remedy, Remedy) else None
+    remedy = choice.value.remedy if isinstance(choice.value, Offer) else None
+    asked_for = (remedy.action, remedy.pid, remedy.change) if remedy is not None else None
     return (asked_for, tones([choice.label, *choice.notes]))
 
 
@@ -248,20 +251,13 @@ def test_a_prospect_in_other_words_has_the_same_rows_and_colours(number: int) ->
         LaunchState(draft=draft, fleet=fleet, answer=each, is_planning=False, secrets={})
         for each in (answer, reworded(answer))
     ]
-    seen, others = ([(row.kind, choice_of(row.value)) for row in rows(state, 500)] for state in states)
+    seen, others = ([(row.kind, row.draft) for row in rows(state, 500)] for state in states)
     assert others == seen
     assert any(kind == "lever" for kind, _ in seen)
     assert [tones(row.lines) for row in rows(states[1], 500)] == [tones(row.lines) for row in rows(states[0], 500)]
     for draw in (head_lines, failed_gate_lines):
         first, second = (draw(state, 500, *([40] if draw is head_lines else [])) for state in states)
         assert tones(second) == tones(first)
-
-
-def choice_of(value: object) -> object:
-    """What a row sets, without its words."""
-    if isinstance(value, Lever):
-        return (value.values, value.stops, value.nodes)
-    return value.path if isinstance(value, OnDisk) else value
 
 
 STOPPED = Run(
@@ -293,7 +289,7 @@ def test_a_run_in_other_words_is_its_own_doing_and_undone_by_hand_alike() -> Non
     assert by_hand(in_other_words) == tuple(text.translate(OTHER) for text in by_hand(run))
 
 
-@over("state", [state for state in RunState if state is not RunState.CUT_OFF])
+@over("state", [state for state in RunState if state is not RunState.INTERRUPTED])
 def test_a_run_in_other_words_is_drawn_alike(state: RunState) -> None:
     steps = tuple(
         StepRun(step=step, state=StepState.DONE, detail="a/b.tar.gz; 2 things missing: x", brief="b.tar.gz; 2 missing")

@@ -54,7 +54,7 @@ def test_a_rollback_says_whether_it_starts_by_itself(on_failure: OnFailure, head
         title="x",
         risk=Risk.DISRUPTIVE,
         steps=(step("stop"), step("start", on_failure)),
-        way_back=(step("start again"),),
+        rollback=(step("start again"),),
     )
     assert heading in [line.plain for line in plan_lines(plan, 80)]
 

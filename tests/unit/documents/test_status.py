@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.pictures_support import WALL_S, node
 from tests.table import over
 
-from sparktop.documents.status import guard_line, story
+from sparktop.documents.node_figures import guard_line, story
 from sparktop.model.fleet import LinkChange, LinkState
 from sparktop.model.guard import GuardPhase, GuardState
 

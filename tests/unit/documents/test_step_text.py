@@ -59,7 +59,8 @@ def lines(act: Act, *secrets: str) -> tuple[str, ...]:
         (AwaitServing(name="vllm"), "vllm still runs, not restarted since it was ready, and answers"),
         (GuardOrder(container_id=""), "the probe's guard is disarmed"),
         (GuardOrder(container_id=ID, container_name="v", floor_bytes=4 * GIB),
-         "the probe ends v (3f1c9a04d2be) when less than 4.0 GiB are available; it stays armed as long as the console"),
+         ("the probe kills v (3f1c9a04d2be) when less than 4.0 GiB are available; "
+          "it stays armed while the console runs")),
     ],
 )  # fmt: skip
 def test_an_act_as_a_line(act: Act, wanted: str) -> None:
@@ -127,7 +128,7 @@ def test_a_container_is_called_by_the_name_that_it_has_by_then_on_its_node() -> 
     back = Step(id="back", title="x", node="spark1", act=Remote(operations=(
         DockerCall(method="POST", path="/containers/{NEW}/stop", query={"t": "2"}),)))  # fmt: skip
     request = Request(action="x", nodes=("spark1", "spark2"))
-    plan = Plan(request=request, title="x", risk=Risk.SAFE, steps=(*made, *swaps), way_back=(back,))
+    plan = Plan(request=request, title="x", risk=Risk.SAFE, steps=(*made, *swaps), rollback=(back,))
     assert typed_lines(swaps[0], plan) == ("docker rename pair-0-next pair-0", "docker start pair-0")
     assert typed_lines(swaps[1], plan) == ("docker rename pair-1-next pair-1", "docker start pair-1")
     assert typed_lines(back, plan) == ("docker stop -t 2 pair-0",)
@@ -189,7 +190,7 @@ def test_getting_out_of_a_plan_that_is_all_or_nothing_leads_back_once_something_
         title="x",
         risk=Risk.SAFE,
         steps=(fetch, make, wait),
-        way_back=(make,),
+        rollback=(make,),
         is_all_or_nothing=True,
     )
 

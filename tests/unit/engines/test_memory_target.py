@@ -11,9 +11,17 @@ from tests.restart_support import spark
 from tests.table import over
 
 from sparktop.engines.memory_needs import HOST_BYTES, PROCESSES_BYTES, overhead_bytes, overhead_of
-from sparktop.engines.memory_target import SLACK_BYTES, asked_bytes, gib_option, memory_target, reachable_bytes
+from sparktop.engines.memory_target import (
+    SLACK_BYTES,
+    asked_bytes,
+    gib_option,
+    memory_target,
+    reachable_bytes,
+    share_flags,
+)
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render.render import render
 from sparktop.recipe.weigh.settings import read
 
@@ -63,8 +71,8 @@ def test_what_it_takes_beside_its_share(argv, image, version, beside_gib) -> Non
 def test_a_restart_counts_beside_the_share_what_the_launch_of_it_did(name: str) -> None:
     recipe = shipped(name)
     order = Order(recipe=recipe)
-    rendered = render(order, seats_for(recipe))
-    said = read(order, rendered.values)
+    rendered = render(resolve(order), seats_for(recipe))
+    said = read(resolve(order))
     box = made.container(image=rendered.image)
     engine = made.engine(kind=recipe.engine, argv=rendered.head.argv, version=None, container=box)
     assert overhead_of(engine) == overhead_bytes(has_graphs=said.has_graphs, counts_graphs=said.counts_graphs)
@@ -201,3 +209,17 @@ def test_hostile_arguments_leave_a_target(text: str) -> None:
 
 
 NODE = spark()
+
+
+@over(
+    "kinds, named",
+    [
+        ((), {"--gpu-memory-utilization", "--mem-fraction-static"}),
+        ((EngineKind.VLLM, EngineKind.ATLAS), {"--gpu-memory-utilization"}),
+        ((EngineKind.SGLANG,), {"--mem-fraction-static"}),
+    ],
+)
+def test_a_flag_that_two_engines_have_is_named_once(kinds: tuple[EngineKind, ...], named: set[str]) -> None:
+    flags = share_flags(kinds).split(" or ")
+    assert set(flags) == named
+    assert len(flags) == len(named)

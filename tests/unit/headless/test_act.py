@@ -23,8 +23,8 @@ from tests.ui.operating import FakeOperating
 from sparktop.cli import main
 from sparktop.cli.act import _change, _options
 from sparktop.errors import TransportError, UsageError
-from sparktop.headless.act import ActArguments, OutputOptions, act
-from sparktop.headless.interrupted import take_up
+from sparktop.headless.act import ActArguments, act, take_up
+from sparktop.headless.invocation import Invocation
 from sparktop.model.change import Change
 from sparktop.model.engine import Containers, Endpoint, EndpointState
 from sparktop.model.fleet import FleetState, LinkState
@@ -68,9 +68,9 @@ async def run(
 ) -> int:
     clock = clock_of_pictures()
     watch = pictures.FakeWatch(state or pictures.PICTURES[picture](clock))
-    made = OutputOptions(timeout_s=0.2, **output)
-    code = await act(lambda _: (watch, side), what, output=made, secret=nobody, clock=clock)
-    assert watch.has_ended or made.is_dry or not side.executions
+    call = Invocation(make=lambda _: (watch, side), secret=nobody, clock=clock, timeout_s=0.2, **output)
+    code = await act(call, what)
+    assert watch.has_ended or call.is_dry or not side.executions
     return code
 
 
@@ -108,7 +108,7 @@ async def test_a_measurement_is_planned_once_engines_were_asked_and_nvml_answere
     for before in (with_endpoint(known, EndpointState.NOT_ASKED), with_late_nvml(known)):
         for name in ("prove-endpoint", "safe-restart"):
             watch.state = before
-            await act(made, asked(name), output=OutputOptions(timeout_s=60, is_dry=True), secret=nobody)
+            await act(Invocation(make=made, secret=nobody, timeout_s=60, is_dry=True), asked(name))
     assert planned == [True, False] * 2
 
 
@@ -158,8 +158,8 @@ def with_left_overs(side: Side, audit: list[dict[str, Any]]) -> FleetState:
 async def taken_up(side: Side, verb: str, state: FleetState, target: str = "", **output: Any) -> int:
     clock = clock_of_pictures()
     watch = pictures.FakeWatch(state)
-    made = OutputOptions(timeout_s=0.2, **output)
-    return await take_up(lambda _: (watch, side), verb, target, output=made, secret=nobody, clock=clock)
+    call = Invocation(make=lambda _: (watch, side), secret=nobody, clock=clock, timeout_s=0.2, **output)
+    return await take_up(call, verb, target)
 
 
 async def test_an_interrupted_run_is_led_back_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.pictures_support import link, node, picture
 from tests.unit.headless.test_status import FINDING, StillWatch
 
-from sparktop.headless.check import check, check_code, check_lines
+from sparktop.headless.status import check, check_code, check_lines
 from sparktop.model.engine import NOT_ASKED, Containers
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Phase

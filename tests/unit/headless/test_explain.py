@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from tests.support import interruptible
@@ -96,14 +97,14 @@ def test_files_that_cannot_be_explained(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    opening = os.open
+    opening = Path.open
 
-    def refused(path: str, *options: int) -> int:
-        if path == "/var/log/kern.log":
+    def refused(path: Path, *options: Any, **more: Any) -> IO[Any]:
+        if str(path) == "/var/log/kern.log":
             raise PermissionError(13, "Permission denied")
-        return opening(path, *options)
+        return opening(path, *options, **more)
 
-    monkeypatch.setattr("sparktop.headless.explain.os.open", refused)
+    monkeypatch.setattr(Path, "open", refused)
     assert main(["explain", "/var/log/kern.log"]) == 2
     err = capsys.readouterr().err
     assert "no permission" in err
@@ -142,8 +143,16 @@ def _printed(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     out = _Terminal()
-    assert explain(["-"], (), as_json=False, stdin=io.BytesIO(f"[x] {KILL}{KILL}".encode()), out=out) == 1
+    monkeypatch.setattr(sys, "stdout", out)
+    _stdin(monkeypatch, f"[x] {KILL}{KILL}")
+    assert explain(["-"], (), as_json=False) == 1
     return out.getvalue()
+
+
+def test_the_next_step_for_an_empty_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.log").touch()
+    assert main(["explain", str(tmp_path / "empty.log")]) == 0
+    assert "docker logs vllm 2>&1 | sparktop explain" in capsys.readouterr().err
 
 
 def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:

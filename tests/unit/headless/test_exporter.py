@@ -21,8 +21,8 @@ from sparktop.cli.options import address_of
 from sparktop.clock import ManualClock
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.errors import UsageError
-from sparktop.headless.exporter import metrics, server
-from sparktop.headless.exporter.metrics import FleetCollector, families
+from sparktop.headless import exporter
+from sparktop.headless.exporter import FleetCollector, families
 from sparktop.model.engine import Containers, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
@@ -82,8 +82,8 @@ def test_a_histogram_is_whole() -> None:
 
 def test_every_figure_is_on_the_full_page() -> None:
     """So that docs/exporter.md, which is made from it, has them all."""
-    tables: list[Any] = [table for table in vars(metrics).values() if isinstance(table, tuple)]
-    declared = {figure.name for table in tables for figure in table if isinstance(figure, metrics.Figure)}
+    tables: list[Any] = [table for table in vars(exporter).values() if isinstance(table, tuple)]
+    declared = {figure.name for table in tables for figure in table if isinstance(figure, exporter.Figure)}
     assert len(declared) > 40
     page = {one.name + "_total" * (one.type == "counter") for one in prometheus_page.full_page()}
     assert {f"sparktop_{name}" for name in declared} <= page
@@ -194,19 +194,19 @@ def test_a_finding_is_one_for_each_of_its_hosts_while_it_fires() -> None:
 
 
 def test_there_are_not_more_series_than_a_page_holds() -> None:
-    many = tuple(replace(LOW, subject=str(number)) for number in range(2 * metrics.FINDINGS_MOST))
-    engines = tuple(engine(f"e{number}") for number in range(2 * metrics.ENGINES_MOST))
+    many = tuple(replace(LOW, subject=str(number)) for number in range(2 * exporter.FINDINGS_MOST))
+    engines = tuple(engine(f"e{number}") for number in range(2 * exporter.ENGINES_MOST))
     page = list(families(picture(node(engines=engines), findings=many), now_s=NOW_S, now_wall_s=WALL_S))
     counts = {family.name: len(family.samples) for family in page}
-    assert counts["sparktop_finding"] == metrics.FINDINGS_MOST
-    assert counts["sparktop_engine_info"] == metrics.ENGINES_MOST
+    assert counts["sparktop_finding"] == exporter.FINDINGS_MOST
+    assert counts["sparktop_engine_info"] == exporter.ENGINES_MOST
 
 
 def test_a_client_that_says_nothing_is_disconnected_and_keeps_no_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SILENT_S", 0.3)
+    monkeypatch.setattr(exporter, "SILENT_S", 0.3)
     registry = CollectorRegistry()
     registry.register(FleetCollector(picture, ManualClock(WALL_S, NOW_S)))
-    serving = server._listen("127.0.0.1", 0, registry)
+    serving = exporter._listen("127.0.0.1", 0, registry)
     try:
         with socket.create_connection(("127.0.0.1", serving.server_port), timeout=30) as silent:
             with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/metrics", timeout=30) as reply:

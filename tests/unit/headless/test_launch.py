@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +18,16 @@ from tests.unit.headless.test_act import Side, nobody
 from tests.unit.operate.launch.launch_support import Sparks, recipe
 
 from sparktop.cli import main
-from sparktop.cli.launch import _notes, _secrets, _values, launch_arguments, order_of
+from sparktop.cli.commands import BY_NAME
+from sparktop.cli.engines import _secrets, _values, order_of, ordered
 from sparktop.errors import ConfigError, UsageError
-from sparktop.headless.act import OutputOptions
-from sparktop.headless.launch import Launch, exported, launch
-from sparktop.headless.recipes.adopt import adopt_container
+from sparktop.headless.invocation import Invocation, print_files
+from sparktop.headless.launch import Launch, adopt_there, launch
 from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request
 from sparktop.model.state import State
-from sparktop.model.survey import Answer, Ask
+from sparktop.model.survey import Answer, Question
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 from sparktop.recipe.sources import sources
@@ -42,9 +43,8 @@ def planned(values: Mapping[str, str] | None = None) -> Plan | Refusal:
 async def run(side: FakeOperating, wanted: Launch, **output: Any) -> int:
     clock = clock_of_pictures()
     watch = pictures.FakeWatch(pictures.PICTURES["one"](clock))
-    return await launch(
-        lambda _: (watch, side), wanted, output=OutputOptions(timeout_s=0.2, **output), secret=nobody, clock=clock
-    )
+    call = Invocation(make=lambda _: (watch, side), secret=nobody, clock=clock, timeout_s=0.2, **output)
+    return await launch(call, wanted)
 
 
 async def test_a_dry_run_prints_plan_and_prospect(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,9 +106,12 @@ async def test_export_prints_the_file_and_nothing_else(capsys: pytest.CaptureFix
     assert (said.out, "no docker" in said.err) == ("", True)
 
 
-def test_several_files_have_their_names_above_them() -> None:
-    assert exported({"a.yaml": "one\n"}) == "one\n"
-    assert exported({"a.yaml": "one\n", "b.yaml": "two\n"}) == "# --- a.yaml\none\n\n# --- b.yaml\ntwo\n"
+def test_several_files_have_their_names_above_them(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned()
+    assert print_files(plan, {"a.yaml": "one\n"}) == 0
+    assert capsys.readouterr().out == "one\n"
+    print_files(plan, {"a.yaml": "one\n", "b.yaml": "two\n"})
+    assert capsys.readouterr().out == "# --- a.yaml\none\n\n# --- b.yaml\ntwo\n"
 
 
 async def test_engines_that_may_be_stopped_are_found_on_their_nodes() -> None:
@@ -132,16 +135,16 @@ async def test_a_container_is_launched_and_adopted_by_its_name(capsys: pytest.Ca
         "HostConfig": {"NetworkMode": "host"},
     }
 
-    async def answers(asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        return {ask: Answer(value=inspect if "/containers/" in ask.path else {}) for ask in asks}  # type: ignore[union-attr]
+    async def answers(questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        return {ask: Answer(value=inspect if "/containers/" in ask.path else {}) for ask in questions}  # type: ignore[union-attr]
 
     side.answers = answers
-    options = launch_arguments().parse_args(["vllm-minimax", "spark1"])
+    options = BY_NAME["launch"].arguments().parse_args(["vllm-minimax", "spark1"])
 
     def wanted(name: str) -> Launch:
         return Launch(
             order=None,
-            container=name,
+            name=name,
             order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
         )
 
@@ -153,14 +156,66 @@ async def test_a_container_is_launched_and_adopted_by_its_name(capsys: pytest.Ca
     capsys.readouterr()
     clock = clock_of_pictures()
     watch = pictures.FakeWatch(pictures.PICTURES["one"](clock))
-    output = OutputOptions(timeout_s=0.2)
-    assert await adopt_container(lambda _: (watch, side), "vllm-minimax", output=output, saves=False) == 0
+    call = Invocation(make=lambda _: (watch, side), secret=nobody, timeout_s=0.2)
+    assert await adopt_there(call, "vllm-minimax", saves=False) == 0
     said = capsys.readouterr()
     assert "\nmodel: Org/M\n" in said.out
     assert "canary" not in said.out + said.err
     with pytest.raises(UsageError, match="no recipe, no file here, and no container") as why:
         await run(side, wanted("vllm-minimx"))
     assert why.value.hint == "did you mean vllm-minimax?"
+
+
+async def test_a_file_whose_image_has_the_command_asks_the_node_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("docker run -d --name mine own/vllm:1\n")
+    options = BY_NAME["launch"].arguments().parse_args([str(file), "spark1"])
+    with pytest.raises(
+        ConfigError, match=r"its image's own command starts the engine.*name the HOST that has the image"
+    ):
+        ordered(options)
+    side = Side()
+    side.answer = lambda request: Refusal(request=request, reason="as a test wants it")
+    images: list[object] = [{"Config": {"Entrypoint": ["vllm", "serve"], "Cmd": ["Org/Own", "--port", "8005"]}}, None]
+
+    async def answers(questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        assert [getattr(ask, "path", "") for ask in questions] == ["/images/own/vllm:1/json"]
+        return dict.fromkeys(questions, Answer(value=images.pop(0)))
+
+    side.answers = answers
+    wanted = Launch(
+        order=None,
+        name=str(file),
+        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
+    )
+    await run(side, wanted)
+    order = side.asked[0].order
+    assert order is not None
+    assert (order.recipe.model, order.recipe.defaults["port"], order.stops) == ("Org/Own", 8005, ())
+    assert "is a shell script: made into a recipe and launched" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="is in own/vllm:1, which spark1 doesn't have") as why:
+        await run(side, wanted)
+    assert why.value.hint == "on spark1: docker pull own/vllm:1"
+
+
+def test_all_that_nothing_sets_is_named_with_the_command_to_type(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("\ndocker run -v $DATA:/d i/vllm:1 vllm serve $1 --max-model-len $LEN\n")
+
+    def order(*given: str) -> Order:
+        options = BY_NAME["launch"].arguments().parse_args([str(file), "spark1", *(f"--set={one}" for one in given)])
+        return ordered(options)[0]
+
+    with pytest.raises(UsageError) as why:
+        order("LEN=8k")
+    assert str(why.value).startswith("not set: DATA (run.sh:2 uses it), ARG1 (run.sh:2 uses it)\n")
+    assert why.value.hint == f"sparktop launch {file} spark1 --set LEN=8k --set DATA=... --set ARG1=..."
+    recipe = order("LEN=8k", "DATA=/data", "ARG1=Org/M").recipe
+    assert (recipe.model, recipe.options["volumes"]) == ("Org/M", ["/data:/d"])
+    with pytest.raises(UsageError, match="begins with a dash"):
+        order("LEN=8k", "DATA=/data", "ARG1=--x")
 
 
 async def test_one_name_is_stopped_on_every_node_or_on_the_one_that_is_named() -> None:
@@ -175,7 +230,8 @@ async def test_one_name_is_stopped_on_every_node_or_on_the_one_that_is_named() -
         one, other = seen.nodes
         watch = pictures.FakeWatch(replace(seen, nodes=(one, replace(other, engines=one.engines))))
         wanted = Launch(order=Order(recipe=recipe(QWEN)), stops=(stop, stop))
-        await launch(lambda _, watch=watch: (watch, side), wanted, output=OutputOptions(timeout_s=0.2), secret=nobody)
+        call = Invocation(make=lambda _, watch=watch: (watch, side), secret=nobody, timeout_s=0.2)
+        await launch(call, wanted)
         asked = side.asked[-1].order
         assert asked is not None
         assert asked.stops == tuple((node, "vllm-minimax") for node in found)
@@ -230,7 +286,7 @@ async def test_what_a_gate_says_is_said_once(capsys: pytest.CaptureFixture[str])
         ((QWEN, "spark1", "--json", "--export", "run"), "--export prints a file"),
         ((QWEN, "spark1", "--set", "max_model_len"), "--set wants NAME=VALUE"),
         ((QWEN, "spark1", "--set", "prot=8000"), "did you mean port?"),
-        ((QWEN, "spark1", "--set", "port="), "it must be a whole number above 0"),
+        ((QWEN, "spark1", "--set", "port="), "it must be a port from 1 to 65535"),
         ((QWEN, "spark1", "spark1"), "spark1 is named twice"),
         ((QWEN, "spark1", "--env-file", "/tmp"), "/tmp is no file"),
         ((QWEN, "spark1", "--set", "HF_TOKEN=hf_abcdefghijklmnop"), "looks like a secret"),
@@ -244,6 +300,44 @@ def test_what_is_mistyped_is_told_with_what_was_meant(
     told = capsys.readouterr()
     assert said in told.err
     assert told.out == ""
+
+
+def test_a_slip_in_a_recipes_name_is_told_before_a_container_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Launch] = []
+
+    def launch(call: Invocation, command: Launch) -> int:
+        asked.append(command)
+        return 0
+
+    monkeypatch.setattr("sparktop.headless.launch.launch", launch)
+    assert main(["launch", QWEN[:-1], "local"]) == 0
+    assert main(["launch", "vllm-mine", "local"]) == 0
+    near, far = asked
+    assert near.name == QWEN[:-1]
+    assert f"did you mean {QWEN}?" in " ".join(near.notes)
+    assert far.notes == ()
+
+
+def test_the_next_step_for_a_file_that_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in (("empty.yaml", b""), ("engine.sh", b"\x7fELF\xff\xfe\x00")):
+        (tmp_path / name).write_bytes(content)
+        assert main(["launch", str(tmp_path / name), "spark1"]) == 2
+        assert "give a recipe, a compose file" in capsys.readouterr().err
+    assert main(["recipes", "show", str(tmp_path / "engine.sh")]) == 2
+    shown = capsys.readouterr().out
+    assert "engine.sh can't be launched" in shown
+    assert "give a recipe, a compose file" in shown
+
+
+def test_a_default_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text("services:\n  v:\n    image: vllm/vllm-openai:v0.33.0\n    command: vllm serve ${MODEL:-Org/M}\n")
+    assert main(["recipes", "adopt", str(file)]) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if "MODEL" in line] == [
+        "· model is `Org/M`, as the file has it: whether MODEL is set where this starts may change it (compose.yaml:4)"
+    ]
 
 
 def test_act_leads_to_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,10 +383,10 @@ def secrets_file(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_from_the_file_beside_an_own_recipe(own: Path) -> None:
     secrets_file(own / ".env", "VLLM_API_KEY=key-77\n")
     secrets_file(own.parent / ".env", "VLLM_API_KEY=general\nHF_TOKEN=hub\n")
-    held = _secrets(shelf.recipe("mine"), None)
-    assert held.values == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
-    assert "key-77" not in " ".join(_notes(held))
-    assert _notes(held) == (f"taken: VLLM_API_KEY from {own}/.env, HF_TOKEN from {own.parent}/.env",)
+    options = Namespace(set=[], env_file=None, recipe="mine", hosts=[])
+    order, notes = order_of(shelf.recipe("mine"), options, {})
+    assert order.secrets == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
+    assert notes == (f"taken: VLLM_API_KEY from {own}/.env, HF_TOKEN from {own.parent}/.env",)
 
 
 def test_the_environment_wins_and_a_named_file_is_the_only_one(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

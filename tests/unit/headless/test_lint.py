@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.lint_support import CASES
@@ -42,13 +41,14 @@ def test_information_alone_is_no_failure(capsys: pytest.CaptureFixture[str]) -> 
     [
         ("services:\n  db: {image: postgres}\n", 0, "nothing to check"),
         ("services: [\n", 2, "stdin:2"),
-        ("a\0b", 2, "binary"),
+        ("a\0b", 2, "give a compose file"),
+        ("", 0, "give a compose file"),
     ],
 )
 def test_what_is_nothing_and_what_cant_be_read(
     text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["lint", "-"]) == code
     out = capsys.readouterr()
     assert out.out == ""

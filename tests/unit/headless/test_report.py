@@ -16,13 +16,13 @@ from tests.pictures_support import NOW_S, WALL_S, engine, node, picture
 from tests.scenario_support import Stage
 from tests.unit.observe.test_replay import recorders
 
-from sparktop.cli.record import find, report
+from sparktop.cli.commands import BY_NAME
+from sparktop.cli.record import find
 from sparktop.diagnose.events import events_between
 from sparktop.errors import UsageError
-from sparktop.headless.report.account import account_of, outages
+from sparktop.headless.report.account import account_of, outages, thinned
 from sparktop.headless.report.page import folded, page
-from sparktop.headless.report.panels import node_plots
-from sparktop.headless.report.plot import Box, line, memory_areas, thinned, ticks
+from sparktop.headless.report.plots import Box, line, memory_areas, node_plots, ticks
 from sparktop.model.event import Event, EventKind, Severity
 from sparktop.model.finding import Evidence, Finding, Remedy
 from sparktop.model.fleet import LinkState
@@ -92,7 +92,7 @@ def tapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_page_tells_what_was_wrong(tapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "night.html"
-    assert report([str(tapes / "spark1"), str(tapes / "spark2"), "-o", str(out)]) == 0
+    assert BY_NAME["report"].run([str(tapes / "spark1"), str(tapes / "spark2"), "-o", str(out)]) == 0
     assert f"{out} (" in capsys.readouterr().err
     html = out.read_text()
     shown = Page(html)
@@ -111,7 +111,7 @@ def test_a_page_tells_what_was_wrong(tapes: Path, tmp_path: Path, capsys: pytest
 
 
 def test_markdown_has_the_same_and_is_printed(tapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report([str(tapes / "spark1"), "-o", "-"]) == 0
+    assert BY_NAME["report"].run([str(tapes / "spark1"), "-o", "-"]) == 0
     text = capsys.readouterr().out
     assert "### 1. ✖ Out of memory" in text
     assert re.search(r"\| spark1 \| available memory \| 0.4 GiB \|", text)
@@ -122,7 +122,7 @@ def test_markdown_has_the_same_and_is_printed(tapes: Path, capsys: pytest.Captur
 def test_a_window_leaves_out_what_is_before_and_after(tapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began_s = find([str(tapes / "spark1")], None).begin_s
     since, until = (datetime.fromtimestamp(began_s + at_s).isoformat(" ", "seconds") for at_s in (20, 40))
-    assert report([str(tapes / "spark1"), "--since", since, "--until", until, "-o", "-"]) == 0
+    assert BY_NAME["report"].run([str(tapes / "spark1"), "--since", since, "--until", until, "-o", "-"]) == 0
     text = capsys.readouterr().out
     assert "Stop vllm-gptoss now" in text, "it was found before, and fires"
     assert "the kernel killed VLLM" not in text
@@ -142,7 +142,7 @@ def test_a_window_over_several_recordings_shows_all_and_the_hole(
         os.utime(newest, (stage.clock.wall(), stage.clock.wall()))
     began_s = stage.clock.wall() - stage.t
     since, until = (datetime.fromtimestamp(began_s + at_s).isoformat(" ") for at_s in (5, 3000))
-    assert report([str(folder), "--since", since, "--until", until, "-o", "-"]) == 0
+    assert BY_NAME["report"].run([str(folder), "--since", since, "--until", until, "-o", "-"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"No samples of spark1\*\* from \S+ for (4 min|27\d s).*: nothing was recorded from \w+ \d+", text)
     assert "spark1 was recorded twice at once between" in text
@@ -170,7 +170,7 @@ def test_a_window_over_several_recordings_shows_all_and_the_hole(
 )
 def test_what_cannot_be_written_is_refused(tapes: Path, words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        report([str(tapes / "spark1") if word == "TAPE" else word for word in words])
+        BY_NAME["report"].run([str(tapes / "spark1") if word == "TAPE" else word for word in words])
 
 
 def test_nothing_that_a_node_wrote_runs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def write(text: str, name: str = "site.toml") -> Path:
 
 
 def checked(*texts: str) -> tuple[int, str]:
-    out = io.StringIO()
-    return check_files([(f"{number}.toml", text) for number, text in enumerate(texts)], out=out), out.getvalue()
+    with redirect_stdout(io.StringIO()) as out:
+        return check_files([(f"{number}.toml", text) for number, text in enumerate(texts)]), out.getvalue()
 
 
 def test_the_list_has_every_rule_and_yours(capsys: pytest.CaptureFixture[str]) -> None:

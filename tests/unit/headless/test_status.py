@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,8 @@ from tests.table import over
 
 from sparktop.documents.finding import pages
 from sparktop.documents.snapshot import snapshot_lines
-from sparktop.headless.status import HELD_S, as_data, exit_code, has_looked_at_desktop, settled, status
+from sparktop.headless.look import HELD_S, has_looked_at_desktop, looking
+from sparktop.headless.status import as_data, exit_code, status
 from sparktop.headless.terminal import drawn
 from sparktop.model.engine import NOT_ASKED, Containers, Engine, EngineKind, EngineRates, EngineState
 from sparktop.model.event import Severity
@@ -82,10 +84,9 @@ class StillWatch:
 def printed(
     out: io.StringIO, state: FleetState, *, as_json: bool, watch: bool = False, kind: type[StillWatch] = StillWatch
 ) -> int:
-    made = status(
-        lambda publish: kind(state, publish), as_json=as_json, watch=watch, timeout_s=0.2, interval_s=0.01, out=out
-    )
-    return asyncio.run(made)
+    made = status(lambda publish: kind(state, publish), as_json=as_json, watch=watch, timeout_s=0.2, interval_s=0.01)
+    with redirect_stdout(out):
+        return asyncio.run(made)
 
 
 def snapshot(state: FleetState, *, as_json: bool, kind: type[StillWatch] = StillWatch) -> tuple[int, str]:
@@ -188,14 +189,14 @@ def test_a_snapshot_looks_until_the_kernel_log_has_spoken() -> None:
 async def test_a_node_that_is_only_slow_is_waited_for_until_it_has_answered_in_full() -> None:
     """An emulated machine: its samples stopped for seconds before its GPU and its engines were known."""
     slow = StillWatch(FleetState(nodes=(view(state=LinkState.STALE, gpu=None),)), lambda _: None)
-    fresh = asyncio.Event()
-    waiting = asyncio.create_task(settled(slow, fresh, 30.0, settle_s=30.0, held_s=0.0))
-    for state in (view(gpu=None), view()):
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        slow.state = FleetState(nodes=(state,))
-        fresh.set()
-    await waiting
+    async with looking(lambda _: slow) as look:
+        waiting = asyncio.create_task(look.settle(30.0, settle_s=30.0, held_s=0.0))
+        for state in (view(gpu=None), view()):
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            slow.state = FleetState(nodes=(state,))
+            look.fresh.set()
+        await waiting
 
 
 def test_a_desktop_is_looked_at_once_its_process_was_seen() -> None:

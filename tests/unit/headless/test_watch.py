@@ -23,6 +23,7 @@ from sparktop.cli import main
 from sparktop.clock import ManualClock
 from sparktop.config import EVENTS, MessageKind, Target, TargetKind, Watching, config_home, load
 from sparktop.diagnose.incidents import Change, Incident, News
+from sparktop.documents.attention import Attention
 from sparktop.errors import ConfigError, UsageError
 from sparktop.headless.watch import install, kept, watcher
 from sparktop.headless.watch.kept import Kept
@@ -34,7 +35,6 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, Intervention, LinkState
 from sparktop.transport.outgoing.outcome import Outcome
-from sparktop.ui.attention import Attention
 
 HOSTILE = replace(
     FINDING,

@@ -204,12 +204,20 @@ def test_inspect_is_read_with_its_lines() -> None:
     assert item is not None
     assert spec.name == "sg"
     assert "mem_fraction_static" in text.splitlines()[(spec.line_of(item) or 0) - 1]
-    assert {(item.name, item.value) for item in spec.options} >= {("publish", "30000:30000"), ("gpus", "all")}
+    assert {(item.name, item.value) for item in spec.options} >= {("publish", "30000:30000/tcp"), ("gpus", "all")}
     rules = {finding.rule for finding in linted(text)}
     assert {"config.mem-fraction-static-high", "config.loopback-in-container"} <= rules
     assert "config.ipc-or-shm" in rules
     assert "config.model-cache-mount" not in rules
     assert "canary-9" not in repr(linted(text))
+
+
+@over("host", [{"NanoCpus": "x", "Ulimits": 3}, {"Mounts": [{"TmpfsOptions": {"Mode": "x"}}]}, {"PortBindings": [1]}])
+def test_an_odd_inspect_is_read_all_the_same(host: dict[str, object]) -> None:
+    config = {"Image": "vllm/vllm-openai:v0.21.0", "Cmd": ["vllm", "serve", "Org/Model", "--port", "8001"]}
+    spec = only(json.dumps({"Config": config, "Id": None, "HostConfig": host}, indent=1))
+    assert spec.model_name == "Org/Model"
+    assert spec.line_of(spec.flag("port")) == 8, "by its text, without an id to begin at"
 
 
 def test_a_drop_in_is_judged_by_what_it_has_alone() -> None:

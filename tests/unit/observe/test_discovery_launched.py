@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.recipe_support import ray_rank
 from tests.unit.observe.test_discovery import BOX, CID, NOW, docker, find, process, table
 
 from sparktop.engines import labels
 from sparktop.model.engine import EngineKind, EngineState
 from sparktop.observe.engines.discovery import discover
-from sparktop.recipe.render import rank_argv
 
 JOINS = replace(
     BOX,
     name="vllm-pair",
-    argv=tuple(rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")),
+    argv=ray_rank(1),
     image="registry.local/engine:1",
     labels={labels.RECIPE: "minimax", labels.RANK: "1"},
 )

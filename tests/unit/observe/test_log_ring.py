@@ -63,6 +63,9 @@ def test_a_snapshot_keeps_its_lines_and_joins_what_follows(
         assert all(held.entry(n)[0] == str(n) for n in range(first, held.end, 97))
     if joins:
         assert held.end == min(count, stop)
+    newest = ring.snapshot(room + 1)
+    assert (newest.first, newest.end) == (max(ring.first, count - room - 1), count)
+    assert [newest.text(n) for n in range(newest.first, count)] == [str(n) for n in range(newest.first, count)]
 
 
 def test_a_snapshot_takes_a_progress_bars_last_state() -> None:

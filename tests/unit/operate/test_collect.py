@@ -21,7 +21,17 @@ from sparktop.errors import LinkLost, SparktopError
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges, Survey
+from sparktop.model.survey import (
+    Answer,
+    DockerGet,
+    DockerLog,
+    FileText,
+    Output,
+    Privileges,
+    PrivilegesQuestion,
+    Question,
+    Survey,
+)
 from sparktop.model.telemetry import Collector, CollectorState, Unit
 from sparktop.operate.evidence import archive
 from sparktop.operate.evidence import collect as collecting
@@ -42,7 +52,7 @@ class Node:
 
     def __init__(self, name: str, *, privileges: Privileges = USER, **answers: Any) -> None:
         self.node = name
-        self.asked: list[Ask] = []
+        self.asked: list[Question] = []
         self.privileges = privileges
         self.answers = answers
         self.loses_at: int | None = None
@@ -52,17 +62,17 @@ class Node:
     def transport(self) -> Any:
         raise LinkLost("no forwards here")
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        self.asked += asks
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        self.asked += questions
         if self.loses_at is not None and len(self.asked) > self.loses_at:
             raise LinkLost("connection reset by peer")
         if self.hangs_from is not None and len(self.asked) > self.hangs_from:
             await asyncio.Event().wait()
-        return {ask: self._answer(ask) for ask in asks}
+        return {ask: self._answer(ask) for ask in questions}
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Question) -> Answer:
         match ask:
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 return Answer(value=self.privileges)
             case FileText():
                 return self.answers.get(ask.path, Answer(value=f"text of {ask.path}\n"))

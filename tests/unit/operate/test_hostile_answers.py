@@ -15,7 +15,7 @@ from tests.planner_support import asks_of, plan_of
 
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
-from sparktop.model.survey import Answer, Ask, Survey
+from sparktop.model.survey import Answer, Question, Survey
 from sparktop.operate.restart import loop, restart, stop
 from sparktop.operate.step.plan import Plan, Refusal
 
@@ -56,7 +56,7 @@ def hold(result: Plan | Refusal) -> None:
     if isinstance(result, Refusal):
         assert unclean((result.reason, result.remedies)) == []
         return
-    steps = (*result.steps, *result.way_back)
+    steps = (*result.steps, *result.rollback)
     words = [(step.title, step.verifies, *step.act.undoing(), *step.act.commands()) for step in steps]
     assert unclean((result.title, result.effect, result.warnings, result.equivalent, words)) == []
 
@@ -71,8 +71,8 @@ def test_restart_stop_and_loop(planner: Any, action: str, data: st.DataObject) -
     request = restarts.request(action, engine, *(node.name for node in picture.nodes))
     survey = Survey()
     for _ in range(4):
-        asks = asks_of(planner, request, picture, survey)
-        new = tuple(ask for ask in asks if ask not in survey.answers)
+        questions = asks_of(planner, request, picture, survey)
+        new = tuple(ask for ask in questions if ask not in survey.answers)
         if not new:
             break
         answers = dict(restarts.survey(picture, new).answers)
@@ -91,9 +91,9 @@ def test_relaunch(data: st.DataObject) -> None:
         target=picture.nodes[0].engines[0].name,
     )
 
-    lies: dict[Ask, Answer | None] = {}
+    lies: dict[Question, Answer | None] = {}
 
-    def own(ask: Ask) -> Answer | None:
+    def own(ask: Question) -> Answer | None:
         if ask not in lies:
             (answer,) = relaunches.answered(picture, (ask,)).answers.values()
             lie = Answer(value=spoilt(answer.value, data), problem=answer.problem)

@@ -17,7 +17,7 @@ from sparktop.model.fleet import LinkState
 from sparktop.model.operation import Command, DockerCall
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import ROUNDS_AT_MOST, AskPrivileges, FileText, Output, RunNotes, Survey
+from sparktop.model.survey import ROUNDS_AT_MOST, FileText, Output, PrivilegesQuestion, RunNotes, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
@@ -39,7 +39,7 @@ class Planner:
         self.surveys: list[Survey] = []
         self.made = made
 
-    def asks(self, request: Request, state: Any, survey: Survey) -> tuple[Any, ...]:
+    def questions(self, request: Request, state: Any, survey: Survey) -> tuple[Any, ...]:
         self.surveys.append(survey)
         count = len(self.surveys)
         return tuple(ask for one in self.rounds[:count] for ask in one)
@@ -72,16 +72,16 @@ def operations(stage: Stage, planner: Any = None, **more: Any) -> Operations:
 
 async def test_questions_are_asked_in_rounds_of_each_node_and_each_once(tmp_path: Path) -> None:
     stage = Stage(tmp_path, "spark1", "spark2")
-    first = (AskPrivileges(node="spark1"), AskPrivileges(node="spark2"), AskPrivileges(node="spark1"))
+    first = (PrivilegesQuestion(node="spark1"), PrivilegesQuestion(node="spark2"), PrivilegesQuestion(node="spark1"))
     second = (Output(node="spark1", argv=("uname",)),)
     asked: list[Any] = []
     line = stage.lines.line("spark1")
     assert line is not None
     ask = line.ask
 
-    async def noted(asks: Any) -> Any:
-        asked.append(list(asks))
-        return await ask(asks)
+    async def noted(questions: Any) -> Any:
+        asked.append(list(questions))
+        return await ask(questions)
 
     line.ask = noted  # type: ignore[method-assign]
     planner = Planner(first, second)
@@ -114,7 +114,7 @@ async def test_a_node_that_does_not_answer_is_an_answer_with_a_problem(
 ) -> None:
     monkeypatch.setattr("sparktop.operate.operations.LINE_LIMIT_S", 0.02)
     monkeypatch.setattr("sparktop.operate.operations.ROUND_LIMIT_S", 0.02)
-    ask = AskPrivileges(node="spark1")
+    ask = PrivilegesQuestion(node="spark1")
     for fault, said in (
         ("none", "there is no runner on spark1"),
         ("dead", "connection ended"),
@@ -129,7 +129,7 @@ async def test_a_node_that_does_not_answer_is_an_answer_with_a_problem(
         elif fault == "dead":
             line.is_dead = True
         else:
-            line.ask = lambda asks: asyncio.sleep(10)  # type: ignore[method-assign, assignment]
+            line.ask = lambda questions: asyncio.sleep(10)  # type: ignore[method-assign, assignment]
         planner = Planner((ask,))
         await operations(stage, planner).plan(REQUEST)
         assert said in planner.surveys[-1].problem(ask)
@@ -140,7 +140,7 @@ async def test_a_session_that_only_looks_waits_for_no_runner(tmp_path: Path) -> 
     stage = Stage(tmp_path)
     stage.lines.drop(stage.lines.line("spark1"))  # type: ignore[arg-type]
     stage.node.is_back = False
-    ask = AskPrivileges(node="spark1")
+    ask = PrivilegesQuestion(node="spark1")
     planner = Planner((ask,))
     async with asyncio.timeout(5):
         await operations(stage, planner, read_only=True).plan(Request(action="collect-evidence", nodes=("spark1",)))
@@ -159,7 +159,7 @@ async def test_a_session_that_only_looks_waits_for_no_runner(tmp_path: Path) -> 
 async def test_what_can_not_be_is_refused_before_anything_is_asked(
     tmp_path: Path, request_: Request, more: dict[str, Any], said: str
 ) -> None:
-    planner = Planner((AskPrivileges(node="spark1"),))
+    planner = Planner((PrivilegesQuestion(node="spark1"),))
     made = await operations(Stage(tmp_path), planner, **more).plan(request_)
     assert isinstance(made, Refusal)
     assert said in made.reason
@@ -250,15 +250,15 @@ async def test_the_way_back_is_a_plan_of_its_own(tmp_path: Path) -> None:
     run = await run_of(acting, made)
     assert (run.state, run.can_go_back) == (RunState.FAILED, True)
     stage.clock.advance(500)  # the operator thought about it
-    back = acting.way_back(run)
+    back = acting.rollback(run)
     assert back is not None
     assert [one.id for one in back.steps] == ["old", "stop"]
-    assert (back.title, back.risk, back.typed, back.way_back) == ("Rollback: A plan", Risk.DISRUPTIVE, "", ())
+    assert (back.title, back.risk, back.typed, back.rollback) == ("Rollback: A plan", Risk.DISRUPTIVE, "", ())
     assert back.secrets == ("tops3cret",)
     again = await run_of(acting, back)
     assert again.state is RunState.DONE
     assert stage.node.begun == ["stop", "start", "old", "stop"]  # another run: "stop" is begun anew
-    assert acting.way_back(again) is None
+    assert acting.rollback(again) is None
 
 
 async def test_a_run_from_a_new_source_of_recipes_agrees_to_it_once_it_may_begin(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ async def test_the_way_back_of_a_launch_promises_nothing_that_it_takes_away(tmp_
         outcome_command="curl http://spark1:8000/v1/models",
         prospect=Prospect(recipe_id="m", title="M", nodes=("spark1",)),
     )
-    back = acting.way_back(await run_of(acting, launch))
+    back = acting.rollback(await run_of(acting, launch))
     assert back is not None
     assert (back.outcome, back.outcome_command, back.prospect) == ("", "", None)
     assert back.risk is Risk.DISRUPTIVE  # what it stops may run by now
@@ -311,7 +311,7 @@ async def test_the_way_back_knows_what_the_run_made(tmp_path: Path) -> None:
     run = await run_of(
         acting, plan(step("swap"), step("start"), back=(step("aside", aside), step("never", never), step("old")))
     )
-    back = acting.way_back(run)
+    back = acting.rollback(run)
     assert back is not None
     assert [one.id for one in back.steps] == ["aside", "old"]
     act = back.steps[0].act
@@ -328,7 +328,7 @@ async def test_the_way_back_keeps_the_log_of_what_the_run_started(tmp_path: Path
     keep = step("log", CollectEvidence(nodes=("spark1",), needs="STARTED"), on_failure=OnFailure.GO_ON)
     never = step("other", CollectEvidence(nodes=("spark1",), needs="ELSE"))
     run = await run_of(acting, plan(step("start"), step("ready"), back=(keep, never, step("remove"))))
-    back = acting.way_back(run)
+    back = acting.rollback(run)
     assert back is not None
     again = await run_of(acting, back)
     assert [(one.step.id, one.state) for one in again.steps] == [("log", StepState.DONE), ("remove", StepState.DONE)]
@@ -348,14 +348,14 @@ async def test_a_way_back_that_fails_names_what_is_left_of_it(tmp_path: Path) ->
     )
     run = await run_of(acting, plan(step("make"), step("start"), back=back_steps))
     run = replace(run, saved={"spark1": {"NEW": ID}}, evidence_path="/e/evidence.tar.gz")
-    back = acting.way_back(run)
+    back = acting.rollback(run)
     assert back is not None
     assert "/e/evidence.tar.gz" in back.warnings[1]
     stage.node.fails["old"] = FAILED
     failed = await run_of(acting, back)
     assert failed.state is RunState.FAILED
     assert failed.hint == ("What is left of the rollback, by hand: do old; do policy")
-    assert acting.way_back(run).steps[0].act.commands() == (f"docker stop {ID[:12]}",)  # type: ignore[union-attr]
+    assert acting.rollback(run).steps[0].act.commands() == (f"docker stop {ID[:12]}",)  # type: ignore[union-attr]
     stage.node.fails.clear()
     stage.node.fails["ready"] = FAILED
     stage.node.begun.clear()

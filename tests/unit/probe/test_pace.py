@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.table import over
 
-from sparktop.probe.remote.pace import FAST_S, Pace, until_beat_s
+from sparktop.probe.remote.pace import FAST_S, SampleInterval, until_beat_s
 
 TOTAL = 127_535_276
 
 
-def run(pace: Pace, available: list[int], step_s: float = 1.0, start_s: float = 0.0) -> list[float]:
+def run(pace: SampleInterval, available: list[int], step_s: float = 1.0, start_s: float = 0.0) -> list[float]:
     intervals = []
     for index, kb in enumerate(available):
         boot_s = start_s + index * step_s
@@ -20,30 +20,30 @@ def run(pace: Pace, available: list[int], step_s: float = 1.0, start_s: float = 
 
 
 def test_a_steep_fall_quickens_sampling_and_calm_slows_it_again() -> None:
-    pace = Pace(1.0)
+    pace = SampleInterval(1.0)
     assert run(pace, [90_000_000, 89_500_000, 80_000_000]) == [1.0, 1.0, FAST_S]
     assert run(pace, [80_000_000] * 11, start_s=3.0) == [FAST_S] * 9 + [1.0] * 2
 
 
 def test_low_memory_quickens_sampling_while_it_moves_but_not_at_rest() -> None:
-    pace = Pace(1.0)
+    pace = SampleInterval(1.0)
     rest = 8_134_368  # 6.4 %: how a serving Spark rests
     assert run(pace, [rest] * 20)[-1] == 1.0
     assert run(pace, [rest - 200_000], start_s=20.0) == [FAST_S]
-    assert run(Pace(1.0), [rest]) == [FAST_S]
+    assert run(SampleInterval(1.0), [rest]) == [FAST_S]
     # Up and down across the mark is not a new alarm each time.
     edge = int(TOTAL * 0.08)
     wobble = [edge - 1000 if n % 2 else edge + 1000 for n in range(30)]
-    assert run(Pace(1.0), wobble)[-1] == 1.0
+    assert run(SampleInterval(1.0), wobble)[-1] == 1.0
 
 
 def test_a_rate_faster_than_that_is_kept() -> None:
-    pace = Pace(0.1)
+    pace = SampleInterval(0.1)
     assert run(pace, [90_000_000, 70_000_000])[-1] == pytest.approx(0.1)
 
 
 def test_a_sample_that_takes_long_slows_sampling_until_three_were_quick() -> None:
-    pace = Pace(1.0)
+    pace = SampleInterval(1.0)
     pace.took(0.3)
     assert pace.next_s(0.0) == 5.0
     pace.took(0.01)

@@ -16,7 +16,7 @@ from tests.fake_docker import Reply, fake_docker
 from tests.runner_support import NODE, bench
 
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.survey import Answer, AskPrivileges, DockerGet, DockerLog
+from sparktop.model.survey import Answer, DockerGet, DockerLog, PrivilegesQuestion
 from sparktop.operate.container.lifecycle import rename_back
 from sparktop.operate.runner import codec
 from sparktop.operate.runner.api import OutcomeState
@@ -269,7 +269,7 @@ async def test_questions_of_docker(tmp_path: Path) -> None:
 
     big, huge = DockerGet(node=NODE, path="/containers/big/json"), DockerGet(node=NODE, path="/huge")
     none, log = DockerGet(node=NODE, path="/none"), DockerLog(node=NODE, container_id=ID)
-    end, access = DockerLog(node=NODE, container_id=ID, limit_bytes=300), AskPrivileges(node=NODE)
+    end, access = DockerLog(node=NODE, container_id=ID, limit_bytes=300), PrivilegesQuestion(node=NODE)
     for chunked in (False, True):
         with fake_docker(tmp_path / "d.sock", answer) as engine:
             engine.chunked = chunked

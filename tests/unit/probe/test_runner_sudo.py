@@ -16,7 +16,7 @@ from tests.support import poll, unavailable
 
 from sparktop.errors import LinkLost
 from sparktop.model.operation import Command, Operation, Privilege, Signal
-from sparktop.model.survey import AskPrivileges, Privileges
+from sparktop.model.survey import Privileges, PrivilegesQuestion
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import Outcome, OutcomeState
 from sparktop.operate.runner.client import RunnerLine
@@ -326,7 +326,7 @@ async def test_privileges(stage: Stage, listed: str | None, sudo: str) -> None:
         (stage.folder / "list").unlink()
     else:
         (stage.folder / "list").write_text(listed)
-    ask = AskPrivileges(node=NODE)
+    ask = PrivilegesQuestion(node=NODE)
     privileges = (await (await stage.line("password")).ask([ask]))[ask].value
     assert isinstance(privileges, Privileges)
     assert (privileges.is_root, privileges.sudo) == (False, sudo)

@@ -17,15 +17,17 @@ from tests.table import over
 
 from sparktop.cmdline.source import Item
 from sparktop.errors import ConfigError
-from sparktop.launchspec.read.configuration import read
+from sparktop.launchspec.read.configuration import read, read_file
 from sparktop.launchspec.read.docker import container_specs
-from sparktop.launchspec.read.file import read_file
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
-from sparktop.model.recipe import Dialect, Patch, Recipe
+from sparktop.model.recipe import Dialect, Order, Patch, Recipe
 from sparktop.recipe.export import run_line
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.read.adopt import Adopted, adopted
+from sparktop.recipe.read.recipe_file import read as read_recipe
 from sparktop.recipe.read.recipe_file import render_made_up
 from sparktop.recipe.read.shelf import entry
+from sparktop.recipe.render.host_config import body
 from sparktop.recipe.render.model_mounts import own_cache
 from sparktop.recipe.render.render import render
 
@@ -36,6 +38,7 @@ VLLM = "vllm/vllm-openai:v0.27.0 --model Org/M"
 
 def adopt(folder: Path, files: Mapping[str, str]) -> Adopted:
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     found = entry(str(folder / next(iter(files)))).adopted
     assert found is not None
@@ -53,7 +56,7 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
     "a demanded variable": (
         {"compose.yaml": SERVICE + '    command: --model Org/M\n    environment: {A: "x${B:?set it}"}\n'},
-        {"environment": {"A": "x${B}"}},
+        {"environment": {"A": "x{B}"}, "settings": {"B": "compose.yaml:6"}},
     ),
     "volumes of the project and its folder": (
         {
@@ -114,6 +117,60 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
         {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},
     ),
+    "what else runs before it": (
+        {"run.sh": f"{RUN} i/vllm:1 bash -lc 'pip install x && cp /mine/$X /x && exec vllm serve Org/M | tee log'\n"},
+        {"options.entrypoint": ["bash", "-lc", 'pip install x && cp /mine/$X /x && exec "$@"', "bash"]},
+    ),
+    "what is written before it": (
+        {"run.sh": f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n"},
+        {"options.entrypoint": ["bash", "-c", 'echo a > /f; exec "$@"', "bash"]},
+    ),
+    "a variable that extends the image's": (
+        {
+            "compose.yaml": SERVICE
+            + "    entrypoint: []\n    command: ['sh', '-c', 'export PATH=/x:$$PATH; vllm serve m']\n"
+        },
+        {"options.entrypoint": ["sh", "-c", 'export PATH=/x:$PATH; exec "$@"', "sh"], "environment": {}},
+    ),
+    "a script beside it, mounted": (
+        {
+            "run.sh": 'HERE=$(cd "$(dirname "$0")" && pwd)\n'
+            f'{RUN} -v "$HERE/in/start.sh:/start.sh" i/vllm:1 bash /start.sh\n',
+            "in/start.sh": "#!/bin/sh\nset -e\ncp a b\nexec vllm serve Org/M\n",
+        },
+        {"model": "Org/M", "options.entrypoint": ["bash", "-c", '#!/bin/sh\nset -e\ncp a b\nexec "$@"', "bash"]},
+    ),
+    "a wrapper with its script": (
+        {"compose.yaml": SERVICE + "    entrypoint: [/bin/bash, /x/run.sh]\n    command: [vllm, serve, m]\n"},
+        {"options.entrypoint": ["/bin/bash", "/x/run.sh"]},
+    ),
+    "an image of NVIDIA's, through its entrypoint": (
+        {"run.sh": f"{RUN} nvcr.io/nvidia/vllm:26.01-py3 bash -c 'cp a b; vllm serve Org/M'\n"},
+        {"options.entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh", "bash", "-c", 'cp a b; exec "$@"', "bash"]},
+    ),
+    "a variable of the container in its command": (
+        {
+            "compose.yaml": SERVICE
+            + "    environment: {M: Org/M}\n    command: sh -c 'vllm serve $${M}'\n    entrypoint: []\n"
+        },
+        {"model": "Org/M"},
+    ),
+    "words that nothing gives": (
+        {"run.sh": f'{RUN} {VLLM} --max-model-len 8192 $EXTRA_ARGS "${{MORE[@]}}" ${{A:+--x $A}} "$@"\n'},
+        {"defaults": {"max_model_len": 8192}, "settings": {}},
+    ),
+    "what a branch gives where a variable is set": (
+        {"run.sh": f'A=()\nif [ -n "${{T:-}}" ]; then A+=(-v "$T:/t"); fi\n{RUN} "${{A[@]}}" {VLLM}\n'},
+        {"options": {"network": "host", "gpus": "all"}, "settings": {}},
+    ),
+    "spark-vllm-docker's own image": (
+        {"run.sh": "./launch-cluster.sh --solo exec vllm serve Org/M\n"},
+        {"container": "vllm-node", "pulls": "eugr/spark-vllm:latest"},
+    ),
+    "a container that the file starts before": (
+        {"run.sh": f"{RUN} -d --name n i/vllm:1 sleep infinity\ndocker exec n vllm serve Org/M\n"},
+        {"model": "Org/M", "container": "i/vllm:1"},
+    ),
     "an entrypoint of its own": (
         {"run.sh": f"{RUN} --entrypoint /start.sh i/vllm:1 vllm serve Org/M\n"},
         {"options.entrypoint": "/start.sh"},
@@ -124,7 +181,7 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
     "a key under another name too": (
         {"run.sh": f"KEY=canary-1\n{RUN} -e A=$KEY -e B=$C {VLLM} --api-key $KEY\n"},
-        {"environment": {"A": "$A", "B": "$C", "VLLM_API_KEY": "$VLLM_API_KEY"}},
+        {"environment": {"A": "$A", "B": "{C}", "VLLM_API_KEY": "$VLLM_API_KEY"}},
     ),
 }
 
@@ -206,18 +263,86 @@ def test_a_variable_is_that_of_the_shell_that_would_start_the_file(
     assert recipe.environment == {"K_TOKEN": "$K_TOKEN"}
 
 
+SETTINGS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
+    "a compose file's": (
+        {
+            "c.yaml": SERVICE
+            + "    command: >\n      --model ${MODEL} --max-model-len ${LEN:?say it} --hf-overrides '{\"n\": $N}'\n"
+        },
+        {"MODEL": "c.yaml:6", "LEN": "c.yaml:6", "N": "c.yaml:6"},
+        ["Org/M", "--max-model-len", "9", "--hf-overrides", '{"n": 9}'],
+    ),
+    "a script's": (
+        {"s.sh": f'# read DATA\n{RUN} -v "$DATA:/d" \\\n  $image vllm serve "$1" --port ${{2:?usage: $0}}\n'},
+        {"DATA": "s.sh:2", "IMAGE": "s.sh:3", "ARG1": "s.sh:3", "ARG2": "s.sh:3"},
+        ["Org/M", "--port", "9"],
+    ),
+    "of a model in a folder": (
+        {"s.sh": f"{RUN} -v $DATA:/m {VLLM.split()[0]} --model /m/x\n"},
+        {"DATA": "s.sh:1"},
+        ["/m/x"],
+    ),
+    "what a command computes": (
+        {"s.sh": f"{RUN} {VLLM} --gpu-memory-utilization $(free | awk '{{print 9}}')\n"},
+        {"GPU_MEMORY_UTILIZATION": "s.sh:1"},
+        ["Org/M", "--gpu-memory-utilization", "0.9"],
+    ),
+    "a published port's": (
+        {"s.sh": f"docker run -p $P:$P {VLLM} --port $P\n"},
+        {"P": "s.sh:1"},
+        ["Org/M", "--port", "9"],
+    ),
+    "an environment's, and in the shell before": (
+        {"s.sh": f'{RUN} -e A="$X" i/vllm:1 bash -c "cp $X y; vllm serve Org/M"\n'},
+        {"X": "s.sh:1"},
+        ["Org/M"],
+    ),
+}
+GIVEN = {"MODEL": "Org/M", "ARG1": "Org/M", "DATA": "/data", "IMAGE": "a/b:1", "GPU_MEMORY_UTILIZATION": "0.9"}
+
+
+@over("files, settings, argv", SETTINGS.values(), ids=SETTINGS)
+def test_a_value_that_nothing_sets_is_asked_for_and_launched_with(
+    tmp_path: Path, files: dict[str, str], settings: dict[str, str], argv: list[str]
+) -> None:
+    found = adopt(tmp_path, files)
+    recipe = found.reading.recipe
+    assert recipe is not None, found.reading.problems
+    assert recipe.settings == settings
+    missing = resolve(Order(recipe=recipe)).problem
+    assert missing is not None
+    assert all(f"{name} ({place} uses it)" in missing.reason for name, place in settings.items())
+    assert missing.remedies == (" ".join(f"--set {name}=..." for name in recipe.settings),)
+    values = {name: GIVEN.get(name, "9") for name in settings}
+    head = render_made_up(recipe, 1, values).head
+    assert [word for word in head.argv if word in argv] == argv
+    assert not [
+        text for text in (repr(head), repr(body(head.container))) if any(f"{{{name}}}" in text for name in settings)
+    ]
+    assert "/data" in repr(head.container.mounts) or "DATA" not in settings
+    assert head.container.image == ("a/b:1" if "IMAGE" in settings else head.container.image)
+    saved = read_recipe(found.text, "saved.yaml").recipe
+    assert saved is not None
+    assert render_made_up(saved, 1, values).head.argv == head.argv
+
+
 REFUSED: dict[str, tuple[str, int, str]] = {
     "extends.yaml": (SERVICE + "    extends: {file: base.yaml, service: llm}\n    command: --model Org/M\n", 5, ""),
-    "compose.yaml": (SERVICE + "    command: --model ${MODEL}\n", 5, "model"),
-    "image.sh": (f"\n{RUN} \\\n  $IMAGE vllm serve m\n", 3, "image"),
-    "flag.sh": (f"{RUN} \\\n  {VLLM} \\\n --max-model-len $LEN\n", 3, "--max-model-len"),
-    "empty.sh": (f'{RUN} {VLLM} \\\n --dtype "${{DTYPE:-}}"\n', 2, "--dtype"),
-    "mount.sh": (f"{RUN} \\\n -v $DATA:/d {VLLM}\n", 2, "mount"),
+    "image.sh": (f"\n{RUN} \\\n  my/image:$(date +%F) vllm serve m\n", 3, "image"),
+    "secret.sh": (f"{RUN} \\\n  {VLLM} \\\n --dtype $MY_TOKEN\n", 3, "--dtype"),
+    "url.sh": (f"{RUN} \\\n {VLLM} \\\n --otlp-traces-endpoint https://u:canary99@otel/\n", 3, "command"),
+    "loop.sh": (f"for m in Org/A Org/B; do\n{RUN} i/vllm:1 vllm serve $m\ndone\n", 2, "model"),
+    "mount.sh": (f"{RUN} \\\n -v $(pick):/d {VLLM}\n", 2, "mount"),
+    "exec.sh": ("\ndocker exec mine vllm serve Org/M\n", 2, ""),
+    "inside.sh": (f"{RUN} \\\n i/vllm:1\n", 2, ""),
+    "runs.service": ("[Service]\nExecStart=/srv/start-vllm.sh\n", 2, ""),
+    "branch.sh": (f"{RUN} i/vllm:1 bash -c 'cp a b; if true; then vllm serve Org/M; fi'\n", 1, ""),
+    "arguments.sh": (f"""{RUN} i/vllm:1 bash -c 'cp $1 b; vllm serve Org/M' - a\n""", 1, ""),
+    "kept.sh": (f"{RUN} i/vllm:1 bash -c 'login hf_canary0123456789abcdef; vllm serve Org/M'\n", 1, ""),
+    "filled.sh": (f'ARGS=($(cat args))\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
     "cut.sh": (f"{RUN} {VLLM} \\\n --port 8001 # \\\n --max-model-len 8192\n", 2, ""),
-    "cp.sh": (f"{RUN} i/vllm:1 bash -c 'pip install x && cp /mine/x.py /x && vllm serve Org/M'\n", 1, ""),
-    "writes.sh": (f"{RUN} i/vllm:1 bash -c 'echo a > /f; vllm serve Org/M'\n", 1, ""),
     "name.sh": (f"{RUN} \\\n --name '-x;rm -rf /' {VLLM}\n", 2, "name"),
     "none.yaml": ("services: {web: {image: nginx}}\n", 1, ""),
     "none.service": ("[Service]\nType=oneshot\n", 1, ""),
@@ -235,6 +360,12 @@ def test_what_is_unknown_is_named_by_its_line(tmp_path: Path, name: str, row: tu
     assert not found.text
     assert found.reading.recipe is None
     assert [(error.line, error.key) for error in errors] == [(line, key)], errors
+
+
+def test_arguments_of_a_scripts_own_are_none_and_told(tmp_path: Path) -> None:
+    found = adopt(tmp_path, {"s.sh": f'{RUN} {VLLM} "$@"\n'})
+    assert found.reading.recipe is not None
+    assert any("$@ is taken as nothing" in risk for risk in found.reading.recipe.risks)
 
 
 def test_one_of_several_engines_is_named(tmp_path: Path) -> None:
@@ -351,15 +482,15 @@ def test_the_cache_that_a_recipe_mounts_is_its_models_place(
 ) -> None:
     chosen = order(options={"volumes": volumes}, environment=environment)
     assert own_cache(chosen.recipe) == cache
-    mounts = render(chosen, [seat(cache=cache.replace("~", "/home/me") or "/c")]).head.container.mounts
+    mounts = render(resolve(chosen), [seat(cache=cache.replace("~", "/home/me") or "/c")]).head.container.mounts
     targets = [mount.target for mount in mounts]
     assert len(set(targets)) == len(targets), "Docker takes each target once"
 
 
 def test_a_model_in_the_container_is_neither_mounted_nor_renamed() -> None:
     chosen = order(model="/opt/model", has_model_inside=True)
-    [rank] = render(chosen, [seat()]).ranks
+    [rank] = render(resolve(chosen), [seat()]).ranks
     assert rank.argv[:3] == ("vllm", "serve", "/opt/model")
     assert not rank.container.mounts
-    other = render(replace(chosen, values={"model": "/data/other"}), [seat()]).head
+    other = render(resolve(replace(chosen, values={"model": "/data/other"})), [seat()]).head
     assert [mount.source for mount in other.container.mounts] == ["/data/other"]

@@ -10,17 +10,18 @@ from tests.table import over
 from tests.unit.recipe.test_read import recipe_of, with_line
 
 from sparktop.model.engine import EngineKind
-from sparktop.model.survey import Answer, Survey
-from sparktop.operate.launch import compiled
+from sparktop.model.survey import Answer, Survey, looked_up
+from sparktop.operate.launch.launch_text import kernel_notes
 from sparktop.recipe.container_spec import ContainerSpec, Rendered
-from sparktop.recipe.render.compiled import TARGET
+from sparktop.recipe.parameters import resolve
+from sparktop.recipe.render.compiled import TARGET, folder_of
 from sparktop.recipe.render.render import render
 
 SOURCE = "/home/me/.cache/sparktop/compiled/vllm-openai-v0.19.0/model-"
 
 
 def made(**more: Any) -> ContainerSpec:
-    return render(order(keeps_compiled=True, **more), [seat()]).head.container
+    return render(resolve(order(keeps_compiled=True, **more)), [seat()]).head.container
 
 
 def kept(container: ContainerSpec) -> dict[str, str]:
@@ -28,7 +29,7 @@ def kept(container: ContainerSpec) -> dict[str, str]:
 
 
 def test_they_are_kept_by_image_and_model() -> None:
-    folders = {compiled.folder_of(render(order(keeps_compiled=True, **more), [seat()]).head)
+    folders = {folder_of(render(resolve(order(keeps_compiled=True, **more)), [seat()]).head)
                for more in ({}, {"model": "org/other"}, {"container": "a/b:1"}, {})}  # fmt: skip
     assert len(folders) == 3
     assert any(folder.startswith(SOURCE) for folder in folders)
@@ -62,7 +63,7 @@ def test_the_recipes_own_places_win(options: Mapping[str, object], environment: 
     ],
 )
 def test_nothing_is_kept_where_it_could_not_be_written_or_is_not_wanted(more: dict[str, Any]) -> None:
-    container = render(order(**{"keeps_compiled": True, **more}), [seat()]).head.container
+    container = render(resolve(order(**{"keeps_compiled": True, **more})), [seat()]).head.container
     assert kept(container) == {}
     assert not any(mount.source.startswith(SOURCE) for mount in container.mounts)
 
@@ -88,10 +89,13 @@ def test_a_recipe_may_switch_it_off(line: str, keeps: bool) -> None:
 )
 def test_how_much_is_kept_is_told_and_that_one_of_two_has_none(sizes: tuple[Answer, ...], said: list[str]) -> None:
     launch = two()
-    notes = list(compiled.notes(launch, Survey(answers=dict(zip(compiled.asks(launch), sizes, strict=True)))))
+    questions = looked_up(Survey(), lambda look_ups: list(kernel_notes(launch, look_ups)))
+    notes = list(kernel_notes(launch, Survey(answers=dict(zip(questions, sizes, strict=True)))))
     assert len(notes) == len(said)
     assert all(note.startswith(text) for note, text in zip(notes, said, strict=True))
 
 
 def two() -> Rendered:
-    return render(order(keeps_compiled=True, min_nodes=2, max_nodes=2, values={"tensor_parallel": "2"}), pair())
+    return render(
+        resolve(order(keeps_compiled=True, min_nodes=2, max_nodes=2, values={"tensor_parallel": "2"})), pair()
+    )

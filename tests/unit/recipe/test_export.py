@@ -29,6 +29,7 @@ from sparktop.model.recipe import Executor, Muted, Order, Recipe
 from sparktop.operate.launch.gates.recipe import lint
 from sparktop.recipe.container_spec import CannotRender, Rendered
 from sparktop.recipe.export import KINDS, WAIT, exported, files, run_line
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body
 from sparktop.recipe.render.render import render
@@ -38,7 +39,7 @@ SECRETS = {"HF_TOKEN": "hf_abcdefghijklmnop", "VLLM_API_KEY": "sk-qwertyuiop-123
 
 def launch(name: str) -> tuple[Rendered, Recipe]:
     one = shipped(name)
-    return render(Order(recipe=one, secrets=SECRETS), seats_for(one), share=0.66, launch="x"), one
+    return render(resolve(Order(recipe=one, secrets=SECRETS)), seats_for(one), share=0.66), one
 
 
 def again(text: str) -> LaunchSpec:
@@ -75,7 +76,7 @@ def test_our_own_linter_accepts_every_file(name: str, kind: str) -> None:
 def test_the_run_line_read_again_is_the_same_launch(name: str) -> None:
     made, _ = launch(name)
     for rank in made.ranks:
-        spec = again(exported(made, "run", node=rank.node))
+        spec = again(exported(made, "run", rank))
         environment = {item.name: item.value for item in spec.environment}
         assert environment == {
             key: f"${key}" if key in rank.container.secret_names else value
@@ -103,17 +104,9 @@ def test_a_pair_has_a_file_for_each_node_with_its_own_names(kind: str) -> None:
     assert "sparktop.recipe" not in first  # what a file starts is the file's
 
 
-def test_there_is_no_export_of_another_kind_or_node() -> None:
-    made, _ = launch("qwen3-0.6b")
-    with pytest.raises(ValueError, match="no export"):
-        exported(made, "helm")
-    with pytest.raises(ValueError, match="no export"):
-        exported(made, "run", node="spark9")
-
-
 def test_a_unit_waits_for_memory_and_gives_up_in_the_end() -> None:
     made, _ = launch("qwen3.6-35b-a3b-fp8")
-    text = exported(made, "systemd")
+    text = exported(made, "systemd", made.head)
     assert "RestartSec=60" in text
     assert "StartLimitIntervalSec=600" in text
     assert text.index("StartLimitBurst=3") < text.index("[Service]")
@@ -162,7 +155,7 @@ def composed(text: str, folder: Path, secrets: Mapping[str, str]) -> dict[str, o
 def test_docker_compose_accepts_every_file(name: str, tmp_path: Path) -> None:
     made, _ = launch(name)
     for rank in made.ranks:
-        service = composed(exported(made, "compose", node=rank.node), tmp_path, SECRETS)
+        service = composed(exported(made, "compose", rank), tmp_path, SECRETS)
         whole = [*(service.get("entrypoint") or []), *service["command"]]  # type: ignore[misc]
         assert [str(word).replace("$$", "$") for word in whole] == list(rank.container.argv)
         environment = service["environment"]
@@ -174,7 +167,7 @@ def test_docker_compose_accepts_every_file(name: str, tmp_path: Path) -> None:
 
 def test_a_compose_file_without_its_secrets_says_which(tmp_path: Path) -> None:
     made, _ = launch("qwen3-0.6b")
-    (tmp_path / "compose.yaml").write_text(exported(made, "compose"), encoding="utf-8")
+    (tmp_path / "compose.yaml").write_text(exported(made, "compose", made.head), encoding="utf-8")
     program = shutil.which("docker-compose") or unavailable("docker-compose isn't installed")
     found = subprocess.run(
         [program, "-f", "compose.yaml", "config"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
@@ -186,14 +179,14 @@ def test_a_compose_file_without_its_secrets_says_which(tmp_path: Path) -> None:
 def test_what_a_recipe_mutes_is_listed_and_left_alone_in_its_files() -> None:
     eager: dict[str, Any] = {"command": "vllm serve {model} --gpu-memory-utilization 0.95", "defaults": {}}
     one = order(**eager).recipe
-    made = render(order(**eager), [seat()])
+    made = render(resolve(order(**eager)), [seat()])
     (finding,) = [each for each in lint(made, one).findings if each.severity is Severity.CRITICAL]
     muted = (Muted(rule=finding.rule, reason="measured here"),)
     quiet = lint(made, order(**eager, muted=muted).recipe)
     assert finding.rule not in [each.rule for each in quiet.findings]
     assert [(why.reason, each.rule) for why, each in quiet.muted] == [("measured here", finding.rule)]
     assert finding.rule not in [
-        each.rule for each in check(read(exported(made, "run", muted=muted), "x").specs, mask=mask_text)
+        each.rule for each in check(read(exported(made, "run", made.head, muted=muted), "x").specs, mask=mask_text)
     ]
 
 
@@ -218,9 +211,9 @@ def test_whatever_is_set_is_one_word_or_refused_and_in_no_script(name: str, valu
         "max_nodes": 2,
         "executor": Executor.RAY if ray_ else Executor.NATIVE,
     }
-    plain = render(order(**more), pair())
+    plain = render(resolve(order(**more)), pair())
     try:
-        made = render(order({name: value}, **more), pair())
+        made = render(resolve(order({name: value}, **more)), pair())
     except CannotRender:
         return
     for before, rank in zip(plain.ranks, made.ranks, strict=True):
@@ -233,7 +226,7 @@ def test_whatever_is_set_is_one_word_or_refused_and_in_no_script(name: str, valu
         assert len(command) - len(usual) in (0, 2)
     # Written as a shell's text and read again, it is the same words.
     text = run_line(made.head.container)
-    assert [word.text for word in next(commands(Document("x", text).whole, Variables()))][-3:] == list(
+    assert [word.text for word in next(commands(Document("x", text).whole, Variables()))[1]][-3:] == list(
         made.head.argv[-3:]
     )
 
@@ -241,12 +234,12 @@ def test_whatever_is_set_is_one_word_or_refused_and_in_no_script(name: str, valu
 @given(value=TEXTS)
 def test_whatever_a_recipe_says_in_its_variables_stays_a_value(value: str) -> None:
     try:
-        made = render(order(environment={"WORDS": value.replace("$", "")}), [seat()])
+        made = render(resolve(order(environment={"WORDS": value.replace("$", "")})), [seat()])
     except CannotRender:
         return
-    spec = again(exported(made, "run"))
+    spec = again(exported(made, "run", made.head))
     item = spec.variable("WORDS")
     assert item is not None
     assert item.value == made.head.container.environment["WORDS"]
-    service = yaml.safe_load(exported(made, "compose"))["services"]["vllm-small"]
+    service = yaml.safe_load(exported(made, "compose", made.head))["services"]["vllm-small"]
     assert service["environment"]["WORDS"] == made.head.container.environment["WORDS"]

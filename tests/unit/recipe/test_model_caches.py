@@ -12,6 +12,7 @@ from tests.table import over
 
 from sparktop.model.recipe import Need
 from sparktop.recipe.models import facts_of
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.weigh.budget import budget
 from sparktop.recipe.weigh.node_memory import Cache, cache_on_a_node
 from sparktop.recipe.weigh.settings import read
@@ -87,7 +88,7 @@ MODELS: dict[str, tuple[dict[str, Any], int, int, str, bool]] = {
 def cache_of(config: dict[str, Any], nodes: int, cache_type: str, drafts: bool) -> Cache:
     facts = facts_of("m", config, weights_bytes=1, size_bytes=1, dtypes=None, is_complete=True)
     values = {"kv_cache_dtype": cache_type, **(MTP if drafts else {})}
-    settings = read(made.order(made.recipe("x", max_nodes=nodes), tensor_parallel=str(nodes), **values), {})
+    settings = read(resolve(made.order(made.recipe("x", max_nodes=nodes), tensor_parallel=str(nodes), **values)))
     return cache_on_a_node(settings, Need(), facts, nodes)
 
 
@@ -125,12 +126,12 @@ def test_a_layer_pattern_or_head_that_is_not_known_is_named_and_the_cache_is_not
     assert named in cache.note
     facts = facts_of("m", config, weights_bytes=10**9, size_bytes=1, dtypes=None, is_complete=True)
     asked = made.order(made.recipe("x", defaults={"gpu_memory_utilization": 0.5, "max_model_len": 4096}))
-    verdict = budget(asked, [made.room()], facts, values={})
+    verdict = budget(resolve(asked), [made.room()], facts)
     assert verdict.share == 0.5
     assert verdict.share_source.startswith("the recipe's; the cache isn't known")
     assert any(named in one for one in verdict.unknowns)
     by_hand = made.order(asked.recipe, gpu_memory_utilization="0.6")
-    assert budget(by_hand, [made.room()], facts, values={}).share_source == "as you set it"
+    assert budget(resolve(by_hand), [made.room()], facts).share_source == "as you set it"
 
 
 def test_what_does_not_decide_on_the_cache_may_be_there() -> None:

@@ -135,12 +135,11 @@ def test_models_of_both_nodes_are_listed_once() -> None:
     two = node_models_of("spark2", answer(row(is_complete=False, size_bytes=1)))
     assert one is not None
     assert two is not None
-    listed = on_disk({"spark1": one, "spark2": two}, QWEN)
-    assert [(found.name, found.nodes, found.is_wanted, found.is_complete) for found in listed] == [
-        (QWEN, ("spark1", "spark2"), True, False),
-        ("acme/other", ("spark1",), False, True),
+    listed = on_disk({"spark1": one, "spark2": two})
+    assert [(found.name, found.nodes, found.is_complete) for found in listed] == [
+        (QWEN, ("spark1", "spark2"), False),
+        ("acme/other", ("spark1",), True),
     ]
-    assert listed[0].note == "incomplete on spark2"
     assert listed[0].quantisation == "fp8"
 
 
@@ -165,6 +164,6 @@ def test_no_answer_raises(said: Any) -> None:
         for one in disk.models:
             assert one.path.startswith("/")
             assert one.name.isprintable()
-        on_disk({"spark1": disk}, "a/b")
+        on_disk({"spark1": disk})
     hub = hub_listing_of("a/b", said)
     assert hub.size_bytes is None or hub.size_bytes >= 0

@@ -23,6 +23,7 @@ from sparktop.recipe.operator_secrets import (
     read,
     read_secrets,
 )
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render.render import render
 from sparktop.ui.dialogs.prompts import NamedSecret
 
@@ -86,9 +87,9 @@ def test_an_own_recipe_has_the_file_beside_it_and_then_sparktops(homes: tuple[Pa
 def test_what_would_do_names_the_file_where_it_is(homes: tuple[Path, Path]) -> None:
     named = str(homes[1] / ".env")
     assert env_path() == named
-    assert named in "".join(str(line) for line in NamedSecret("X", use="").paragraphs())
+    assert named in "".join(str(line) for line in NamedSecret("X", use="").content(100))
     with pytest.raises(CannotRender) as cannot:
-        render(Order(recipe=recipe(X="$A")), [seat()])
+        render(resolve(Order(recipe=recipe(X="$A"))), [seat()])
     assert f"A=... to {named}" in cannot.value.remedies[0]
     world = World()
     world.asks_for(environment={"X": "$A"})

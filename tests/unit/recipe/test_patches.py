@@ -14,6 +14,7 @@ from tests.unit.recipe.test_read import PLAIN
 
 from sparktop.model.recipe import Order, Patch, PatchFile, Recipe
 from sparktop.recipe.container_spec import NodeContext, Rendered
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.patches import APPLY, PatchedImage, patched_image
 from sparktop.recipe.read import shelf
 from sparktop.recipe.render.render import render
@@ -141,7 +142,7 @@ def test_the_ranks_run_the_patched_image_and_all_else_judges_the_base(tmp_path: 
     def rendered(*patches: Patch) -> Rendered:
         recipe = shelf.read(PLAIN, "r.yaml").recipe
         assert isinstance(recipe, Recipe)
-        return render(Order(recipe=replace(recipe, patches=patches)), [NodeContext(node="a", model_path="/m")])
+        return render(resolve(Order(recipe=replace(recipe, patches=patches))), [NodeContext(node="a", model_path="/m")])
 
     plain, changed = rendered(), rendered(MOD)
     assert plain.patched is None

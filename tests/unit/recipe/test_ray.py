@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.recipe_support import order, pair, seats_for, shipped
+from tests.recipe_support import order, pair, seat, seats_for, shipped
 
 from sparktop.cmdline.engine_command import of_container, of_process
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance_all
@@ -18,6 +18,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order
 from sparktop.model.telemetry import LogLine
 from sparktop.recipe.container_spec import CannotRender
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body
 from sparktop.recipe.render.render import render
@@ -52,21 +53,24 @@ def run(command: Sequence[str], environment: dict[str, str]) -> subprocess.Compl
 def test_the_head_waits_for_the_other_node_and_becomes_the_engine(programs: tuple[dict[str, str], Path]) -> None:
     environment, said = programs
     engine = ["python3", "-c", "import json, os, sys; print(json.dumps(sys.argv[1:]), os.getpid())", *HOSTILE]
-    found = run(rank_argv.head_command(engine, nodes=2, address="10.0.0.1", port="6379"), environment)
+    head, other = pair()
+    command, last = rank_argv.under_ray(tuple(engine), head, (head, other), "6379")
+    found = run(command, environment)
+    assert last == tuple(engine)
     assert found.returncode == 0, found.stderr
     *phases, last = found.stdout.splitlines()
     assert phases == [
-        "sparktop: starting Ray at 10.0.0.1:6379",
+        "sparktop: starting Ray at 192.168.100.10:6379",
         "sparktop: waiting for 1 of 2 Ray nodes",
         "sparktop: all 2 Ray nodes joined, starting the engine",
     ]
     assert json.loads(last.rpartition(" ")[0]) == HOSTILE
-    assert said.read_text(encoding="utf-8").splitlines()[0].startswith("start --head --node-ip-address=10.0.0.1")
+    assert said.read_text(encoding="utf-8").splitlines()[0].startswith("start --head --node-ip-address=192.168.100.10")
 
 
 def test_the_head_gives_up_where_the_other_node_never_comes(programs: tuple[dict[str, str], Path]) -> None:
     environment, _ = programs
-    command = rank_argv.head_command(["echo", "engine"], nodes=2, address="10.0.0.1", port="6379", limit_s=0)
+    command, _ = rank_argv.under_ray(("echo", "engine"), pair()[0], pair(), "6379", limit_s=0)
     found = run(command, {**environment, "ALONE": "1"})
     assert found.returncode == 1
     assert "1 of 2" in found.stdout
@@ -77,22 +81,26 @@ def test_the_head_gives_up_where_the_other_node_never_comes(programs: tuple[dict
 
 def test_the_worker_waits_for_the_heads_port_and_stays_with_ray(programs: tuple[dict[str, str], Path]) -> None:
     environment, said = programs
+    nodes = seat(0, fabric_ip="127.0.0.1"), seat(1, fabric_ip="127.0.0.2")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        found = run(rank_argv.worker_command(address="127.0.0.1", port=port, own="127.0.0.2"), environment)
+        command, last = rank_argv.under_ray((), nodes[1], nodes, port)
+        found = run(command, environment)
     assert found.returncode == 0, found.stderr
     joined = f"start --address=127.0.0.1:{port} --node-ip-address=127.0.0.2 --object-store-memory=1073741824 --block"
     assert said.read_text(encoding="utf-8").splitlines() == [joined]
-    assert ("ray", *joined.split()) == rank_argv.worker_argv(address="127.0.0.1", port=port, own="127.0.0.2")
-    found = run(rank_argv.worker_command(address="127.0.0.1", port=port, own="127.0.0.2", limit_s=0), environment)
+    assert ("ray", *joined.split()) == last
+    found = run(rank_argv.under_ray((), nodes[1], nodes, port, limit_s=0)[0], environment)
     assert found.returncode == 1
     assert "gave up" in found.stdout
 
 
 def test_the_scripts_are_the_same_whatever_is_launched() -> None:
     one = shipped("minimax-m2.7-nvfp4-ray")
-    plain = render(Order(recipe=one), seats_for(one))
-    other = render(Order(recipe=one, values={"served_model_name": "$(x)' \"y", "ray_port": "6380"}), seats_for(one))
+    plain = render(resolve(Order(recipe=one)), seats_for(one))
+    other = render(
+        resolve(Order(recipe=one, values={"served_model_name": "$(x)' \"y", "ray_port": "6380"})), seats_for(one)
+    )
     for made in (plain, other):
         for rank, script in zip(made.ranks, (rank_argv.HEAD_SCRIPT, rank_argv.WORKER_SCRIPT), strict=True):
             assert body(rank.container)["Cmd"][:3] == ["sh", "-c", script]
@@ -102,7 +110,7 @@ def test_the_scripts_are_the_same_whatever_is_launched() -> None:
 
 def test_the_engine_is_known_in_the_container_and_when_it_has_taken_the_scripts_place() -> None:
     one = shipped("minimax-m2.7-nvfp4-ray")
-    made = render(Order(recipe=one), seats_for(one))
+    made = render(resolve(Order(recipe=one)), seats_for(one))
     found = of_container(made.head.container.argv)
     assert found is not None
     assert (found.kind, found.model, found.port) == (EngineKind.VLLM, one.model, 8000)
@@ -113,7 +121,9 @@ def test_the_engine_is_known_in_the_container_and_when_it_has_taken_the_scripts_
 
 def test_rays_backend_is_said_where_the_recipe_does_not() -> None:
     made = render(
-        order(command="vllm serve {model} -tp 2", defaults={}, max_nodes=2, executor=Executor.RAY, environment={}),
+        resolve(
+            order(command="vllm serve {model} -tp 2", defaults={}, max_nodes=2, executor=Executor.RAY, environment={})
+        ),
         pair(),
     )
     assert made.head.argv[-2:] == ("--distributed-executor-backend", "ray")
@@ -123,4 +133,4 @@ def test_rays_backend_is_said_where_the_recipe_does_not() -> None:
         assert environment["RAY_NODE_IP_ADDRESS"] == environment["VLLM_HOST_IP"] == f"192.168.100.{10 + index}"
     sglang = order(engine=EngineKind.SGLANG, command="sglang serve {model} --tp 2", max_nodes=2, executor=Executor.RAY)
     with pytest.raises(CannotRender, match="SGLang"):
-        render(sglang, pair())
+        render(resolve(sglang), pair())

@@ -13,6 +13,7 @@ from sparktop.diagnose.lint.catalogue import cards
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Dialect, Executor, Muted, Order, Recipe
 from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.problems import ProblemKind
 from sparktop.recipe.read.fields import MAX_PROBLEMS
 from sparktop.recipe.read.recipe_file import MAX_CHARS, Reading, read
@@ -274,7 +275,7 @@ def test_engine_and_how_its_ranks_meet(runtime: str, command: str, engine: Engin
 )
 def test_a_variable_with_a_default_is_an_expression(written: str, environment: dict[str, str]) -> None:
     recipe = recipe_of(with_line(f"env: {{{'HF_TOKEN' if not environment else 'A'}: '{written}'}}"))
-    rendered = render(Order(recipe=recipe), [NodeContext(node="a", model_path="/m")])
+    rendered = render(resolve(Order(recipe=recipe)), [NodeContext(node="a", model_path="/m")])
     assert {key: rendered.head.container.environment.get(key) for key in environment} == environment
     assert "HF_TOKEN" not in rendered.head.container.environment
 
@@ -505,7 +506,7 @@ def with_line(line: str) -> str:
         ("#" * (MAX_CHARS + 1), "r.yaml:1: 200 kB: too large for a recipe"),
         (PLAIN + "---\nmodel: b\n", "r.yaml:12: a second document begins here; write one recipe in each file"),
         ("model: &a {b: *a}\n", "r.yaml:1: an alias stands inside what it is an alias of"),
-        ("[" * 3000, "r.yaml:1: no YAML"),
+        ("[" * 3000, "r.yaml:1: more than 100 levels"),
     ],
 )
 def test_problems_stand_at_their_place(text: str, said: str) -> None:

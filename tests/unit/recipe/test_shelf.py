@@ -235,6 +235,16 @@ def test_show_refuses_what_cant_be_set(capsys: pytest.CaptureFixture[str]) -> No
     assert "max_model_len" in err
 
 
+def test_show_refuses_what_a_file_with_settings_doesnt_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("docker run --gpus all vllm/vllm-openai:v0.27.0 --model a/b --max-model-len $LONG --port $PORT\n")
+    assert main(["recipes", "show", str(script), "--set", "FOO=1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "LONG, PORT" in err
+    assert main(["recipes", "show", str(script), "--set", "PORT=8123"]) == 0
+
+
 def test_show_of_a_broken_one(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / "bad.yaml").write_text(BAD)
     assert main(["recipes", "show", "bad"]) == 2

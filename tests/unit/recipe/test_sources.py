@@ -20,7 +20,16 @@ from sparktop.errors import UsageError
 from sparktop.model.recipe import Order
 from sparktop.operate.step.plan import Plan
 from sparktop.recipe.operator_secrets import read_secrets
-from sparktop.recipe.read.shelf import Origin, entries, entry, names, own_folder, recipe, unreadable_folders, word
+from sparktop.recipe.read.shelf import (
+    Origin,
+    entries,
+    entry,
+    names,
+    own_folder,
+    recipe,
+    recipe_argument,
+    unreadable_folders,
+)
 from sparktop.recipe.sources import git, sources
 
 MANIFEST = "registries:\n- {name: main, recipes: good}\n- {name: out, recipes: ../..}\n- {name: lab, subpath: lab}\n"
@@ -61,7 +70,7 @@ def test_a_repository_is_copied_at_its_commit_updated_and_removed(
     assert f"@team: {url} at {first[:7]} of " in capsys.readouterr().out
     assert listed("team") == ["@team/a", "@team/b"]
     chosen = recipe("@team/a")
-    assert (chosen.id, word(chosen), entry("@team/a").origin) == ("@team/a", "@team/a", Origin.SOURCE)
+    assert (chosen.id, recipe_argument(chosen), entry("@team/a").origin) == ("@team/a", "@team/a", Origin.SOURCE)
     assert chosen.source == sources.source("@team")
     copy = Path(chosen.path).parents[1]
     assert (copy / "mods/x/run.sh").read_text() == "id\n", "what a recipe needs beside it is there"

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import over
 
+from sparktop.cmdline.engine_command import of_process
 from sparktop.model.engine import EngineKind
-from sparktop.recipe.template import TemplateError, fill, parameters, render, server_of, used
+from sparktop.recipe.container_spec import CannotRender
+from sparktop.recipe.template import fill, parameters, render, split_env, used
 
 VALUES = {
     "port": 8000,
@@ -98,34 +100,34 @@ def test_becomes_an_argv(template: str, argv: list[str]) -> None:
     ],
 )
 def test_what_only_a_shell_could_do_is_refused_at_its_place(template: str, part: str, line: int) -> None:
-    with pytest.raises(TemplateError) as caught:
+    with pytest.raises(CannotRender) as caught:
         render(template, VALUES)
     assert part in caught.value.reason
     assert template.count("\n", 0, caught.value.offset) + 1 == line
 
 
 def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
-    with pytest.raises(TemplateError) as caught:
+    with pytest.raises(CannotRender) as caught:
         render("vllm serve {modle}", VALUES)
     assert caught.value.nearest == "model"
     assert "{modle}" in caught.value.reason
 
 
 def test_an_unknown_parameter_without_a_near_one_says_where_it_belongs() -> None:
-    with pytest.raises(TemplateError) as caught:
+    with pytest.raises(CannotRender) as caught:
         render("vllm serve {xyzzy}", VALUES)
     assert "--set xyzzy=" in caught.value.remedies[0]
 
 
 @over("values", [{"a": "{a}"}, {"a": "{b}", "b": "{a}"}, {"a": "x{a}"}])
 def test_a_parameter_that_stands_for_itself_ends(values: dict[str, str]) -> None:
-    with pytest.raises(TemplateError, match="refers to itself"):
+    with pytest.raises(CannotRender, match="refers to itself"):
         render("v {a}", values)
 
 
 def test_values_that_multiply_end() -> None:
     values = {f"a{level}": f"{{a{level + 1}}}" * 20 for level in range(8)} | {"a8": "x"}
-    with pytest.raises(TemplateError, match="too long"):
+    with pytest.raises(CannotRender, match="too long"):
         render("v {a0}", values)
 
 
@@ -155,7 +157,8 @@ def test_a_variables_value_is_no_shells() -> None:
     ],
 )
 def test_which_engines_server_a_command_starts(command: str, engine: EngineKind | None) -> None:
-    assert server_of(shlex.split(command)) is engine
+    started = of_process(split_env(shlex.split(command))[0])
+    assert (started.kind if started else None) is engine
 
 
 WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="{}\0"), min_size=1), min_size=1, max_size=6)
@@ -178,6 +181,6 @@ def test_a_quoted_value_is_one_word_whatever_is_in_it(value: str) -> None:
 def test_it_ends_in_words_or_in_a_reason(template: str, values: dict[str, str]) -> None:
     try:
         words, error = render(template, values), None
-    except TemplateError as caught:
+    except CannotRender as caught:
         words, error = (), caught
     assert words or (error is not None and error.reason and 0 <= error.offset <= len(template))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import recipe_budget_support as made
-from tests.recipe_budget_support import on_disk, order
+from tests.recipe_budget_support import on_disk
 from tests.table import over
 
 from sparktop.recipe.weigh.budget import alternatives, same
@@ -12,7 +12,7 @@ WORKING = on_disk("MiniMax-M2.7-NVFP4-GB10-AC", 130_600_000_000, path="/home/mil
 
 
 def test_the_quantisation_that_lay_on_both_disks_for_27_days() -> None:
-    found = alternatives(order(made.MINIMAX_RECIPE), [on_disk("Qwen3-4B"), WORKING])
+    found = alternatives(made.MINIMAX_RECIPE.model, [on_disk("Qwen3-4B"), WORKING])
     assert [one.name for one in found] == ["MiniMax-M2.7-NVFP4-GB10-AC"]
     assert found[0].text == (
         "the same model in NVFP4, on spark1 and spark2: --set model=/home/milo/models/MiniMax-M2.7-NVFP4-GB10-AC"
@@ -53,7 +53,7 @@ def test_the_wanted_one_comes_first_then_complete_ones_then_relatives() -> None:
         on_disk("Qwen/Qwen3.6-35B-A3B-FP8", is_complete=False),
         on_disk("Qwen/Qwen3.6-35B-A3B"),
     ]
-    found = alternatives(order(made.QWEN_RECIPE), models)
+    found = alternatives(made.QWEN_RECIPE.model, models)
     assert [one.name for one in found] == [
         "Qwen/Qwen3.6-35B-A3B-FP8",
         "Qwen/Qwen3.6-35B-A3B",
@@ -75,11 +75,11 @@ def test_a_model_in_the_hubs_cache_is_named_by_its_repository_and_a_path_is_quot
         "nvidia/Qwen3.6-35B-A3B-NVFP4", path="/home/x/.cache/huggingface/hub/models--nvidia--Q/snapshots/1"
     )
     spaced = on_disk("Qwen3.6-35B-A3B-AWQ", path="/home/x/my models/$(q)")
-    found = alternatives(order(made.QWEN_RECIPE), [cached, spaced])
+    found = alternatives(made.QWEN_RECIPE.model, [cached, spaced])
     assert found[0].text.endswith(": --set model='/home/x/my models/$(q)'")
     assert found[1].text.endswith(": --set model=nvidia/Qwen3.6-35B-A3B-NVFP4")
 
 
 def test_a_path_that_was_set_is_the_wanted_one() -> None:
-    found = alternatives(order(made.MINIMAX_RECIPE, model=f"{WORKING.path}/"), [WORKING])
+    found = alternatives(f"{WORKING.path}/", [WORKING])
     assert found[0].is_wanted

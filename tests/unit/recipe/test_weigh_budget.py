@@ -13,6 +13,7 @@ from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.model.prospect import Budget, Fit, SliceKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.weigh.budget import budget
 from sparktop.recipe.weigh.node_memory import Room
 
@@ -87,7 +88,7 @@ def texts(found: Budget) -> tuple[str, ...]:
     ],
 )
 def test_field_reports(asked, rooms, facts, fit, share) -> None:
-    found = budget(asked, rooms, facts, values={})
+    found = budget(resolve(asked), rooms, facts)
     assert (found.fit, found.share) == (fit, share), found.sentence
 
 
@@ -110,12 +111,12 @@ def test_field_reports(asked, rooms, facts, fit, share) -> None:
     ],
 )
 def test_minimax_at_082_says_what_is_left(rooms: list[Room], fit: Fit, left: str) -> None:
-    found = budget(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82"), rooms, NVFP4, values={})
+    found = budget(resolve(order(made.MINIMAX_RECIPE, gpu_memory_utilization="0.82")), rooms, NVFP4)
     assert (found.fit, left in found.sentence) == (fit, True), found.sentence
 
 
 def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
-    found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
+    found = budget(resolve(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.90")), DESKTOP, made.GPT_OSS)
     figures = ("0.90", "109.5 GiB", "121.7", "47.0", "109.0", "113.0", "4.0")
     assert [figure for figure in figures if figure not in found.sentence] == []
     assert texts(found) == ("--set gpu_memory_utilization=0.70 --set enforce_eager=true",)
@@ -131,7 +132,7 @@ def test_gpt_oss_at_090_is_refused_with_figures_and_what_would_do() -> None:
 def test_what_a_host_cannot_do_without_is_missing_in_the_picture_where_it_would_be_taken() -> None:
     """It goes in, and leaves less than any host needs: what is refused shows what is missing."""
     of = replace(made.GPT_OSS_RECIPE, defaults={**made.GPT_OSS_RECIPE.defaults, "enforce_eager": True})
-    found = budget(order(of, gpu_memory_utilization="0.89"), DESKTOP, made.GPT_OSS, values={})
+    found = budget(resolve(order(of, gpu_memory_utilization="0.89")), DESKTOP, made.GPT_OSS)
     (node,) = found.nodes
     assert found.fit is Fit.NO
     assert 0 < node.left_bytes < HOST_BYTES
@@ -142,7 +143,7 @@ def test_what_a_host_cannot_do_without_is_missing_in_the_picture_where_it_would_
 
 def test_without_the_known_spike_the_share_alone_is_the_lever() -> None:
     of = replace(made.GPT_OSS_RECIPE, defaults={**made.GPT_OSS_RECIPE.defaults, "enforce_eager": True})
-    found = budget(order(of, gpu_memory_utilization="0.90"), DESKTOP, made.GPT_OSS, values={})
+    found = budget(resolve(order(of, gpu_memory_utilization="0.90")), DESKTOP, made.GPT_OSS)
     assert found.fit is Fit.NO
     assert texts(found) == ("--set gpu_memory_utilization=0.70",)
 
@@ -156,10 +157,10 @@ def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float
     need = Need(weights_gib=1.0, kv_bytes_per_token=1024.0, reserve_gib=reserve)
     recipe = replace(made.QWEN_RECIPE, defaults=defaults, need=need)
     small = [replace(room(available_gib=23.2, has_desktop=False), total_bytes=int(23.4 * GIB))]
-    unset = budget(order(recipe), small, None, values={})
+    unset = budget(resolve(order(recipe)), small, None)
     assert unset.fit is Fit.FITS, unset.sentence
     asked = order(recipe, gpu_memory_utilization="0.99")
-    found = budget(asked, small, None, values={"gpu_memory_utilization": "0.99"})
+    found = budget(resolve(asked), small, None)
     assert found.fit is Fit.NO
     assert texts(found)[0] == f"--set gpu_memory_utilization={unset.share:.2f}"
     assert f"With {texts(found)[0]} it fits" in found.sentence
@@ -167,13 +168,13 @@ def test_of_a_share_that_is_set_the_computed_one_is_the_first_lever(limit: float
 
 def test_more_than_the_recipes_share_is_the_operators_word() -> None:
     recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=34.6, share=0.20))
-    found = budget(order(recipe), DESKTOP, made.QWEN, values={})
+    found = budget(resolve(order(recipe)), DESKTOP, made.QWEN)
     assert (found.fit, found.share, texts(found)[0]) == (Fit.NO, 0.20, "--set gpu_memory_utilization=0.73")
 
 
 def test_a_share_above_090_never_fits_whatever_is_free() -> None:
     found = budget(
-        order(made.QWEN_RECIPE, gpu_memory_utilization="0.91"), [room(available_gib=121.6)], made.QWEN, values={}
+        resolve(order(made.QWEN_RECIPE, gpu_memory_utilization="0.91")), [room(available_gib=121.6)], made.QWEN
     )
     assert found.fit is Fit.NO
     assert "0.91 is above 0.90" in found.sentence
@@ -192,13 +193,11 @@ def test_a_share_above_090_never_fits_whatever_is_free() -> None:
 )
 def test_ceilings_of_conflict_c2(share, context, rooms, fit) -> None:
     asked = order(made.QWEN_RECIPE, gpu_memory_utilization=share, max_model_len=context)
-    assert budget(asked, rooms, made.QWEN, values={}).fit is fit
+    assert budget(resolve(asked), rooms, made.QWEN).fit is fit
 
 
 def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> None:
-    found = budget(
-        order(made.QWEN_RECIPE), [room(available_gib=90.0, stays=(("asr", 20 * GIB),))], made.QWEN, values={}
-    )
+    found = budget(resolve(order(made.QWEN_RECIPE)), [room(available_gib=90.0, stays=(("asr", 20 * GIB),))], made.QWEN)
     assert (found.fit, found.share) == (Fit.FITS, 0.55)
     for figure in ("90.0 GiB can be available on spark1", "less 20.0 for the host (a desktop runs)", "of 121.7"):
         assert figure in found.share_source
@@ -213,7 +212,7 @@ def test_a_computed_share_says_its_figures_and_gives_way_to_what_else_runs() -> 
 )
 def test_the_recipes_share_is_the_most_even_where_weights_and_one_context_need_more(limit, share, source) -> None:
     recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=34.6, share=limit))
-    found = budget(order(recipe), [room()], made.QWEN, values={})
+    found = budget(resolve(order(recipe)), [room()], made.QWEN)
     assert found.share == share
     assert found.share_source.startswith(source)
 
@@ -226,7 +225,7 @@ def test_the_host_has_the_same_before_and_after(baseline: float | None, going: f
     """What engines hold is added up of several readings: beyond what was free after the boot it isn't theirs."""
     known = None if baseline is None else int(baseline * GIB)
     holders = {"going": (("vllm-qwen36", 88 * GIB),), "stays": (("asr", 2 * GIB),), "baseline_bytes": known}
-    found = budget(order(made.QWEN_RECIPE), [room(available_gib=27.0, **holders)], made.QWEN, values={})
+    found = budget(resolve(order(made.QWEN_RECIPE)), [room(available_gib=27.0, **holders)], made.QWEN)
     (node,) = found.nodes
     before, after = ({one.kind: one for one in side} for side in (node.before, node.after))
     assert before[SliceKind.HOST] == after[SliceKind.HOST]
@@ -240,7 +239,7 @@ def test_what_is_agreed_to_be_stopped_comes_back_but_not_beyond_the_boots_figure
     assert busy.reach == 110 * GIB
     assert replace(busy, going=(("vllm-old", 90 * GIB),), baseline_bytes=112 * GIB).reach == 112 * GIB
     assert replace(busy, baseline_bytes=30 * GIB).reach == 40 * GIB
-    found = budget(order(made.QWEN_RECIPE), [busy], made.QWEN, values={})
+    found = budget(resolve(order(made.QWEN_RECIPE)), [busy], made.QWEN)
     kinds = [one.kind for one in found.nodes[0].after]
     assert found.fit is Fit.FITS
     assert SliceKind.TO_BE_STOPPED in [one.kind for one in found.nodes[0].before]
@@ -250,7 +249,7 @@ def test_what_is_agreed_to_be_stopped_comes_back_but_not_beyond_the_boots_figure
 def test_the_reserve_follows_desktop_and_recipe() -> None:
     def share(has_desktop: bool | None, reserve_gib: float | None = None) -> float | None:
         of = replace(made.QWEN_RECIPE, need=Need(share=0.87, reserve_gib=reserve_gib))
-        return budget(order(of), [room(available_gib=100.0, has_desktop=has_desktop)], made.QWEN, values={}).share
+        return budget(resolve(order(of)), [room(available_gib=100.0, has_desktop=has_desktop)], made.QWEN).share
 
     assert share(True) == share(None) == 0.63
     assert share(False) == 0.69
@@ -259,7 +258,7 @@ def test_the_reserve_follows_desktop_and_recipe() -> None:
 
 def test_the_poorest_node_decides_for_both() -> None:
     rooms = [room("spark1", 107.0, has_desktop=False), room("spark2", 100.0, has_desktop=False)]
-    found = budget(order(made.MINIMAX_RECIPE), rooms, NVFP4, values={})
+    found = budget(resolve(order(made.MINIMAX_RECIPE)), rooms, NVFP4)
     assert (found.fit, found.share) == (Fit.FITS, 0.69)
     assert "spark2" in found.sentence
     assert [node.node for node in found.nodes] == ["spark1", "spark2"]
@@ -267,7 +266,7 @@ def test_the_poorest_node_decides_for_both() -> None:
 
 def test_weights_and_heads_are_divided_over_the_nodes() -> None:
     def slices(rooms, **values):
-        found = budget(order(made.MINIMAX_RECIPE, **values), rooms, NVFP4, values={})
+        found = budget(resolve(order(made.MINIMAX_RECIPE, **values)), rooms, NVFP4)
         return {one.kind: one.size_bytes for one in found.nodes[0].after}
 
     both = slices(pair())
@@ -279,10 +278,9 @@ def test_weights_and_heads_are_divided_over_the_nodes() -> None:
 def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
     heavy = replace(made.QWEN, cache_layers=None, kv_heads=8)
     found = budget(
-        order(made.QWEN_RECIPE, gpu_memory_utilization="0.40", max_model_len="262144", kv_cache_dtype="auto"),
+        resolve(order(made.QWEN_RECIPE, gpu_memory_utilization="0.40", max_model_len="262144", kv_cache_dtype="auto")),
         DESKTOP,
         heavy,
-        values={},
     )
     assert found.fit is Fit.NO
     assert "80.0 GiB" in found.sentence
@@ -290,8 +288,14 @@ def test_vllm_refuses_where_one_context_does_not_go_in() -> None:
     assert "--set max_model_len=32768" in texts(found)
 
 
+def test_a_cache_of_half_the_size_is_a_lever() -> None:
+    asked = order(made.GPT_OSS_RECIPE, max_model_len="262144")
+    found = budget(resolve(asked), [room(available_gib=80.0)], made.GPT_OSS)
+    assert "--set kv_cache_dtype=fp8 --set enforce_eager=true" in texts(found)
+
+
 def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
-    found = budget(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER), DESKTOP, made.GPT_OSS, values={})
+    found = budget(resolve(order(made.GPT_OSS_RECIPE, gpu_memory_utilization="0.30", **EAGER)), DESKTOP, made.GPT_OSS)
     assert found.fit is Fit.NO
     assert "60.7 GiB" in found.sentence
     assert "36.5" in found.sentence
@@ -301,17 +305,15 @@ def test_a_share_that_does_not_hold_the_weights_is_raised() -> None:
 def test_stopping_what_stays_is_a_lever_only_where_it_may_be_stopped() -> None:
     stays = (("vllm-x", 60 * GIB), ("python3", 10 * GIB))
     crowded = room(available_gib=38.0, stays=stays)
-    assert "--stop vllm-x" in texts(budget(order(made.QWEN_RECIPE), [crowded], made.QWEN, values={}))
+    assert "--stop vllm-x" in texts(budget(resolve(order(made.QWEN_RECIPE)), [crowded], made.QWEN))
     only = replace(crowded, stoppable=("python3",))
-    assert not any(
-        "vllm-x" in one.stops for one in budget(order(made.QWEN_RECIPE), [only], made.QWEN, values={}).levers
-    )
+    assert not any("vllm-x" in one.stops for one in budget(resolve(order(made.QWEN_RECIPE)), [only], made.QWEN).levers)
 
 
 def test_another_quantisation_on_both_disks_is_a_lever() -> None:
     there = made.on_disk("MiniMax-M2.7-NVFP4-GB10-AC", 130_600_000_000)
     asked = order(made.MINIMAX_RECIPE)
-    found = budget(asked, pair(), FP8, values={}, on_disk=[there])
+    found = budget(resolve(asked), pair(), FP8, on_disk=[there])
     assert found.fit is Fit.NO
     assert texts(found) == ("--set model=/home/x/models/MiniMax-M2.7-NVFP4-GB10-AC",)
     for other in (
@@ -320,7 +322,7 @@ def test_another_quantisation_on_both_disks_is_a_lever() -> None:
         made.on_disk("Qwen3-4B-NVFP4", 3 * 10**9),
         replace(there, name="MiniMax-M2.7-GGUF"),
     ):
-        without = budget(asked, pair(), FP8, values={}, on_disk=[other])
+        without = budget(resolve(asked), pair(), FP8, on_disk=[other])
         assert without.levers == ()
         assert "--set" not in without.sentence
 
@@ -328,68 +330,67 @@ def test_another_quantisation_on_both_disks_is_a_lever() -> None:
 def test_two_nodes_are_offered_where_the_recipe_can() -> None:
     big = made.recipe("big", defaults={"max_model_len": 8192}, min_nodes=1, max_nodes=2)
     dense = ModelFacts(name="big", weights_bytes=110 * GIB, layers=80, kv_heads=8, head_size=128)
-    found = budget(order(big), DESKTOP, dense, values={})
+    found = budget(resolve(order(big)), DESKTOP, dense)
     assert texts(found) == ("two nodes: sparktop launch /recipes/big.yaml spark1 OTHER-HOST --set tensor_parallel=2",)
-    assert budget(order(replace(big, max_nodes=1)), DESKTOP, dense, values={}).levers == ()
+    assert budget(resolve(order(replace(big, max_nodes=1))), DESKTOP, dense).levers == ()
     for weights_gib, data, count, tensor in ((300, "1", 4, 4), (110, "2", 4, 2), (150, "4", 8, 2)):
         larger = replace(dense, weights_bytes=weights_gib * GIB)
-        found = budget(order(replace(big, max_nodes=8), data_parallel=data), DESKTOP, larger, values={})
+        found = budget(resolve(order(replace(big, max_nodes=8), data_parallel=data)), DESKTOP, larger)
         assert (found.levers[0].nodes, found.levers[0].values) == (count, {"tensor_parallel": str(tensor)}), data
         hosts = " ".join(["spark1", *["OTHER-HOST"] * (count - 1)])
         assert f"{count} nodes: sparktop launch /recipes/big.yaml {hosts} --set" in found.levers[0].text
 
 
 def test_a_cache_of_its_own_size_replaces_the_share() -> None:
-    found = budget(order(made.QWEN_RECIPE, kv_cache_memory_bytes="20G"), DESKTOP, made.QWEN, values={})
+    found = budget(resolve(order(made.QWEN_RECIPE, kv_cache_memory_bytes="20G")), DESKTOP, made.QWEN)
     assert (found.fit, found.share) == (Fit.FITS, None)
     assert found.cache_tokens == 20 * GIB // (10 * 2 * 2 * 256)
-    too_much = budget(order(made.QWEN_RECIPE, kv_cache_memory_bytes="80G"), DESKTOP, made.QWEN, values={})
+    too_much = budget(resolve(order(made.QWEN_RECIPE, kv_cache_memory_bytes="80G")), DESKTOP, made.QWEN)
     assert too_much.fit is Fit.NO
     assert texts(too_much) == (f"--set kv_cache_memory_bytes={512 * 2**20}",)
 
 
 def test_what_is_not_known_is_said_and_the_recipes_figures_stand_in() -> None:
-    nothing = budget(order(made.recipe("x", defaults={"max_model_len": 4096})), DESKTOP, None, values={})
+    nothing = budget(resolve(order(made.recipe("x", defaults={"max_model_len": 4096}))), DESKTOP, None)
     assert nothing.fit is Fit.UNKNOWN
     assert any("the size of the weights" in one for one in nothing.unknowns)
     need = Need(weights_gib=34.6, kv_bytes_per_token=10240)
-    stood_in = budget(order(replace(made.QWEN_RECIPE, need=need)), DESKTOP, None, values={})
+    stood_in = budget(resolve(order(replace(made.QWEN_RECIPE, need=need))), DESKTOP, None)
     assert stood_in.fit is Fit.FITS
     assert [one.split(",")[0] for one in stood_in.unknowns] == [
         "weights as stated in the recipe",
         "cache as stated in the recipe",
     ]
-    starved = budget(order(made.recipe("x"), gpu_memory_utilization="0.9"), [room(available_gib=60.0)], None, values={})
+    starved = budget(resolve(order(made.recipe("x"), gpu_memory_utilization="0.9")), [room(available_gib=60.0)], None)
     assert starved.fit is Fit.NO  # that much is known
-    assert budget(order(made.QWEN_RECIPE), [], made.QWEN, values={}).fit is Fit.UNKNOWN
-    assert budget(order(made.QWEN_RECIPE), [room(total_bytes=0)], made.QWEN, values={}).fit is Fit.UNKNOWN
+    assert budget(resolve(order(made.QWEN_RECIPE)), [], made.QWEN).fit is Fit.UNKNOWN
+    assert budget(resolve(order(made.QWEN_RECIPE)), [room(total_bytes=0)], made.QWEN).fit is Fit.UNKNOWN
 
 
 def test_a_recipe_s_figure_that_none_can_be_is_left_out_of_a_half_fetched_model_too() -> None:
     half = replace(made.QWEN, weights_bytes=GIB, is_complete=False)
     recipe = replace(made.QWEN_RECIPE, need=Need(weights_gib=1e299))
-    weights = [one for one in budget(order(recipe), DESKTOP, half, values={}).nodes[0].after if "weights" in one.label]
+    weights = [one for one in budget(resolve(order(recipe)), DESKTOP, half).nodes[0].after if "weights" in one.label]
     assert [one.amount for one in weights] == ["1.0"]
 
 
 def test_a_draft_model_is_counted_where_it_is_known_and_named_where_not() -> None:
-    of = replace(
-        made.MISTRAL_RECIPE, command="python3 -m sglang.launch_server --speculative-draft-model-path {draft_model}"
-    )
-    without = budget(order(of), DESKTOP, made.MISTRAL, values={})
+    command = "sglang serve --context-length {context_length} --speculative-draft-model-path org/draft"
+    of = replace(made.MISTRAL_RECIPE, command=command)
+    without = budget(resolve(order(of)), DESKTOP, made.MISTRAL)
     assert any("draft model" in one for one in without.unknowns)
     draft = ModelFacts(name="eagle", weights_bytes=2 * GIB)
-    counted = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[draft])
+    counted = budget(resolve(order(of)), DESKTOP, made.MISTRAL, beside=[draft])
     assert not any("draft model" in one for one in counted.unknowns)
     assert counted.cache_tokens is not None
     assert without.cache_tokens is not None
     assert counted.cache_tokens < without.cache_tokens
     assert any("the cache of eagle per token is unknown" in one for one in counted.unknowns)
     told = replace(draft, layers=1, kv_heads=8, head_size=128)
-    whole = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[told])
+    whole = budget(resolve(order(of)), DESKTOP, made.MISTRAL, beside=[told])
     assert whole.unknowns == ()
     assert whole.cache_tokens is not None
     assert whole.cache_tokens < counted.cache_tokens  # its layer keeps every token too
-    untold = budget(order(of), DESKTOP, made.MISTRAL, values={}, beside=[ModelFacts(name="org/d", weights_bytes=None)])
+    untold = budget(resolve(order(of)), DESKTOP, made.MISTRAL, beside=[ModelFacts(name="org/d", weights_bytes=None)])
     assert any(one.startswith("the engine also loads org/d") for one in untold.unknowns)
     assert untold.cache_tokens == without.cache_tokens

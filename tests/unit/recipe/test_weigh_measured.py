@@ -48,8 +48,7 @@ def weighed(taken: Taken | None = TAKEN, *, argv: tuple[str, ...] = ARGV, **valu
     """The budget of Qwen3.6 where that was measured, with what the operator sets."""
     asked = order(made.QWEN_RECIPE, **{name.replace("need_", "need."): value for name, value in values.items()})
     rooms = [replace(room(), taken=(taken,) if taken else ())]
-    all_values = {name: str(value) for name, value in asked.recipe.defaults.items()} | dict(asked.values)
-    return budget(asked, rooms, made.QWEN, values=all_values, command=of_container(argv, image=IMAGE))
+    return budget(resolve(asked), rooms, made.QWEN, command=of_container(argv, image=IMAGE))
 
 
 def size_gib(found: Budget, kind: SliceKind) -> float:
@@ -131,8 +130,7 @@ def test_a_spike_that_the_recipe_tells_of_stands() -> None:
     argv = ("vllm", "serve", "openai/gpt-oss-120b")
     taken = replace(TAKEN, model="openai/gpt-oss-120b", flags=(), weights_bytes=None, context_bytes=None)
     rooms = [replace(room(), taken=(taken,))]
-    values = {name: str(value) for name, value in asked.recipe.defaults.items()}
-    found = budget(asked, rooms, made.GPT_OSS, values=values, command=of_container(argv, image=IMAGE))
+    found = budget(resolve(asked), rooms, made.GPT_OSS, command=of_container(argv, image=IMAGE))
     assert size_gib(found, SliceKind.OVERHEAD) > 40
 
 
@@ -145,8 +143,7 @@ def test_of_two_nodes_the_larger_figure_counts() -> None:
         for size in (60, 62)
     ]  # fmt: skip
     rooms = [replace(one, taken=(taken,)) for one, taken in zip(pair(), both, strict=True)]
-    values = {name: str(value) for name, value in asked.recipe.defaults.items()}
-    found = budget(asked, rooms, made.minimax(130_600_000_000), values=values, command=of_container(argv))
+    found = budget(resolve(asked), rooms, made.minimax(130_600_000_000), command=of_container(argv))
     assert found.figures == (f"weights of 62.0 GiB: {WHEN}",)
 
 

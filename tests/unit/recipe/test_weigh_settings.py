@@ -10,37 +10,42 @@ from tests.table import over
 
 from sparktop.model.engine import EngineKind
 from sparktop.recipe.model_config import ModelFacts
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.weigh.node_memory import cache_on_a_node
 from sparktop.recipe.weigh.settings import read, usual_nodes, whole, width_bytes
 
 
 def test_the_operator_wins_over_the_command_and_that_over_defaults() -> None:
     of = made.recipe("x", command="vllm serve m --max-model-len 8192", defaults={"max_model_len": 4096})
-    assert read(order(of), {}).context_tokens == 8192
-    assert read(order(of, max_model_len="2048"), {}).context_tokens == 2048
+    assert read(resolve(order(of))).context_tokens == 8192
+    assert read(resolve(order(of, max_model_len="2048"))).context_tokens == 2048
     templated = made.recipe(
         "x", command="vllm serve m --max-model-len {max_model_len}", defaults={"max_model_len": 4096}
     )
-    assert read(order(templated), {}).context_tokens == 4096
-    assert read(order(templated), {"max-model-len": "1024"}).context_tokens == 1024
+    assert read(resolve(order(templated))).context_tokens == 4096
+    unused = made.recipe("x", command="vllm serve m", defaults={"max_model_len": 4096})
+    assert read(resolve(order(unused))).context_tokens is None, "the engine isn't given it"
 
 
 def test_a_share_is_fixed_by_the_operator_or_a_literal_and_limited_by_a_default() -> None:
-    limited = read(order(made.recipe("x", defaults={"gpu_memory_utilization": 0.8})), {})
+    limited = read(resolve(order(made.recipe("x", defaults={"gpu_memory_utilization": 0.8}))))
     assert (limited.share, limited.share_limit) == (None, 0.8)
     literal = made.recipe("x", command="vllm serve m \\\n --gpu-memory-utilization=0.77")
-    assert (read(order(literal), {}).share, read(order(literal), {}).share_source) == (0.77, "the recipe's command")
-    assert read(order(literal, gpu_memory_utilization="auto"), {}).share is None
-    assert read(order(literal, mem_fraction_static="0.5"), {}).share == 0.5
-    silly = read(order(literal, gpu_memory_utilization="most"), {})
-    assert silly.share == 0.77
+    assert (read(resolve(order(literal))).share, read(resolve(order(literal))).share_source) == (
+        0.77,
+        "the recipe's command",
+    )
+    assert read(resolve(order(literal, gpu_memory_utilization="auto"))).share is None
+    assert read(resolve(order(literal, mem_fraction_static="0.5"))).share == 0.5
+    silly = read(resolve(order(made.recipe("x", command="vllm serve m --gpu-memory-utilization most"))))
+    assert silly.share is None
     assert "'most'" in silly.problems[0]
 
 
 def test_parameters_are_named_as_the_recipe_spells_them() -> None:
-    assert read(order(made.MISTRAL_RECIPE), {}).share_key == "mem_fraction_static"
-    assert read(order(made.MISTRAL_RECIPE), {}).context_key == "context_length"
-    assert read(order(made.recipe("x", engine=EngineKind.SGLANG)), {}).share_key == "gpu_memory_utilization"
+    assert read(resolve(order(made.MISTRAL_RECIPE))).share_key == "mem_fraction_static"
+    assert read(resolve(order(made.MISTRAL_RECIPE))).context_key == "context_length"
+    assert read(resolve(order(made.recipe("x", engine=EngineKind.SGLANG)))).share_key == "gpu_memory_utilization"
 
 
 @over(
@@ -59,7 +64,8 @@ def test_parameters_are_named_as_the_recipe_spells_them() -> None:
     ],
 )
 def test_graphs(command, values, has_graphs) -> None:
-    assert read(order(made.recipe("x", command=command), **values), {}).has_graphs is has_graphs
+    engine = EngineKind.SGLANG if command.startswith("sglang") else EngineKind.VLLM
+    assert read(resolve(order(made.recipe("x", command=command, engine=engine), **values))).has_graphs is has_graphs
 
 
 @over(
@@ -72,15 +78,17 @@ def test_graphs(command, values, has_graphs) -> None:
     ],
 )
 def test_graphs_count_into_the_share_from_021_on(image, counts) -> None:
-    assert read(order(made.recipe("x", container=image)), {}).counts_graphs is counts
+    assert read(resolve(order(made.recipe("x", container=image)))).counts_graphs is counts
 
 
 def test_a_draft_model_is_seen_and_ngrams_are_none() -> None:
-    draft = made.recipe("x", command="sglang serve --speculative-draft-model-path {draft_model}")
-    assert read(order(draft), {}).has_draft
+    draft = made.recipe(
+        "x", command="sglang serve --speculative-draft-model-path {draft_model}", defaults={"draft_model": "a/b"}
+    )
+    assert read(resolve(order(draft))).has_draft
     ngram = {"speculative_config": '{"method":"ngram","num_speculative_tokens":5}'}
-    assert not read(order(made.recipe("x"), **ngram), {}).has_draft
-    assert read(order(made.recipe("x"), speculative_config='{"model": "a/b"}'), {}).has_draft
+    assert not read(resolve(order(made.recipe("x"), **ngram))).has_draft
+    assert read(resolve(order(made.recipe("x"), speculative_config='{"model": "a/b"}'))).has_draft
 
 
 def test_numbers_and_widths() -> None:
@@ -102,7 +110,7 @@ def test_numbers_and_widths() -> None:
     ],
 )
 def test_what_a_token_takes_on_a_node(facts, nodes, token_bytes, at_most) -> None:
-    settings = read(order(made.recipe("x", max_nodes=2)), {})
+    settings = read(resolve(order(made.recipe("x", max_nodes=2))))
     cache = cache_on_a_node(settings, made.recipe("x").need, facts, nodes)
     assert cache.token_bytes == token_bytes
     if at_most is None:

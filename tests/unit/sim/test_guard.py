@@ -165,9 +165,9 @@ async def test_armed_through_the_gate_it_ends_the_engine_of_the_demo_and_the_fin
 
         try:
             name = (await until(engine, "no engine is ready")).name
-            plan = await made.operations.plan(Request(action="guard", nodes=(nodes[0].name,), target=name))
+            plan = await made.late.built().plan(Request(action="guard", nodes=(nodes[0].name,), target=name))
             assert isinstance(plan, Plan), plan
-            run = await made.operations.start(plan, secret=no_password, changed=lambda run: None).finished()
+            run = await made.late.built().start(plan, secret=no_password, changed=lambda run: None).finished()
             assert run.state is RunState.DONE, run
             fired = await until(
                 lambda: next((one for one in made.state.findings if one.rule == "guard.fired"), None), "nothing fired"

@@ -27,7 +27,7 @@ from sparktop.model.fleet import FleetState
 from sparktop.operate.step.plan import Plan
 from sparktop.operate.step.run import RunState
 from sparktop.operate.step.step_result import StepState
-from sparktop.ui.screens.fix import all_in_one, choices, first_applicable, with_consequences
+from sparktop.ui.screens.fix import Offer, all_in_one, choices, first_applicable, with_consequences
 
 UNSEEN_S = 4.5
 """Containers are listed every three seconds: an end is not known sooner."""
@@ -126,12 +126,11 @@ async def preselected(acting: Acting, finding: Finding) -> Remedy:
             doubts.append("")
             continue
         answer = await acting.plan(acting.requests(finding, remedy)[0])
-        doubts.append(answer.doubt if isinstance(answer, Plan) else answer.reason)
-    rows = choices(finding, remedies, doubts=doubts)
-    doubtful = tuple(remedy for remedy, doubt in zip(remedies, doubts, strict=True) if doubt)
-    chosen = [row for row in rows if row.value is not None][first_applicable(rows, doubtful=doubtful)].value
-    assert isinstance(chosen, Remedy)
-    return chosen
+        doubts.append(answer.expected_failure if isinstance(answer, Plan) else answer.reason)
+    rows = choices(finding, tuple(map(Offer, remedies, doubts)))
+    chosen = [row for row in rows if row.value is not None][first_applicable(rows)].value
+    assert isinstance(chosen, Offer)
+    return chosen.remedy
 
 
 async def played(name: str, folder: Path) -> tuple[Witness, float, float]:

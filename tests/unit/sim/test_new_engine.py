@@ -14,9 +14,10 @@ from sparktop.diagnose.logs.engine_state import phase_of
 from sparktop.model.operation import Command, DockerCall, ImagePull, Operation, Transfer
 from sparktop.model.survey import Answer, DockerGet, DockerLog, FileText, HubModel, ModelsOnDisk, Output
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.launch.gates.downloads import df_ask
-from sparktop.operate.launch.gates.node import listening, port_ask
+from sparktop.operate.launch.gates.downloads import df_question
+from sparktop.operate.launch.gates.node import listening, port_question
 from sparktop.operate.launch.inputs import downloads
+from sparktop.operate.launch.inputs.download_steps import copy_command
 from sparktop.operate.runner.api import OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.client import RunnerLine
 from sparktop.probe.runner.models import ModelFolders
@@ -125,18 +126,18 @@ async def test_the_hub_and_the_node_answer_what_a_launch_asks() -> None:
         assert hub_listing_of("no/such", await value(line, HubModel(node="spark1", repo="no/such"))).status == 404
         elsewhere = HubModel(node="spark1", repo=QWEN, hub="https://mirror.example")
         assert hub_listing_of(QWEN, await value(line, elsewhere)).status == 0
-        assert downloads.has_rsync(await value(line, downloads.rsync_ask("spark1")))
+        assert downloads.has_rsync(await value(line, downloads.rsync_question("spark1")))
         reach = downloads.ask_reach("spark1", "10.0.0.2")
         nowhere = downloads.ask_reach("spark1", "10.0.0.77")
         assert reach is not None
         assert nowhere is not None
         assert downloads.has_rsync(await value(line, reach))
         assert "No route to host" in (await line.ask([nowhere]))[nowhere].problem
-        programs = await value(line, downloads.programs_ask("spark1", "/home/spark"))
+        programs = await value(line, downloads.programs_question("spark1", "/home/spark"))
         assert "/home/spark/.local/bin/hf" in programs.splitlines()
-        free = (await value(line, df_ask("spark1", "/var/lib/docker"))).splitlines()[1].split()
+        free = (await value(line, df_question("spark1", "/var/lib/docker"))).splitlines()[1].split()
         assert int(free[0]) > 2000 * GIB
-        assert listening(await value(line, port_ask("spark1", "/proc/net/tcp"))) == {22}
+        assert listening(await value(line, port_question("spark1", "/proc/net/tcp"))) == {22}
         large = Output(node="spark1", argv=("ping", "-c1", "-M", "do", "-s", "9200", "-I", "10.0.0.1", "10.0.0.2"))
         assert "100% packet loss" in await value(line, large)
         config = FileText(node="spark1", path="/home/spark/models/MiniMax-M2.7-NVFP4-GB10-AC/config.json")
@@ -183,8 +184,8 @@ async def test_a_model_that_was_half_fetched_is_gone_on_with_and_then_copied() -
         outcome, told = await fetch(second, hf(QWEN), "on")
         assert outcome.state is OutcomeState.DONE
         assert (told[0].done_bytes or 0) >= 10**9, "what has come is not fetched again"
-        back = downloads.copy("10.0.0.1", "", "/home/spark/models/MiniMax-M2.7-NVFP4-GB10-AC", "/home/spark/models/M")
-        wrong = Transfer(command=downloads.copy("10.0.0.99", "", "/a", "/b"), grows="/b", key="wrong")
+        back = copy_command("10.0.0.1", "", "/home/spark/models/MiniMax-M2.7-NVFP4-GB10-AC", "/home/spark/models/M")
+        wrong = Transfer(command=copy_command("10.0.0.99", "", "/a", "/b"), grows="/b", key="wrong")
         assert (await fetch(second, wrong, "wrong"))[0].state is OutcomeState.FAILED
         good = Transfer(command=back, grows="/b", key="copy", total_bytes=10**11)
         assert (await fetch(second, good, "copy"))[0].state is OutcomeState.DONE
@@ -244,7 +245,7 @@ async def test_a_rank_waits_for_the_others_of_its_launch() -> None:
     async with lines("bare", speed=60) as (first, second):
 
         async def listens() -> bool:
-            return 8000 in listening(await value(first, port_ask("spark1", "/proc/net/tcp")))
+            return 8000 in listening(await value(first, port_question("spark1", "/proc/net/tcp")))
 
         image = "vllm-node:latest"
         assert (await start(second, *worker, image=image, **more)).state is OutcomeState.DONE

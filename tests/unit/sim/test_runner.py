@@ -20,7 +20,16 @@ from sparktop.errors import LinkLost, SparktopError
 from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
 from sparktop.model.proof import Proof
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.model.survey import (
+    Answer,
+    DockerGet,
+    DockerLog,
+    FileText,
+    Output,
+    Privileges,
+    PrivilegesQuestion,
+    Question,
+)
 from sparktop.observe.engines.canary import canary
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.process import parse_stat
@@ -84,7 +93,7 @@ async def perform(line: RunnerLine, *operations: Any, step: str = "a", undo: tup
     return outcome
 
 
-async def value(line: RunnerLine, ask: Ask) -> Any:
+async def value(line: RunnerLine, ask: Question) -> Any:
     return (await line.ask([ask]))[ask].value
 
 
@@ -101,7 +110,7 @@ async def meminfo(line: RunnerLine) -> dict[str, int]:
 
 async def test_questions_are_answered() -> None:
     async with lines() as (line, _):
-        assert await value(line, AskPrivileges(node="spark1")) == Privileges(
+        assert await value(line, PrivilegesQuestion(node="spark1")) == Privileges(
             user="spark", docker="open", sudo="free", sudo_rules=("ALL",), has_compose=True
         )
         box = await container(line, "vllm-qwen36")

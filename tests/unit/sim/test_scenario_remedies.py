@@ -123,7 +123,7 @@ async def test_one_relaunch_fixes_all_that_is_wrong_with_a_pair_and_is_expected_
     acting = Acting(stage, tmp_path)
     plan = await acting.plan(acting.requests(finding, together)[0])
     assert isinstance(plan, Plan), plan
-    assert not plan.doubt, "the other rank would take its default of 0.92"
+    assert not plan.expected_failure, "the other rank would take its default of 0.92"
     assert ("--gpu-memory-utilization", "0.80") in [(one.name, one.after) for one in plan.differences]
     run = await acting.run(plan)
     await acting.aclose()
@@ -174,10 +174,10 @@ async def test_a_start_is_doubted_while_an_orphan_holds_the_memory(tmp_path: Pat
     finding = found(stage, "restart.failed")
     plan = await acting.plan(acting.requests(finding, offered(finding, "safe-restart"))[0])
     assert isinstance(plan, Plan), plan
-    assert "still holds 76" in plan.doubt
-    assert plan.doubt.endswith("kill that process first.")
+    assert "still holds 76" in plan.expected_failure
+    assert plan.expected_failure.endswith("kill that process first.")
     assert plan.risk is Risk.SAFE, "it stops nothing"
-    assert not any(step.id.startswith("back-memory") for step in plan.way_back), "what was down is left down"
+    assert not any(step.id.startswith("back-memory") for step in plan.rollback), "what was down is left down"
     assert plan.effect.startswith("vllm-qwen36 is down now, and serves again once it has loaded.")
     lines = "\n".join(line.plain for line in plan_lines(plan, 90, is_printed=True))
     assert "✓ safe  interrupts nothing" in lines
@@ -191,7 +191,7 @@ async def test_a_start_is_doubted_on_a_gpu_that_only_a_reboot_brings_back(tmp_pa
     name = stage.picture.nodes[0].engines[0].name
     plan = await acting.plan(Request(action="safe-restart", nodes=("spark1",), target=name))
     assert isinstance(plan, Plan), plan
-    assert "Only a reboot of spark1 fixes that" in plan.doubt
+    assert "Only a reboot of spark1 fixes that" in plan.expected_failure
     await acting.aclose()
 
 
@@ -202,8 +202,8 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     run, plan = await fix(stage, tmp_path / "first", "sglang.process-died", "safe-restart")
     assert run.state is RunState.FAILED
     assert "belong to no process" in " ".join(told(run))
-    assert "only a reboot frees it" in plan.doubt
-    assert plan.warnings[0] == plan.doubt
+    assert "only a reboot frees it" in plan.expected_failure
+    assert plan.warnings[0] == plan.expected_failure
     waited = next(one for one in run.steps if one.state is StepState.FAILED)
     assert (waited.ended_wall_s or 0.0) - (waited.began_wall_s or 0.0) < 40, "what is lost is not waited for"
     assert not any(one.step.id.startswith("start") and one.state is StepState.DONE for one in run.steps)
@@ -211,7 +211,7 @@ async def test_a_leak_is_told_by_the_ladder_and_after_the_reboot_the_engine_star
     assert run.state is RunState.DONE, told(run)
     assert not stage.firing("sglang.process-died"), "the boot has ended what the log told of"
     run, plan = await fix(stage, tmp_path / "third", "restart.exit-137", "safe-restart")
-    assert not plan.doubt, "what its log said, it said before the reboot"
+    assert not plan.expected_failure, "what its log said, it said before the reboot"
     assert run.state is RunState.DONE, (run.message, told(run))
     stage.run(stage.t + 30)
     assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
@@ -236,7 +236,9 @@ async def test_while_memory_is_lost_what_can_run_now_is_offered_before_a_start_t
     assert [remedy.action for remedy in first.remedies] == ["collect-evidence", "safe-restart"]
     plan = await acting.plan(acting.requests(first, first.remedies[1])[0])
     assert isinstance(plan, Plan), plan
-    assert "67.9 GiB are available, 34.4 GiB belong to no process" in plan.doubt, "f shows doubted remedies last"
+    assert "67.9 GiB are available, 34.4 GiB belong to no process" in plan.expected_failure, (
+        "f shows doubted remedies last"
+    )
     stage.run(49)
     assert [remedy.action for remedy in stage.firing()[0].remedies] == ["reboot", None]
     await acting.aclose()
@@ -272,10 +274,10 @@ async def test_the_same_start_after_a_failed_one_is_doubted(tmp_path: Path) -> N
     finding = found(stage, "vllm.free-memory-below-utilisation")
     again = await acting.plan(Request(action="safe-restart", nodes=finding.nodes, target=finding.subject))
     assert isinstance(again, Plan), again
-    assert "its own check at the start will probably fail" in again.doubt
+    assert "its own check at the start will probably fail" in again.expected_failure
     with_less = await acting.plan(acting.requests(finding, offered(finding, "relaunch"))[0])
     assert isinstance(with_less, Plan), with_less
-    assert not with_less.doubt
+    assert not with_less.expected_failure
     await acting.aclose()
 
 
@@ -374,7 +376,7 @@ async def test_after_the_stop_of_a_first_request_a_start_that_can_run_is_offered
     assert {remedy.action for one in stage.firing() for remedy in one.remedies} == {"relaunch", "safe-restart"}
     run, plan = await fix(stage, tmp_path / "start", "engine.down")
     assert [(one.name, one.after) for one in plan.differences] == [("--enforce-eager", "")]
-    assert not plan.doubt
+    assert not plan.expected_failure
     assert run.state is RunState.DONE, (run.message, told(run))
 
 
@@ -405,9 +407,9 @@ async def test_an_operator_who_wants_out_leaves_nothing_half_way(tmp_path: Path)
     ))  # fmt: skip
     assert run.state is RunState.ABORTED
     assert run.can_go_back
-    way_back = acting.operations.way_back(run)
-    assert way_back is not None
-    assert (await acting.run(way_back)).state is RunState.DONE
+    rollback = acting.operations.rollback(run)
+    assert rollback is not None
+    assert (await acting.run(rollback)).state is RunState.DONE
     stage.run(stage.t + 120)
     assert not [one.rule for one in stage.firing() if one.severity is Severity.CRITICAL]
     await acting.aclose()

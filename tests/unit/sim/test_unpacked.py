@@ -8,9 +8,8 @@ import pytest
 from tests.scenario_support import Stage
 from tests.stage_operations import Acting
 
-from sparktop.bringup.catalogue import CARDS
-from sparktop.bringup.looking import look
-from sparktop.bringup.measured import measured
+from sparktop.bringup.catalogue import CARDS, measured
+from sparktop.bringup.looking import run_checks
 from sparktop.model.bringup import CheckResult
 from sparktop.model.request import Request
 from sparktop.model.state import State
@@ -32,7 +31,7 @@ async def looked(acting: Acting) -> list[CheckResult]:
             await acting.lines.wait(node.name)
     stage = acting.stage
     rows: list[CheckResult] = []
-    async for _, found in look(
+    async for _, found in run_checks(
         CARDS, lambda: stage.picture, acting.operations.ask, kept={}, now_wall_s=stage.clock.wall
     ):
         rows += found

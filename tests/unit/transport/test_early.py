@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from sparktop.model.fleet import Reach
 from sparktop.transport.base import Transport
 from sparktop.transport.early import EarlyConnector
 from sparktop.transport.local import LocalTransport
+from sparktop.ui.setup import Setup
 
 
 class Noted(LocalTransport):
@@ -103,10 +102,10 @@ def test_the_console_begins_to_connect_before_it_imports_the_rules(monkeypatch: 
         seen.append(len(scripted.attempts))
         raise SparktopError("the rules can't be read")
 
-    def run_app(start: Callable[..., Awaitable[Any]], *_: object, **__: object) -> int:
+    def run_app(setup: Setup, *_: object) -> int:
         async def run() -> None:
             with pytest.raises(SparktopError):
-                await start(lambda state: None, None)
+                await setup.start(lambda state: None, None)  # type: ignore[arg-type]
             assert scripted.attempts[0].cancelled()
 
         asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 
 from sparktop.bringup.card import (
     Basis,
@@ -11,7 +12,6 @@ from sparktop.bringup.card import (
     Nodes,
     Outcome,
     Scope,
-    Target,
     by_action,
     by_hand,
     card,
@@ -29,30 +29,23 @@ from sparktop.model.finding import Remedy
 from sparktop.model.fleet import FleetState
 from sparktop.model.proof import Proof, Verdict
 from sparktop.model.state import State
-from sparktop.model.survey import Ask
+from sparktop.model.survey import Question
 from sparktop.operate.measure.proofs import Prove
-from sparktop.operate.measure.prove import SERVING, container_asks, is_open, port_bindings
-from sparktop.operate.serve.sites import names_by_port, sites_ask, statements
+from sparktop.operate.measure.prove import SERVING, container_questions, is_open, port_bindings
+from sparktop.operate.serve.sites import names_by_port, sites_question, statements
 from sparktop.operate.step.run import Run, StepRun
 
 ACTION = "prove-endpoint"
-_WARNED = (
-    Verdict.DENIED,
-    Verdict.THINKS_ALOUD,
-    Verdict.SLOW,
-    Verdict.IN_ONE_PIECE,
-    Verdict.NO_PARSER,
-    Verdict.NO_CALL,
-    Verdict.TOO_SHORT,
-    Verdict.OPEN,
-)
-_PASSED = (Verdict.OK, Verdict.REASONED, Verdict.LOCAL)
+_STATES: Mapping[Verdict, State] = {
+    **dict.fromkeys((Verdict.OK, Verdict.REASONED, Verdict.LOCAL), State.PASSED),
+    **dict.fromkeys((Verdict.DENIED, Verdict.THINKS_ALOUD, Verdict.SLOW, Verdict.IN_ONE_PIECE), State.WARNING),
+    **dict.fromkeys((Verdict.NO_PARSER, Verdict.NO_CALL, Verdict.TOO_SHORT, Verdict.OPEN), State.WARNING),
+}
+"""Any other has failed."""
 
 
 def _state(verdict: Verdict) -> State:
-    if verdict in _PASSED:
-        return State.PASSED
-    return State.WARNING if verdict in _WARNED else State.FAILED
+    return _STATES.get(verdict, State.FAILED)
 
 
 def judged(run: Run, *proofs: Proof) -> Outcome | None:
@@ -83,40 +76,45 @@ def _label(act: Prove) -> str:
     return "/health " if act.proof is Proof.HEALTH else ""
 
 
-def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> tuple[Remedy, ...]:
-    where = f"{shlex.quote(step_run.step.node)} --engine {shlex.quote(act.engine)}"
-    relaunch = f"sparktop act relaunch {where}"
-    match verdict:
-        case Verdict.OK | Verdict.REASONED | Verdict.LOCAL:
-            return ()
-        case Verdict.THINKS_ALOUD:
-            title = "Relaunch it with the reasoning parser that the model's card names"
-            return (by_hand(title, f"{relaunch} --flag=--reasoning-parser=NAME"),)
-        case Verdict.NO_PARSER:
-            flags = act.kind.traits.tool_flags.replace(" NAME", "=NAME").split()
-            title = "Relaunch it with the tool parser that the model's card names"
-            return (by_hand(title, " ".join((relaunch, *(f"--flag={flag}" for flag in flags)))),)
-        case Verdict.NO_CALL:
-            return (by_hand("Check the model's card: whether it calls tools, and with which chat template"),)
-        case Verdict.SLOW:
-            slow = "Look at the GPU's clock and power while it decodes, and at what else uses the node"
-            return (by_hand(slow, f"on {step_run.step.node}: nvidia-smi -q -d CLOCK,POWER"),)
-        case Verdict.IN_ONE_PIECE:
-            return (by_hand("Look for --stream-interval, or for a wrapper in its container that buffers"),)
-        case Verdict.TOO_SHORT:
-            return (by_hand("Relaunch it with a longer context", f"{relaunch} --flag=--max-model-len=32768"),)
-        case Verdict.NOT_FOUND:
-            return (by_hand("Check what stretches or shrinks its context: rope scaling, KV cache quantisation"),)
-        case Verdict.OPEN:
-            proxy = by_action("expose", "Let a proxy require a key; then let the engine listen on 127.0.0.1")
-            if act.kind is EngineKind.SGLANG:  # its key is an argument, which every user of the node can read
-                return (proxy,)
-            return (by_hand("Let it require a key", f"{relaunch} --env VLLM_API_KEY"), proxy)
-        case Verdict.DENIED:
-            variable = "export SPARKTOP_API_KEY=..."
-            return (by_hand("Give sparktop its key, and measure again", variable),)
-        case _:
-            return (by_action("safe-restart", "Look at its log (l in the console), then restart it"),)
+_RELAUNCH = "sparktop act relaunch {where}"
+_BY_HAND: Mapping[Verdict, tuple[str, ...]] = {
+    Verdict.THINKS_ALOUD: (
+        "Relaunch it with the reasoning parser that the model's card names",
+        f"{_RELAUNCH} --flag=--reasoning-parser=NAME",
+    ),
+    Verdict.NO_PARSER: (
+        "Relaunch it with the tool parser that the model's card names",
+        f"{_RELAUNCH} {{tool_flags}}",
+    ),
+    Verdict.NO_CALL: ("Check the model's card: whether it calls tools, and with which chat template",),
+    Verdict.SLOW: (
+        "Look at the GPU's clock and power while it decodes, and at what else uses the node",
+        "on {node}: nvidia-smi -q -d CLOCK,POWER",
+    ),
+    Verdict.IN_ONE_PIECE: ("Look for --stream-interval, or for a wrapper in its container that buffers",),
+    Verdict.TOO_SHORT: ("Relaunch it with a longer context", f"{_RELAUNCH} --flag=--max-model-len=32768"),
+    Verdict.NOT_FOUND: ("Check what stretches or shrinks its context: rope scaling, KV cache quantisation",),
+    Verdict.OPEN: ("Let it require a key", f"{_RELAUNCH} --env VLLM_API_KEY"),
+    Verdict.DENIED: ("Give sparktop its key, and measure again", "export SPARKTOP_API_KEY=..."),
+}
+"""Verdict -> the remedy's title and its steps."""
+
+
+def _remedies(verdict: Verdict, act: Prove, step_run: StepRun) -> Iterator[Remedy]:
+    if _state(verdict) is State.PASSED:
+        return
+    if verdict not in _BY_HAND:
+        yield by_action("safe-restart", "Look at its log (l in the console), then restart it")
+        return
+    if verdict is not Verdict.OPEN or act.kind is not EngineKind.SGLANG:  # whose key every user of the node can read
+        node = step_run.step.node
+        where = f"{shlex.quote(node)} --engine {shlex.quote(act.engine)}"
+        flags = act.kind.traits.tool_flags.replace(" NAME", "=NAME").split()
+        tool_flags = " ".join(f"--flag={flag}" for flag in flags)
+        title, *steps = _BY_HAND[verdict]
+        yield by_hand(title, *(step.format(where=where, node=node, tool_flags=tool_flags) for step in steps))
+    if verdict is Verdict.OPEN:
+        yield by_action("expose", "Let a proxy require a key; then let the engine listen on 127.0.0.1")
 
 
 def _card(name: str, *proofs: Proof) -> Card:
@@ -141,8 +139,8 @@ def _heads(picture: FleetState, node: str) -> list[Engine]:
     return [team[0].engine for team in teams(picture) if team[0].node.name == node]
 
 
-def _served(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    node = nodes[0]
+def _served(seen: CheckInputs) -> Outcome:
+    node = seen.node
     heads = _heads(seen.picture, node)
     serving = [engine for engine in heads if engine.endpoint is not None and engine.state in SERVING]
     if serving:
@@ -157,25 +155,24 @@ def _served(seen: CheckInputs, nodes: Nodes) -> Outcome:
     return skipped("no engine runs yet", by_action("launch", "Launch a recipe: it ends with a served model"))
 
 
-def _head(seen: CheckInputs, nodes: Nodes) -> EngineRank:
+def _head(seen: CheckInputs) -> EngineRank:
     """The head of the engine that the row is about."""
-    wanted = Target(nodes=nodes, subject=seen.subject)
-    return next(team[0] for team in teams(seen.picture) if target_of(team, seen.picture) == wanted)
+    return next(team[0] for team in teams(seen.picture) if target_of(team, seen.picture) == seen.target)
 
 
-def _reached_asks(seen: CheckInputs, nodes: Nodes) -> tuple[Ask, ...]:
-    head = _head(seen, nodes)
-    return (*container_asks(head.node.name, head.engine), sites_ask(head.node.name))
+def _reached_questions(seen: CheckInputs) -> tuple[Question, ...]:
+    head = _head(seen)
+    return (*container_questions(head.node.name, head.engine), sites_question(head.node.name))
 
 
-def _reached(seen: CheckInputs, nodes: Nodes) -> Outcome:
-    head = _head(seen, nodes)
+def _reached(seen: CheckInputs) -> Outcome:
+    head = _head(seen)
     engine, node = head.engine, head.node.name
     if engine.endpoint is None:
         return skipped(f"it has no endpoint yet: it is {engine.state}")
     if is_open(engine, port_bindings(node, engine, seen.survey)):
         return passed(f"other machines reach port {engine.endpoint.port}")
-    if (site := names_by_port(statements(seen.text(sites_ask(node)))).get(engine.endpoint.port)) is not None:
+    if (site := names_by_port(statements(seen.text(sites_question(node)))).get(engine.endpoint.port)) is not None:
         return passed(f"{site} leads to it, by a proxy on {node}")
     expose = by_action("expose", "Serve it to others, with a key")
     return passed(f"only {node} reaches port {engine.endpoint.port}", expose)
@@ -183,7 +180,7 @@ def _reached(seen: CheckInputs, nodes: Nodes) -> Outcome:
 
 CARDS = (
     card("endpoint.served", look=_served),
-    card("endpoint.reach", look=_reached, asks=_reached_asks, scope=Scope.ENGINE),
+    card("endpoint.reach", look=_reached, questions=_reached_questions, scope=Scope.ENGINE),
     _card("answer", Proof.HEALTH, Proof.ANSWER),
     _card("stream", Proof.STREAM),
     _card("tools", Proof.TOOL_CALL),

@@ -14,7 +14,7 @@ from itertools import product
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel import line, xid
-from sparktop.diagnose.kernel.incident import SILENCE_S, describe, spans_on_one_clock
+from sparktop.diagnose.kernel.incident import SILENCE_S, lasted, spans_on_one_clock
 from sparktop.diagnose.kernel.knowledge import KernelRule
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.model.event import Advice, KernelEvent, Severity, worse
@@ -250,7 +250,7 @@ def _finding(case: _Case, present: dict[str, _Case], source: str, nodes: tuple[s
         remedies=() if known.only_follows else _remedies(case, advice),
         references=tuple(dict.fromkeys(entry.source for entry in advice)),
         nodes=nodes,
-        brief=describe(worst),
+        brief=lasted(worst),  # the title has the rest
         caused_by=caused_by,
     )
 

@@ -32,8 +32,13 @@ def counted(event: KernelEvent) -> str:
     """What happened and how often: "91 × Xid 13 in 1 s"."""
     if event.count < 2:
         return event.title
-    spans = spans_on_one_clock(event)
-    return f"{event.count} × {event.title}" + (f" in {_duration(spans[0][1] - spans[0][0])}" if spans else "")
+    return f"{event.count} × {event.title} {lasted(event)}".rstrip()
+
+
+def lasted(event: KernelEvent) -> str:
+    """In which time it happened so often: "in 1 s"; empty for once, or where no clock tells."""
+    spans = spans_on_one_clock(event) if event.count > 1 else None
+    return f"in {_duration(spans[0][1] - spans[0][0])}" if spans else ""
 
 
 def victim_text(event: KernelEvent) -> str:

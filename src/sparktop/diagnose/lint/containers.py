@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from sparktop.checks.image import judge_tag
+from sparktop.cmdline.engine_flags import SECRET_FLAGS
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.lint import (
-    Claim,
     Edit,
+    FindingBuilder,
     diff,
     lint,
     removed,
     replaced,
     with_flag,
     with_option,
-    with_variable,
+    with_variables,
 )
 from sparktop.engines.images import Family, tag_of
+from sparktop.engines.listening import ANYWHERE, is_loopback
 from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind, at_least
 from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
@@ -38,16 +40,16 @@ def policy(spec: LaunchSpec) -> Item | None:
 
 
 @lint("rm-with-restart")
-def rm_with_restart(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def rm_with_restart(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     rm, restart = spec.option("rm"), policy(spec)
     if rm is None or restart is None or not restart.is_known or spec.kind is SourceKind.COMPOSE:
         return
     items = [rm, restart] if spec.line_of(rm) != spec.line_of(restart) else rm
-    yield claim(items, "both", edits=[removed(spec, restart)])
+    yield build(items, "both", edits=[removed(spec, restart)])
 
 
 @lint("engine-flag-before-image")
-def engine_flag_before_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def engine_flag_before_image(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if not spec.misplaced:
         return
     figures = {
@@ -56,32 +58,32 @@ def engine_flag_before_image(spec: LaunchSpec, claim: Claim) -> Iterable[Finding
         "first": spec.misplaced[0].name,
         "moved": " ".join(f"--{item.name} {item.value or ''}".strip() for item in spec.misplaced),
     }
-    yield claim(spec.misplaced, "misplaced", figures, edits=[removed(spec, *spec.misplaced)])
+    yield build(spec.misplaced, "misplaced", figures, edits=[removed(spec, *spec.misplaced)])
 
 
 @lint("server-started-twice")
-def server_started_twice(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def server_started_twice(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.repeated
     if item is None:
         return
     is_server = item.spelled == "serve" or " " in item.spelled
     figures = {"typed": item.spelled, "first": item.spelled.split()[0], "server": is_server}
-    yield claim(item, "repeated", figures, edits=[removed(spec, item)] if is_server else [])
+    yield build(item, "repeated", figures, edits=[removed(spec, item)] if is_server else [])
 
 
 @lint("comment-cuts-command")
-def comment_cuts_command(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def comment_cuts_command(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if not spec.cuts:
         return
     is_comment = all("#" in spec.document.line(spec.line_of(cut) or 1) for cut in spec.cuts)
     # Before a comment the line needs a backslash of its own, unless there is nothing else on it.
     is_joined = spec.kind is not SourceKind.SHELL
     edits = [(*cut.span, "" if is_joined or _is_alone(spec, cut) else "\\") for cut in spec.cuts if cut.span]
-    yield claim(
+    yield build(
         spec.cuts,
         "comment" if is_comment else "blank",
         {"line": spec.line_of(spec.cuts[0]), "folded": is_joined},
-        edits=[Edit(lines=diff(spec.document, edits))],
+        edits=[Edit(diff(spec.document, edits))],
     )
 
 
@@ -90,19 +92,19 @@ def _is_alone(spec: LaunchSpec, cut: Item) -> bool:
 
 
 @lint("restarted-at-once")
-def restarted_at_once(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def restarted_at_once(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if spec.stopped is None or spec.engine is None:
         return
-    yield claim(spec.stopped, "stopped")
+    yield build(spec.stopped, "stopped")
 
 
 @lint("ports-without-effect")
-def ports_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def ports_without_effect(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     published, network = spec.options_of("publish"), spec.option("network")
     if not published or network is None or network.value != "host" or spec.kind is SourceKind.INSPECT:
         return
     is_wrong = any(len(set((item.value or "").split(":"))) > 1 for item in published if item.is_known)
-    yield claim(
+    yield build(
         [network, *published],
         "on-the-hosts-network",
         severity=None if is_wrong else Severity.INFO,
@@ -111,14 +113,14 @@ def ports_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 @lint("restart-on-failure", is_live=True)
-def restart_on_failure(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def restart_on_failure(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if spec.engine is not EngineKind.VLLM or at_least(spec, "0.24") is False or spec.is_ray_start:
         return
     for item in (spec.key("Restart", "Service"), spec.option("restart")):
         if item is None or (item.value or "").partition(":")[0] not in _ONLY_FAILURES:
             continue
         right = "always" if item in spec.unit else "unless-stopped"
-        yield claim(
+        yield build(
             item,
             "only-failures",
             {"policy": item.value, "right": right, "unknown_version": not spec.version},
@@ -129,11 +131,11 @@ def restart_on_failure(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 @lint("restart-before-proven")
-def restart_before_proven(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def restart_before_proven(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = policy(spec)
     if item is None or item.value not in _POLICIES or spec.option("rm") or spec.kind is SourceKind.INSPECT:
         return
-    yield claim(item, "restarts", {"policy": item.value}, edits=[replaced(spec, item, _no_value(spec, item))])
+    yield build(item, "restarts", {"policy": item.value}, edits=[replaced(spec, item, _no_value(spec, item))])
 
 
 def _no_value(spec: LaunchSpec, item: Item) -> str:
@@ -143,8 +145,8 @@ def _no_value(spec: LaunchSpec, item: Item) -> str:
 
 
 @lint("model-cache-mount")
-def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.elsewhere or spec.has_open_options:
+def model_cache_mount(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
+    if not spec.shows_container or spec.elsewhere:
         return
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec.model_name) or spec.kind is SourceKind.DOCKERFILE:
         return
@@ -155,14 +157,14 @@ def model_cache_mount(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     if any(home and home in mount for home in homes for mount in mounts):
         return
-    yield claim(None, "absent", edits=[with_option(spec, "mount", f"~/.cache/huggingface{target}")])
+    yield build(None, "absent", edits=[with_option(spec, "mount", f"~/.cache/huggingface{target}")])
 
 
 @lint("gpus-not-requested")
-def gpus_not_requested(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or not spec.has_command:
+def gpus_not_requested(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
+    if not spec.shows_container or not spec.has_command or spec.is_exec:
         return
-    if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING) or spec.is_exec or spec.has_open_options:
+    if spec.kind in (SourceKind.DOCKERFILE, SourceKind.RUNNING):
         return
     if spec.option("gpus") or spec.option("privileged"):
         return
@@ -172,67 +174,66 @@ def gpus_not_requested(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     if spec.kind is SourceKind.INSPECT and spec.variable("NVIDIA_VISIBLE_DEVICES"):
         return
-    yield claim(None, "absent", edits=[with_option(spec, "gpus", "all")])
+    yield build(None, "absent", edits=[with_option(spec, "gpus", "all")])
 
 
 @lint("ipc-or-shm")
-def ipc_or_shm(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    if not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.engine is None:
+def ipc_or_shm(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
+    if not spec.shows_container or spec.engine is None or spec.is_exec or spec.kind is SourceKind.DOCKERFILE:
         return
-    if spec.option("ipc") or spec.option("shm-size") or spec.kind is SourceKind.DOCKERFILE or spec.is_exec:
-        return
-    if spec.has_open_options:
+    if spec.option("ipc") or spec.option("shm-size"):
         return
     if any((item.value or "").endswith(":/dev/shm") for item in spec.options_of("mount")):
         return
-    yield claim(None, "default", edits=[with_option(spec, "ipc", "host")])
+    yield build(None, "default", edits=[with_option(spec, "ipc", "host")])
 
 
 @lint("image-not-pinned")
-def image_not_pinned(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    image = spec.image.value or "" if spec.image else ""
-    tag = tag_of(image) if image else None
+def image_not_pinned(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
+    tag = tag_of(spec.image_name) if spec.image_name else None
     if spec.family in (None, Family.COMMUNITY) or not judge_tag(tag).is_problem:
         return
-    yield claim(spec.image, "moving", {"tag": tag})
+    yield build(spec.image, "moving", {"tag": tag})
 
 
 @lint("secret-in-argv", is_live=True)
-def secret_in_argv(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def secret_in_argv(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     for item in spec.flags:
-        if item.name not in ("api-key", "admin-api-key", "hf-token", "ssl-keyfile-password") or item.value is None:
+        if item.name not in SECRET_FLAGS or item.value is None:
             continue
-        variable, edit = "", removed(spec, item)
-        if spec.engine is EngineKind.VLLM and item.name == "api-key":
-            variable = "VLLM_API_KEY"
-            if spec.kind is not SourceKind.RUNNING:
-                edit += with_variable(spec, variable, "${VLLM_API_KEY}")
-        elif item.name == "hf-token":
-            variable = "HF_TOKEN"
+        variable, edit = SECRET_FLAGS[item.name], removed(spec, item)
+        if item.name == "api-key" and spec.engine is not EngineKind.VLLM:
+            variable = ""
+        elif item.name == "api-key" and spec.kind is not SourceKind.RUNNING:
+            edit += with_variables(spec, f"${{{variable}}}", variable)
         figures = {"flag": item.name, "variable": variable}
-        yield claim(item, "flag", figures, edits=[edit] if variable else [], subject=item.name)
+        yield build(item, "flag", figures, edits=[edit] if variable else [], subject=item.name)
 
 
 @lint("api-without-key")
-def api_without_key(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def api_without_key(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if spec.engine is None or not spec.has_command or spec.is_ray_start or spec.flag("headless", "api-key"):
         return
     host = spec.flag("host")
     if spec.variable("VLLM_API_KEY") or (host is None and (spec.elsewhere or not spec.knows_environment)):
         return
-    listen_address = (host.value if host else None) or spec.engine.traits.host or "0.0.0.0"  # noqa: S104
-    if listen_address not in ("0.0.0.0", "::"):  # noqa: S104
+    if _listens(spec, host) not in ANYWHERE:
         return
     if is_inside(spec) and not any(map(_is_for_all, spec.options_of("publish"))):
         return
     takes_key = spec.engine is EngineKind.VLLM
-    yield claim(
+    yield build(
         host,
         "open",
         {"unknown_environment": not spec.knows_environment, "takes_key": takes_key},
         settles=spec.settles_missing,
-        edits=[with_variable(spec, "VLLM_API_KEY", "${VLLM_API_KEY}")] if takes_key else [],
+        edits=[with_variables(spec, "${VLLM_API_KEY}", "VLLM_API_KEY")] if takes_key else [],
     )
+
+
+def _listens(spec: LaunchSpec, host: Item | None) -> str:
+    """The host where it listens, by its flag or else by default."""
+    return (host.value if host else None) or (spec.engine.traits.host if spec.engine else "")
 
 
 def is_inside(spec: LaunchSpec) -> bool:
@@ -252,10 +253,10 @@ def _is_for_all(published: Item) -> bool:
 
 
 @lint("recipe-default-literal")
-def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def recipe_default_literal(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     for item in spec.environment if spec.launcher is Launcher.SPARKRUN and spec.kind is SourceKind.RECIPE else ():
         if re.search(r"\$\{\w+:?[-+?=]", item.value or ""):
-            yield claim(
+            yield build(
                 item,
                 "literal",
                 {"name": item.name},  # its default may be a secret
@@ -265,14 +266,13 @@ def recipe_default_literal(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 @lint("loopback-in-container", is_live=True)
-def loopback_in_container(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def loopback_in_container(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     host = spec.flag("host")
-    address = host.value if host else (spec.engine and spec.engine.traits.host) or None
     network = spec.option("network")
-    if address not in ("127.0.0.1", "localhost") or not is_inside(spec) or not spec.has_command or spec.elsewhere:
+    if not is_loopback(_listens(spec, host)) or not is_inside(spec) or not spec.has_command or spec.elsewhere:
         return
     if not spec.options_of("publish") or (network and not network.is_known):
         return
     everywhere = str(_EVERY[0])
     edit = replaced(spec, host, everywhere) if host else with_flag(spec, "host", everywhere)
-    yield claim(host, "published", edits=[edit])
+    yield build(host, "published", edits=[edit])

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparktop.cmdline.engine_flags import closest, is_in
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.lint import Claim, lint, removed, renamed, replaced, respelled
+from sparktop.diagnose.lint.lint import FindingBuilder, lint, removed, renamed, replaced, respelled
 from sparktop.engines.images import STOCK, Family, numbers_of
 from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind, at_least, is_at_most, likely_version
 from sparktop.model.engine import EngineKind
@@ -48,42 +48,26 @@ class Lifetime:
     replacement: str = ""
     replacement_from: str = ""
     value: str = ""
+    values: tuple[str, ...] = ()
+    """All that the parsers of these versions take for the flag."""
     instead: str = ""
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The values that one version's parser accepts for a flag."""
-
-    engine: EngineKind
-    flag: str
-    version: str
-    values: tuple[str, ...]
-    instead: str
-    sources: tuple[str, ...]
-
-
 @cache
-def _table() -> tuple[tuple[Lifetime, ...], tuple[Choice, ...]]:
-    raw = tomllib.loads(Path(__file__).with_name("lifetimes.toml").read_text("utf-8"))
-    return tuple(Lifetime(**_values(row)) for row in raw["item"]), tuple(
-        Choice(**_values(row)) for row in raw["choice"]
-    )
+def lifetimes() -> tuple[Lifetime, ...]:
+    """The rows of lifetimes.toml."""
+    rows = tomllib.loads(Path(__file__).with_name("lifetimes.toml").read_text("utf-8"))["item"]
+    return tuple(Lifetime(**_values(row)) for row in rows)
 
 
-def _values(row: dict[str, Any]) -> dict[str, Any]:
+def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
     return values | {"engine": EngineKind(row["engine"])}
 
 
-def lifetimes() -> tuple[Lifetime, ...]:
-    """The rows of lifetimes.toml."""
-    return _table()[0]
-
-
 @lint("variable-without-effect", is_live=True)
-def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def variable_without_effect(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else None
         if item is None or row.engine is not spec.engine or (row.stock and spec.family not in STOCK):
@@ -109,7 +93,7 @@ def variable_without_effect(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]
             "remove": not replacement and (is_gone or row.idle_from),
             **_why(row, is_idle=is_idle),
         }
-        yield claim(
+        yield build(
             item,
             "unread",
             figures,
@@ -152,7 +136,7 @@ def _vllm_variables() -> tuple[tuple[str, ...], Mapping[str, tuple[str, str]]]:
 
 
 @lint("variable-unknown")
-def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def variable_unknown(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     versions, known = _vllm_variables()
     version = spec.version
     if (
@@ -176,7 +160,7 @@ def variable_unknown(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         return
     names = ", ".join(item.name for item in unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
     first = unread[:3]
-    yield claim(
+    yield build(
         first,
         "this-version" if version else "any-version",
         {"version": version, "names": names, **dict(zip(_FIRST, (item.name for item in first), strict=False))},
@@ -204,46 +188,38 @@ def _of_version(spec: LaunchSpec) -> dict[str, object]:
 
 
 @lint("flag-unknown-to-version")
-def flag_unknown_to_version(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
-    rows, choices = _table()
-    for row in rows:
+def flag_unknown_to_version(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
+    for row in lifetimes():
         item = spec.flag(row.flag) if row.flag else None
-        if item is None or row.engine is not spec.engine or not row.absent_to or not spec.version:
+        if item is None or row.engine is not spec.engine or not spec.version:
             continue
-        if not is_at_most(spec, row.absent_to):
+        figures = _of_version(spec) | {"flag": row.flag, "instead": row.instead}
+        if row.absent_to and is_at_most(spec, row.absent_to):
+            case, edit = "newer", renamed(spec, item, row.instead) if row.instead else removed(spec, item)
+            figures["works_from"] = row.works_from
+        elif row.values and item.is_known and _is_refused(spec, row, item.value or ""):
+            case, edit = "value", replaced(spec, item, row.instead)
+            figures |= {"value": item.value or "", "values": ", ".join(row.values)}
+        else:
             continue
-        figures = {"flag": row.flag, "works_from": row.works_from, "instead": row.instead}
-        yield claim(
+        yield build(
             item,
-            "newer",
-            _of_version(spec) | figures,
+            case,
+            figures,
             settles=spec.settles_image,
-            edits=[renamed(spec, item, row.instead) if row.instead else removed(spec, item)],
+            edits=[edit],
             subject=row.flag,
             references=row.sources,
         )
-    yield from _refused(spec, claim)
-    for choice in choices:
-        item = spec.flag(choice.flag)
-        if item is None or choice.engine is not spec.engine or not item.is_known or not spec.version:
-            continue
-        if not (at_least(spec, choice.version) and is_at_most(spec, choice.version)):
-            continue
-        if (item.value or "").lower().replace("-", "_") not in choice.values:
-            values = ", ".join(choice.values)
-            figures = {"flag": choice.flag, "value": item.value or "", "values": values, "instead": choice.instead}
-            yield claim(
-                item,
-                "value",
-                _of_version(spec) | figures,
-                settles=spec.settles_image,
-                edits=[replaced(spec, item, choice.instead)],
-                subject=choice.flag,
-                references=choice.sources,
-            )
+    yield from _refused(spec, build)
 
 
-def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def _is_refused(spec: LaunchSpec, row: Lifetime, value: str) -> bool:
+    is_judged = at_least(spec, row.works_from) and is_at_most(spec, row.works_to)
+    return bool(is_judged) and value.lower().replace("-", "_") not in row.values
+
+
+def _refused(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     """Flags that the parser of a stock image's version doesn't have under the name that is typed."""
     engine, version = spec.engine, spec.version
     if engine is None or version is None or spec.family not in (*STOCK, Family.LMSYS):
@@ -256,7 +232,7 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         right = row.replacement if row and row.replacement else f"--{item.name}"
         if not is_in(right, engine, version):
             right = closest(spelled, engine, version)
-        yield claim(
+        yield build(
             item,
             "refused",
             _of_version(spec) | {"flag": spelled, "right": right, "alone": not right},
@@ -268,7 +244,7 @@ def _refused(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
 
 
 @lint("deprecated")
-def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def deprecated(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     for row in lifetimes():
         item = spec.variable(row.variable) if row.variable else spec.flag(row.flag)
         if item is None or row.engine is not spec.engine or not row.deprecated_from or not spec.version:
@@ -277,7 +253,7 @@ def deprecated(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         is_idle = row.idle_from and at_least(spec, row.idle_from)
         if not at_least(spec, row.deprecated_from) or is_gone or is_idle or is_at_most(spec, row.works_to) is False:
             continue
-        yield claim(
+        yield build(
             item,
             "works",
             _of_version(spec) | {"name": item.name if row.variable else row.flag, "replacement": row.replacement},

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from difflib import unified_diff
+from itertools import islice
 from types import MappingProxyType
 
+from sparktop.cmdline.docker_options import by_name
 from sparktop.cmdline.source import Document, Item, Span
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import Rule, RuleKind, rule_of
@@ -18,7 +21,7 @@ from sparktop.model.finding import Confidence, Evidence, Finding, Remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class FindingBuilder:
     """Makes the findings of one lint in one specification."""
 
     spec: LaunchSpec
@@ -65,7 +68,7 @@ class Claim:
         )
 
 
-LintCheck = Callable[[LaunchSpec, Claim], Iterable[Finding]]
+LintCheck = Callable[[LaunchSpec, FindingBuilder], Iterable[Finding]]
 """Pure: compares a specification with what is known about versions, images and hardware."""
 
 
@@ -86,7 +89,7 @@ class Lint:
 
     def findings(self, spec: LaunchSpec) -> tuple[Finding, ...]:
         """Its findings in one specification."""
-        return tuple(self.check(spec, Claim(spec=spec, lint=self)))
+        return tuple(self.check(spec, FindingBuilder(spec=spec, lint=self)))
 
 
 def lint(name: str, *, is_live: bool = False) -> Callable[[LintCheck], Lint]:
@@ -116,7 +119,7 @@ def beginning(spec: LaunchSpec) -> Evidence:
     return Evidence(source=spec.document.name, line=number, text=spec.document.line(number).strip())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """A change of a configuration: the touched lines as a diff, and what a relaunch of a running engine changes."""
 
@@ -125,8 +128,12 @@ class Edit:
     """None where a relaunch can't make it: a file, or an option of the container."""
 
     def __add__(self, other: Edit) -> Edit:
-        """Both edits, in this order."""
-        return Edit(lines=(*self.lines, *other.lines), change=_merged([self.change, other.change]))
+        """Both edits, in this order; a relaunch makes them where it can make each."""
+        lines = (*self.lines, *other.lines)
+        if self.change is None or other.change is None:
+            return Edit(lines)
+        flags = {**self.change.flags, **other.change.flags}
+        return Edit(lines, Change(environment={**self.change.environment, **other.change.environment}, flags=flags))
 
 
 def edited(remedies: Sequence[Remedy], edits: Iterable[Edit]) -> tuple[Remedy, ...]:
@@ -149,96 +156,82 @@ _NO_FILE = (SourceKind.RUNNING, SourceKind.INSPECT)
 """Sources without a file to edit: remedies show words instead of lines."""
 _EMPTY = re.compile(r"-?(?:--?e(?:nv)?)?(?:export)?(?:Environment=)?[\"']{0,2}\\?")
 """A line that says nothing any more, without its spaces."""
-_COMPOSE_OPTION = {
-    "network": "network_mode: {}",
-    "ipc": "ipc: {}",
-    "gpus": "gpus: {}",
-    "restart": 'restart: "{}"',
-    "privileged": "privileged: true",
-}
-_COMPOSE_LIST = {"device": "devices", "mount": "volumes"}
 
 
 def replaced(spec: LaunchSpec, item: Item, value: str) -> Edit:
     """Give the item another value."""
-    return Edit(lines=_replaced_lines(spec, item, value), change=_change(spec, item, value))
-
-
-def _replaced_lines(spec: LaunchSpec, item: Item, value: str) -> tuple[str, ...]:
     if _has_no_file(spec, item):
-        return (f"- {as_typed(spec, item)}", f"+ {as_typed_with(spec, item, value)}")
-    text = spec.document.text
-    span = item.value_span
+        return _in_words(spec, [item], [as_typed(spec, item, value)], _change(spec, [item], value))
+    text, span = spec.document.text, item.value_span
     if span is None:  # no separate value (`-O3`, a switch): rewrite the whole item
-        start, end = item.span or (0, 0)
-        return diff(spec.document, [(start, end, as_typed_with(spec, item, value))])
+        return Edit(diff(spec.document, [(*(item.span or (0, 0)), as_typed(spec, item, value))]))
     is_json = value.startswith("{") and text[span[0] - 1 : span[0]] not in ("'", '"')
-    return diff(spec.document, [(*span, f"'{value}'" if is_json else value)])
+    return Edit(diff(spec.document, [(*span, f"'{value}'" if is_json else value)]))
 
 
 def removed(spec: LaunchSpec, *items: Item) -> Edit:
     """Remove these items."""
-    changes = [_change(spec, item, None) for item in items]
-    return Edit(lines=_removed_lines(spec, *items), change=_merged(changes))
-
-
-def _removed_lines(spec: LaunchSpec, *items: Item) -> tuple[str, ...]:
     if any(_has_no_file(spec, item) for item in items):
-        return tuple(f"- {as_typed(spec, item)}" for item in items)
+        return _in_words(spec, items, [], _change(spec, items, None))
     edits: list[Replacement] = []
     for item in items:
         for span in {item.span, item.value_span} - {None}:
             if span and not any(start <= span[0] < end for start, end, _ in edits):
                 edits.append((*_with_quotes(spec.document.text, span), ""))
-    return diff(spec.document, edits)
+    return Edit(diff(spec.document, edits))
 
 
 def renamed(spec: LaunchSpec, item: Item, text: str) -> Edit:
     """Rewrite the whole item, name and value; `text` is a flag as it is typed."""
     if _has_no_file(spec, item) or item.span is None:
         name, _, value = text.partition(" ")
-        added = _running(spec, Change(flags={name: value})) if name.startswith("--") else None
-        change = _merged([_change(spec, item, None), added])
-        return Edit(lines=(f"- {as_typed(spec, item)}", f"+ {text}"), change=change)
+        gone = _change(spec, [item], None)
+        change = replace(gone, flags={**gone.flags, name: value}) if gone and name.startswith("--") else None
+        return _in_words(spec, [item], [text], change)
     (start, end), source = _quoted(spec.document.text, item.span), spec.document.text
     quote = source[start] if (start, end) != item.span else ""
-    return Edit(lines=diff(spec.document, [(start, end, f"{quote}{text}{quote}")]))
+    return Edit(diff(spec.document, [(start, end, f"{quote}{text}{quote}")]))
 
 
 def respelled(spec: LaunchSpec, item: Item, name: str) -> Edit:
     """Write a flag's name another way; its values stay."""
     start = item.span[0] if item.span else 0
     if _has_no_file(spec, item) or not spec.document.text.startswith(item.spelled, start):
-        return Edit(lines=(f"- {as_typed(spec, item)}", f"+ {as_typed(spec, replace(item, spelled=name))}"))
-    return Edit(lines=diff(spec.document, [(start, start + len(item.spelled), name)]))
+        return _in_words(spec, [item], [as_typed(spec, replace(item, spelled=name))])
+    return Edit(diff(spec.document, [(start, start + len(item.spelled), name)]))
 
 
 def with_flag(spec: LaunchSpec, name: str, value: str = "") -> Edit:
     """Add a flag to the engine's command."""
-    return Edit(lines=_flag_lines(spec, name, value), change=_running(spec, Change(flags={f"--{name}": value})))
-
-
-def _flag_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
-    words = f"--{name} {value}".strip()
     anchors = (item for item in spec.flags if item not in spec.misplaced and _is_in_command(spec, item))
     anchor = next(anchors, None) or spec.model
     if anchor is None or anchor.span is None or _has_no_file(spec, anchor):
-        return (f"+ {words}",)
+        return _in_words(spec, [], [f"--{name} {value}".strip()], Change(flags={f"--{name}": value}))
     quoted = f"'{value}'" if value.startswith("{") else value
-    return _inserted(spec.document, anchor.span, f"--{name} {quoted}".strip(), f"--{name}={value}".removesuffix("="))
+    words, joined = f"--{name} {quoted}".strip(), f"--{name}={value}".removesuffix("=")
+    return Edit(_inserted(spec.document, anchor.span, words, joined))
 
 
-def with_variables(spec: LaunchSpec, names: Sequence[str], value: str) -> Edit:
+def with_variables(spec: LaunchSpec, value: str, *names: str) -> Edit:
     """Set these environment variables of the engine to one value; a heading they need is added once."""
-    return Edit(
-        lines=tuple(dict.fromkeys(line for name in names for line in _variable_lines(spec, name, value))),
-        change=_running(spec, Change(environment=dict.fromkeys(names, value))),
-    )
+    if spec.kind in _NO_FILE:
+        words = [f"{name}={value}" for name in names]
+        return _in_words(spec, [], words, Change(environment=dict.fromkeys(names, value)))
+    return Edit(tuple(dict.fromkeys(line for name in names for line in _variable_lines(spec, name, value))))
 
 
-def with_variable(spec: LaunchSpec, name: str, value: str) -> Edit:
-    """Add an environment variable to the engine."""
-    return with_variables(spec, (name,), value)
+def _in_words(spec: LaunchSpec, gone: Sequence[Item], new: Sequence[str], change: Change | None = None) -> Edit:
+    """An edit of what stands in no file: what goes and comes as it would be typed, and a running engine's relaunch."""
+    lines = (*(f"- {as_typed(spec, item)}" for item in gone), *(f"+ {words}" for words in new))
+    return Edit(lines, change if spec.kind is SourceKind.RUNNING else None)
+
+
+def _change(spec: LaunchSpec, items: Sequence[Item], value: str | None) -> Change | None:
+    """What gives these items a value, or (None) removes them; None where one is neither flag nor variable."""
+    flags = {f"--{item.name}": value for item in items if item in spec.flags}
+    environment = {item.name: value for item in items if item in spec.environment}
+    is_whole = all(item in spec.flags or item in spec.environment for item in items)
+    return Change(flags=flags, environment=environment) if is_whole else None
 
 
 def _variable_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
@@ -246,8 +239,6 @@ def _variable_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
     is_near = spec.has_container is False
     anchors = (item for item in reversed(spec.environment) if item.span and (is_near or _is_in_command(spec, item)))
     anchor = next(anchors, None)
-    if spec.kind in _NO_FILE:
-        return (f"+ {assignment}",)
     if anchor is not None and anchor.span is not None:
         number = spec.document.line_of(anchor.span[0])
         row = spec.document.line(number)
@@ -265,61 +256,34 @@ def _variable_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
     if spec.kind is SourceKind.RECIPE:
         return ("+ env:", f'+   {name}: "{value}"')
     if spec.image and spec.image.span and spec.has_container:
-        return _inserted(spec.document, spec.image.span, f"-e {assignment}", f"-e {assignment}")
+        return _before_image(spec, f"-e {assignment}")
     return (f"+ {'Environment=' if spec.kind is SourceKind.UNIT else 'export '}{assignment}",)
 
 
 def with_option(spec: LaunchSpec, name: str, value: str = "") -> Edit:
     """Add an option to the container."""
-    return Edit(lines=_option_lines(spec, name, value))
-
-
-def _option_lines(spec: LaunchSpec, name: str, value: str) -> tuple[str, ...]:
-    words = f"--{'volume' if name == 'mount' else name} {value}".strip()
-    if spec.kind is SourceKind.COMPOSE:
-        indent = _key_indent(spec)
-        if name in _COMPOSE_OPTION:
-            return (f"+ {indent}{_COMPOSE_OPTION[name].format(value)}",)
-        if name in _COMPOSE_LIST:
-            return (f"+ {indent}{_COMPOSE_LIST[name]}:", f"+ {indent}  - {value}")
+    option = by_name()["volume" if name == "mount" else name]
+    if spec.kind is not SourceKind.COMPOSE:
+        return Edit(_before_image(spec, f"--{option.name} {value}".strip()))
+    indent = _key_indent(spec)
+    if option.name == "ulimit":
         kind, _, limit = value.partition("=")
-        return (f"+ {indent}ulimits:", f"+ {indent}  {kind}: {limit}")
-    if spec.kind in _NO_FILE or spec.image is None or spec.image.span is None:
+        return Edit((f"+ {indent}ulimits:", f"+ {indent}  {kind}: {limit}"))
+    if option.name in ("device", "volume"):
+        return Edit((f"+ {indent}{option.compose}:", f"+ {indent}  - {value}"))
+    return Edit((f"+ {indent}{option.compose}: {value}",))
+
+
+def _before_image(spec: LaunchSpec, words: str) -> tuple[str, ...]:
+    """The diff that gives Docker these words; only the words where the image stands in no file, or further up."""
+    if spec.kind in _NO_FILE or spec.image is None or spec.image.span is None or not _is_in_command(spec, spec.image):
         return (f"+ {words}",)
     return _inserted(spec.document, spec.image.span, words, words)
 
 
-def _change(spec: LaunchSpec, item: Item, value: str | None) -> Change | None:
-    """What a relaunch changes where the item of a running engine gets this value; None removes it."""
-    if item in spec.flags:
-        return _running(spec, Change(flags={f"--{item.name}": value}))
-    if item in spec.environment:
-        return _running(spec, Change(environment={item.name: value}))
-    return None
-
-
-def _running(spec: LaunchSpec, change: Change) -> Change | None:
-    return change if spec.kind is SourceKind.RUNNING else None
-
-
-def _merged(changes: Sequence[Change | None]) -> Change | None:
-    """All of them in one; None where a relaunch can't make one of them."""
-    known = [change for change in changes if change is not None]
-    if not known or len(known) < len(changes):
-        return None
-    return Change(
-        environment={name: value for change in known for name, value in change.environment.items()},
-        flags={name: value for change in known for name, value in change.flags.items()},
-    )
-
-
-def as_typed(spec: LaunchSpec, item: Item) -> str:
-    """An item as it would be typed, for sources without lines."""
-    return as_typed_with(spec, item, " ".join(filter(None, (item.value, *item.rest))))
-
-
-def as_typed_with(spec: LaunchSpec, item: Item, value: str) -> str:
-    """An item with a new value, as it would be typed."""
+def as_typed(spec: LaunchSpec, item: Item, value: str | None = None) -> str:
+    """An item as it would be typed, with another value where one is given; for sources without lines."""
+    value = " ".join(filter(None, (item.value, *item.rest))) if value is None else value
     if item in spec.environment or item in spec.unit:
         return f"{item.name}={value}"
     return f"{item.spelled or f'--{item.name}'} {value}".strip()
@@ -327,33 +291,23 @@ def as_typed_with(spec: LaunchSpec, item: Item, value: str) -> str:
 
 def diff(document: Document, edits: Iterable[Replacement]) -> tuple[str, ...]:
     """The touched lines as a diff, before ("- ") and after ("+ "); a line left empty is dropped."""
-    text = document.text
-    lines: dict[int, None] = {}
     ordered = sorted(edits)
-    for start, end, _ in ordered:
-        lines.update(dict.fromkeys(range(document.line_of(start), document.line_of(max(start, end - 1)) + 1)))
-    out: list[str] = []
-    for first, last in _blocks(sorted(lines)):
-        begin, finish = document.line_span(first)[0], document.line_span(last)[1]
-        after, done = "", begin
-        for start, end, new in ordered:
-            if begin <= start <= finish and start >= done:
-                after += text[done:start] + new
-                done = end
-        after += text[done:finish]
-        out += [f"- {row.rstrip()}" for row in text[begin:finish].splitlines()]
-        out += [f"+ {row.rstrip()}" for row in after.splitlines() if not _EMPTY.fullmatch("".join(row.split()))]
-    return tuple(out)
-
-
-def _blocks(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    blocks: list[tuple[int, int]] = []
-    for number in numbers:
-        if blocks and number == blocks[-1][1] + 1:
-            blocks[-1] = (blocks[-1][0], number)
-        else:
-            blocks.append((number, number))
-    return blocks
+    if not ordered:
+        return ()
+    begin, _ = document.line_span(document.line_of(ordered[0][0]))
+    _, finish = document.line_span(document.line_of(max(end for _, end, _ in ordered)))
+    after, done = "", begin
+    for start, end, new in ordered:
+        if start >= done:
+            after += document.text[done:start] + new
+            done = end
+    after += document.text[done:finish]
+    before = [row.rstrip() for row in document.text[begin:finish].splitlines()]
+    rows = unified_diff(before, [row.rstrip() for row in after.splitlines()], n=0, lineterm="")
+    changed = [row for row in islice(rows, 2, None) if not row.startswith("@@")]
+    return tuple(
+        f"{row[0]} {row[1:]}" for row in changed if row[0] == "-" or not _EMPTY.fullmatch("".join(row[1:].split()))
+    )
 
 
 def _inserted(document: Document, span: Span, words: str, joined: str) -> tuple[str, ...]:
@@ -390,6 +344,8 @@ def _quoted(text: str, span: Span) -> Span:
 
 def _with_quotes(text: str, span: Span) -> Span:
     """The span with its quotes and with the comma or space that would be left over."""
+    if text[span[1] : span[1] + 1] == "}" and text.count("${", *span) > text.count("}", *span):  # a default's end
+        span = span[0], span[1] + 1
     start, end = _quoted(text, span)
     if (start, end) == span and (quote := text[end : end + 1]) in ("'", '"') and text.count(quote, start, end) % 2:
         end += 1

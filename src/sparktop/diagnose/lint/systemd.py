@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from sparktop.cmdline.source import Item
-from sparktop.diagnose.lint.lint import Claim, Edit, lint, removed, replaced
+from sparktop.diagnose.lint.lint import Edit, FindingBuilder, lint, removed, replaced
 from sparktop.launchspec.spec import LaunchSpec
 from sparktop.model.finding import Finding
 
@@ -44,7 +44,7 @@ def _restarts(spec: LaunchSpec) -> Item | None:
 
 
 @lint("restart-sec")
-def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def restart_sec(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.key("RestartSec", "Service")
     restarts = _restarts(spec)
     if not spec.unit or (item is None and (restarts is None or spec.is_drop_in)):
@@ -52,33 +52,33 @@ def restart_sec(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     waits_s = seconds_of(item.value or "") if item else DEFAULT_RESTART_S
     if waits_s is None or waits_s >= RESTART_S or (restarts is None and not spec.is_drop_in):
         return
-    edit = replaced(spec, item, "60") if item else Edit(lines=("+ RestartSec=60",))
+    edit = replaced(spec, item, "60") if item else Edit(("+ RestartSec=60",))
     figures = {"restart_sec": item.value if item else None, "default_s": DEFAULT_RESTART_S}
-    yield claim(item or restarts, "too-soon", figures, edits=[edit])
+    yield build(item or restarts, "too-soon", figures, edits=[edit])
 
 
 @lint("start-limit-section")
-def start_limit_section(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def start_limit_section(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     # systemd still reads the old names StartLimitInterval and StartLimitBurst in [Service].
     items = [item for item in spec.unit if item.section == "Service" and item.name.startswith("StartLimit")]
     if not any(item.name == "StartLimitIntervalSec" for item in items):
         return
     moved = tuple(f"+ {item.name}={item.value}" for item in items)
-    yield claim(items, "service", {"moved": moved}, edits=[removed(spec, *items)])
+    yield build(items, "service", {"moved": moved}, edits=[removed(spec, *items)])
 
 
 @lint("start-limit-absent")
-def start_limit_absent(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def start_limit_absent(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     restarts = _restarts(spec)
     if restarts is None or spec.is_drop_in:
         return
     if any(item.name in ("StartLimitIntervalSec", "StartLimitInterval") for item in spec.unit):
         return
-    yield claim(restarts, "default")
+    yield build(restarts, "default")
 
 
 @lint("start-timeout")
-def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def start_timeout(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     kind = spec.key("Type", "Service")
     if kind is not None and kind.value == "oneshot":  # oneshot units have no time limit by default
         return
@@ -93,8 +93,8 @@ def start_timeout(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if limit_s is None or limit_s > wait_s or limit_s == 0:
         return
     suggested_s = max(600, int(wait_s) * 2)
-    added = Edit(lines=(f"+ TimeoutStartSec={suggested_s}",))
-    yield claim(
+    added = Edit((f"+ TimeoutStartSec={suggested_s}",))
+    yield build(
         [item, *([limit] if limit else [])],
         "short",
         {"wait_s": wait_s, "limit_s": limit_s, "limit": limit.value if limit else None},
@@ -114,7 +114,7 @@ def _wait_s(item: Item) -> float:
 
 
 @lint("gpu-reset-target")
-def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def gpu_reset_target(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     for item in spec.unit:
         if item.section != "Unit" or "nvidia-gpu-reset.target" not in (item.value or ""):
             continue
@@ -122,4 +122,4 @@ def gpu_reset_target(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         other_units = [word for word in (item.value or "").split() if word != "nvidia-gpu-reset.target"]
         edit = replaced(spec, item, " ".join(other_units)) if other_units else removed(spec, item)
         case = "required" if is_needed else "ignored"
-        yield claim(item, case, {"key": item.name}, edits=[edit], subject=item.name)
+        yield build(item, case, {"key": item.name}, edits=[edit], subject=item.name)

@@ -9,12 +9,11 @@ from sparktop.checks.image import PackageFacts, judge_ray_package
 from sparktop.checks.nccl import GidFacts, HcaFacts, judge_gid, judge_hca_pinned
 from sparktop.checks.ray import MONITOR, RayFacts, judge_memory_monitor
 from sparktop.diagnose.lint.lint import (
-    Claim,
+    FindingBuilder,
     lint,
     removed,
     replaced,
     with_option,
-    with_variable,
     with_variables,
 )
 from sparktop.engines.images import Family
@@ -29,7 +28,7 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 @lint("host-network", is_live=True)
-def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def host_network(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.option("network")
     is_elsewhere = spec.launcher in SETS_NETWORK or spec.kind is SourceKind.RUNNING
     if spec.nodes == 1 or not spec.has_container or (item is None and is_elsewhere):
@@ -38,7 +37,7 @@ def host_network(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     if not judge_network(NetworkFacts(mode=mode)).is_problem:
         return
     edit = replaced(spec, item, "host") if item and item.value_span else with_option(spec, "network", "host")
-    yield claim(item, "other", {"nodes": spec.nodes}, edits=[edit])
+    yield build(item, "other", {"nodes": spec.nodes}, edits=[edit])
 
 
 def _knows_communication(spec: LaunchSpec) -> bool:
@@ -46,7 +45,7 @@ def _knows_communication(spec: LaunchSpec) -> bool:
 
 
 @lint("nccl-ib-hca")
-def nccl_ib_hca(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def nccl_ib_hca(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     is_nvidias = spec.launcher is Launcher.RUN_CLUSTER
     if not _knows_communication(spec) or (is_nvidias and not spec.is_ray_start):
         return
@@ -60,36 +59,36 @@ def nccl_ib_hca(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     )
     if not judgement.is_problem:
         return
-    yield claim(
+    yield build(
         None,
         "unset" if judgement.is_certain else "unknown",
         severity=Severity.INFO if is_nvidias else None,
-        edits=[with_variable(spec, "NCCL_IB_HCA", "<devices that are up>")],
+        edits=[with_variables(spec, "<devices that are up>", "NCCL_IB_HCA")],
     )
 
 
 @lint("socket-ifname")
-def socket_ifname(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def socket_ifname(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if not _knows_communication(spec):
         return
     missing = [name for name in _INTERFACES if spec.variable(name) is None]
     if not missing or (spec.launcher is Launcher.RUN_CLUSTER and not spec.is_ray_start):
         return
-    yield claim(
+    yield build(
         None,
         "unset" if spec.knows_environment else "unknown",
         {"missing": tuple(missing), "several": len(missing) > 1},
-        edits=[with_variables(spec, missing, "<interface with the cable>")],
+        edits=[with_variables(spec, "<interface with the cable>", *missing)],
     )
 
 
 @lint("nccl-gid-index")
-def nccl_gid_index(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def nccl_gid_index(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.variable("NCCL_IB_GID_INDEX")
     if spec.nodes == 1 or item is None or judge_gid(GidFacts(value=item.value)).state is not State.UNKNOWN:
         return
     severity = Severity.INFO if spec.launcher in SETS_NETWORK else None
-    yield claim(item, "fixed", {"index": item.value}, severity=severity, edits=[removed(spec, item)])
+    yield build(item, "fixed", {"index": item.value}, severity=severity, edits=[removed(spec, item)])
 
 
 def _is_tcp(spec: LaunchSpec) -> bool:
@@ -99,7 +98,7 @@ def _is_tcp(spec: LaunchSpec) -> bool:
 
 def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
     """What the container may do with RDMA devices; None where that is not this file's to say."""
-    if spec.nodes == 1 or not spec.has_container or spec.launcher is not Launcher.DOCKER or spec.has_open_options:
+    if spec.nodes == 1 or not spec.shows_container:
         return None
     return RdmaAccessFacts(
         is_privileged=spec.option("privileged") is not None,
@@ -112,26 +111,26 @@ def _rdma_access(spec: LaunchSpec) -> RdmaAccessFacts | None:
 
 
 @lint("rdma-devices")
-def rdma_devices(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def rdma_devices(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     facts = _rdma_access(spec)
     if facts is None or not judge_rdma_devices(facts).is_problem:
         return
-    yield claim(None, "absent", edits=[with_option(spec, "device", "/dev/infiniband")])
+    yield build(None, "absent", edits=[with_option(spec, "device", "/dev/infiniband")])
 
 
 @lint("memlock")
-def memlock(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def memlock(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     facts = _rdma_access(spec)
     if facts is None or not judge_memlock(facts).is_problem:
         return
     item = next((item for item in spec.options_of("ulimit") if (item.value or "").startswith("memlock")), None)
     unlimited = "memlock=-1"
     edit = replaced(spec, item, unlimited) if item and item.value_span else with_option(spec, "ulimit", unlimited)
-    yield claim(item, "limited", edits=[edit])
+    yield build(item, "limited", edits=[edit])
 
 
 @lint("ray-memory-monitor", is_live=True)
-def ray_memory_monitor(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def ray_memory_monitor(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.variable(MONITOR)
     if spec.launcher in SETS_NETWORK or (spec.launcher is Launcher.RUN_CLUSTER and not spec.is_ray_start):
         return
@@ -146,20 +145,20 @@ def ray_memory_monitor(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
     )
     if not judgement.is_problem:
         return
-    edit = replaced(spec, item, "0") if item and item.value_span else with_variable(spec, MONITOR, "0")
-    yield claim(item, "on" if judgement.is_certain else "unknown", edits=[edit])
+    edit = replaced(spec, item, "0") if item and item.value_span else with_variables(spec, "0", MONITOR)
+    yield build(item, "on" if judgement.is_certain else "unknown", edits=[edit])
+
+
+def package_facts(spec: LaunchSpec) -> PackageFacts:
+    """What is known of the Python packages that it runs with."""
+    return PackageFacts(image=spec.image_name, is_nvidias=spec.family is Family.NGC, commands=spec.prelude)
 
 
 @lint("ray-missing")
-def ray_missing(spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def ray_missing(spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     item = spec.flag("distributed-executor-backend")
     if item is None or spec.value("distributed-executor-backend") != "ray" or spec.launcher is not Launcher.DOCKER:
         return
-    facts = PackageFacts(
-        image=(spec.image.value or "") if spec.image else "",
-        is_nvidias=spec.family is Family.NGC,
-        commands=spec.prelude,
-    )
-    if not judge_ray_package(facts).is_problem:
+    if not judge_ray_package(package_facts(spec)).is_problem:
         return
-    yield claim(item, "required", settles=spec.settles_image)
+    yield build(item, "required", settles=spec.settles_image)

@@ -31,6 +31,7 @@ cost = "..."
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
@@ -39,7 +40,7 @@ from typing import Any
 
 from sparktop.cmdline.source import Item
 from sparktop.dataclass import dataclass
-from sparktop.diagnose.lint.lint import Claim, Edit, Lint, edited, removed, replaced, with_flag, with_variable
+from sparktop.diagnose.lint.lint import Edit, FindingBuilder, Lint, edited, removed, replaced, with_flag, with_variables
 from sparktop.diagnose.rule import Rule, RuleKind
 from sparktop.engines.images import Family, numbers_of
 from sparktop.errors import ConfigError
@@ -55,10 +56,12 @@ _TEXTS = (
     "id", "title", "severity", "scope", "engine", "flag", "variable", "option", "op", "versions", "if_unknown",
     "model", "unless_model", "purpose", "fix", "settles", "explanation",
 )  # fmt: skip
+_CHOICES = {"severity": Severity, "if_unknown": Severity, "engine": EngineKind}
 _LISTS = ("families", "unless", "sources", "examples", "quiet")
 _KNOWN = (*_TEXTS, *_LISTS, "value", "nodes", "remedy")
 _REQUIRED = ("id", "title", "severity", "op", "explanation", "examples")
 _REMEDY = ("title", "steps", "cost")
+_HOLDS = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
 _RANGE = re.compile(r"(>=|<=|==|>|<)\s*(\d+(?:\.\d+){0,2})")
 
 
@@ -150,14 +153,10 @@ def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LintRule:
             values[key] = values[key].lstrip("-").replace("_", "-")
     if sum(bool(values.get(key)) for key in ("flag", "variable", "option")) != 1:
         raise ConfigError(f"{place}: the rule needs exactly one of `flag`, `variable` and `option`")
-    values["severity"] = rule_file.choice(values["severity"], "severity", Severity, place)
-    if "if_unknown" in values:
-        values["if_unknown"] = rule_file.choice(values["if_unknown"], "if_unknown", Severity, place)
-    if "engine" in values:
-        values["engine"] = rule_file.choice(values["engine"], "engine", EngineKind, place)
-    values["families"] = tuple(
-        rule_file.choice(family, "families", Family, place) for family in values.get("families", ())
-    )
+    for key in _CHOICES.keys() & values.keys():
+        values[key] = rule_file.choice(values[key], key, _CHOICES[key], place)
+    families = values.get("families", ())
+    values["families"] = tuple(rule_file.choice(family, "families", Family, place) for family in families)
     values["value"] = _value(row, values["op"], place, compiles=compiles)
     if row.get("nodes", 0) not in (0, 1, 2) or isinstance(row.get("nodes"), bool):
         raise ConfigError(f"{place}: `nodes` must be 1 (one node only) or 2 (two or more)")
@@ -173,24 +172,24 @@ def _rule(row: Any, place: str, *, user: bool, compiles: bool) -> LintRule:
     return LintRule(user=user, remedies=rule_file.remedies(row, place, keys=_REMEDY), **values)
 
 
-def _value(row: Mapping[str, Any], operator: str, place: str, *, compiles: bool) -> str:
-    if operator not in OPERATORS:
+def _value(row: Mapping[str, Any], op: str, place: str, *, compiles: bool) -> str:
+    if op not in OPERATORS:
         raise ConfigError(f"{place}: `op` must be one of {', '.join(OPERATORS)}")
     value = row.get("value")
-    if operator in ("present", "absent"):
+    if op in ("present", "absent"):
         if value is not None:
-            raise ConfigError(f'{place}: `op = "{operator}"` takes no `value`')
+            raise ConfigError(f'{place}: `op = "{op}"` takes no `value`')
         return ""
     if value is None or isinstance(value, bool | list | dict):
-        raise ConfigError(f'{place}: `op = "{operator}"` needs a `value`, a text or a number')
-    if operator in ("above", "below") and not isinstance(value, int | float):
-        raise ConfigError(f'{place}: `op = "{operator}"` needs a number as `value`')
-    if operator == "matches" and compiles:
+        raise ConfigError(f'{place}: `op = "{op}"` needs a `value`, a text or a number')
+    if op in ("above", "below") and not isinstance(value, int | float):
+        raise ConfigError(f'{place}: `op = "{op}"` needs a number as `value`')
+    if op == "matches" and compiles:
         rule_file.check_regex(str(value), "value", place)
     return str(value)
 
 
-def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
+def _check(rule: LintRule, spec: LaunchSpec, build: FindingBuilder) -> Iterable[Finding]:
     if not _applies(rule, spec):
         return
     settles = rule.settles or (spec.settles_image if rule.versions or rule.families else "")
@@ -225,7 +224,7 @@ def _check(rule: LintRule, spec: LaunchSpec, claim: Claim) -> Iterable[Finding]:
         references=rule.sources,
         subject="" if not rule.user else rule.name,
     )
-    yield claim.of(item, said)
+    yield build.of(item, said)
 
 
 def _applies(rule: LintRule, spec: LaunchSpec) -> bool:
@@ -276,7 +275,7 @@ def _edit(rule: LintRule, spec: LaunchSpec, item: Item | None) -> Edit | None:
         return None
     if item is None:
         value = "" if rule.fix == "add" else rule.fix
-        return with_flag(spec, rule.flag, value) if rule.flag else with_variable(spec, rule.variable, value)
+        return with_flag(spec, rule.flag, value) if rule.flag else with_variables(spec, value, rule.variable)
     return removed(spec, item) if rule.fix == "remove" else replaced(spec, item, rule.fix)
 
 
@@ -284,16 +283,7 @@ def _in_range(version: str, versions: str) -> bool:
     """Whether a version is in a range; `<=0.22` includes 0.22.1."""
     numbers = numbers_of(version)
     for sign, text in _RANGE.findall(versions):
-        parts = text.count(".") + 1
-        limit = numbers_of(text)
-        short = numbers[:parts], limit[:parts]
-        holds = {
-            ">=": numbers >= limit,
-            ">": short[0] > short[1],
-            "<": numbers < limit,
-            "<=": short[0] <= short[1],
-            "==": short[0] == short[1],
-        }[sign]
-        if not holds:
+        parts = 3 if sign in (">=", "<") else text.count(".") + 1
+        if not _HOLDS[sign](numbers[:parts], numbers_of(text)[:parts]):
             return False
     return True

@@ -226,13 +226,14 @@ def resolve_state(
         return (EngineState.SERVING if busy else EngineState.READY), None
     if endpoint is EndpointState.LOADING and (log is None or log.state not in _LOADING_STATES):
         return EngineState.LOADING, None
+    is_ready_by_log = log is not None and log.state in _READY_STATES
+    if endpoint is EndpointState.TIMED_OUT and engine.state in _READY_STATES and not is_ready_by_log:
+        return engine.state, None  # this run has served: a log that says otherwise is read only in part
     if log is not None and log.state is not EngineState.UNKNOWN and not _is_of_earlier_run(engine, log, node_wall_s):
         written_s = log.statistics_wall_s
         if log.state is EngineState.SERVING and node_wall_s is not None and written_s is not None:
             return (EngineState.SERVING if node_wall_s - written_s < STATS_AGE_S else EngineState.READY), None
         return log.state, log.progress
-    if endpoint is EndpointState.TIMED_OUT and engine.state in _READY_STATES:
-        return engine.state, None
     if endpoint in (EndpointState.NO_METRICS, EndpointState.NOT_METRICS):
         return EngineState.UNKNOWN, None
     if engine.state in (EngineState.UNKNOWN, *_READY_STATES):

@@ -43,7 +43,7 @@ _FUNCTION = re.compile(r"^(?:[a-z]{3,4} +)?(?!\w+(?:Error|Exception):)[\w:~]{3,6
 """How llama.cpp begins a message: tag and function."""
 _FIELD = re.compile(r"""\b(?:msg|error|err)=(?:"((?:[^"\\]|\\.){0,1000})"?|(\S+))""")
 """What a line of logfmt says."""
-_GOES_ON = re.compile(r"\s+(?!at |\d+(?:: | \|)|#|\^|\[)\S|Caused by:")
+_GOES_ON = re.compile(r"\A(?:\s++(?!at |\d+(?:: | \|)|#|\^|\[)\S|Caused by:)")
 """How a line after an error begins that belongs to its message: no frame of its stack."""
 _OF_A_PROCESS = re.compile(r"\b(?:terminated|died|crashed|panicked|error loading|failed to (?:load|start))\b")
 """Words of a server about a process of its own, or a model: no client's fault."""

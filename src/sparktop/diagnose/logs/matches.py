@@ -61,7 +61,7 @@ class _Subject:
         self.count = 1
 
 
-class Claim:
+class RuleMatch:
     """Everything a rule matched in one log."""
 
     __slots__ = (
@@ -123,7 +123,7 @@ class Claim:
 
 
 def findings_of(
-    claims: Sequence[Claim],
+    claims: Sequence[RuleMatch],
     source: str,
     *,
     mask: Callable[[str], str],
@@ -150,7 +150,7 @@ def findings_of(
     )
 
 
-def _has_cause_nearby(claim: Claim, reported: Sequence[Claim]) -> bool:
+def _has_cause_nearby(claim: RuleMatch, reported: Sequence[RuleMatch]) -> bool:
     """Whether a rule that knows a cause matched near this fallback claim."""
     return any(
         not reported_claim.rule.consequence
@@ -161,7 +161,7 @@ def _has_cause_nearby(claim: Claim, reported: Sequence[Claim]) -> bool:
     )
 
 
-def _root_cause_rule(claim: Claim, causes: Mapping[int, Claim | None]) -> str | None:
+def _root_cause_rule(claim: RuleMatch, causes: Mapping[int, RuleMatch | None]) -> str | None:
     """The rule that caused a claim; for a mere consequence, the first cause of the whole chain."""
     cause = causes[id(claim)]
     if claim.rule.consequence:
@@ -172,7 +172,7 @@ def _root_cause_rule(claim: Claim, causes: Mapping[int, Claim | None]) -> str | 
     return None if cause is None else cause.rule.id
 
 
-def _cause_claim(claim: Claim, reported: Sequence[Claim]) -> Claim | None:
+def _cause_claim(claim: RuleMatch, reported: Sequence[RuleMatch]) -> RuleMatch | None:
     """What a claim follows from: a rule that it names, else the claim nearest to the root in the same incident."""
     rule = claim.rule
     other_claims = [candidate for candidate in reported if candidate.rule.id != rule.id]
@@ -198,7 +198,7 @@ def _root_rank(rule: LogRule) -> tuple[bool, int]:
 
 
 def _finding(
-    claim: Claim,
+    claim: RuleMatch,
     subject: _Subject,
     source: str,
     cause: str | None,
@@ -254,7 +254,7 @@ def _change(change: Change, values: dict[str, str]) -> Change:
     )
 
 
-def _evidence(claim: Claim, subject: _Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:
+def _evidence(claim: RuleMatch, subject: _Subject, source: str, mask: Callable[[str], str]) -> tuple[Evidence, ...]:
     first, last = subject.first, subject.last
     evidence = [_line_evidence(first, source, mask(first.text))]
     if subject.count > 1:

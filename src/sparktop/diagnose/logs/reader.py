@@ -18,7 +18,7 @@ from sparktop.diagnose.logs.head import head_of
 from sparktop.diagnose.logs.last_words import ALL_CHARS, TRACEBACK, last_line, last_words
 from sparktop.diagnose.logs.level import level_of
 from sparktop.diagnose.logs.literals import Gate
-from sparktop.diagnose.logs.matches import Claim, MatchedLine, findings_of
+from sparktop.diagnose.logs.matches import MatchedLine, RuleMatch, findings_of
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.diagnose.names import PLACEHOLDERS
@@ -148,7 +148,7 @@ class LogReader:
         self._kinds: set[EngineKind] = set()
         self._other: str | None = None
         """Another program that runs models."""
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, RuleMatch] = {}
         self._recent.clear()
         self._traced_run: int | None = None
         """The newest run in which a traceback was seen."""
@@ -301,7 +301,7 @@ class LogReader:
             for claim in self._claims.values()
         )
 
-    def claims(self, *, is_over: bool = False) -> tuple[Claim, ...]:
+    def claims(self, *, is_over: bool = False) -> tuple[RuleMatch, ...]:
         """The matches so far, for callers that combine several logs; `is_over`: the program has ended."""
         for number in list(self._open):
             self._close(number)
@@ -326,7 +326,7 @@ class LogReader:
             return next(iter(kinds)).value
         return self._other if not kinds else None
 
-    def _last_words(self, *, is_over: bool = True) -> Claim | None:
+    def _last_words(self, *, is_over: bool = True) -> RuleMatch | None:
         """The error that ended the program, where it doesn't serve and nobody stopped it."""
         rule = self._lexicon.last_words
         if rule is None or self._stopped or (self._serves and not self._has_died):
@@ -357,7 +357,7 @@ class LogReader:
             remedies=(*advice.remedies, *rule.remedies),
         )
         who = who or self._ended_as
-        claim = Claim(rule, stream=self._stream)
+        claim = RuleMatch(rule, stream=self._stream)
         claim.engine = self._engine
         claim.add(
             Match(0, len(text), {"who": who or "The program", "said": words.said, **advice.values}),
@@ -398,7 +398,7 @@ class LogReader:
             if len(self._served) > 100:
                 del self._served[next(iter(self._served))]
 
-    def _withdraw(self, is_void: Callable[[Claim], bool]) -> None:
+    def _withdraw(self, is_void: Callable[[RuleMatch], bool]) -> None:
         self._claims = {rule_id: claim for rule_id, claim in self._claims.items() if not is_void(claim)}
         self._findings_of_state = {}
 
@@ -416,7 +416,7 @@ class LogReader:
             return
         claim = self._claims.get(rule.id)
         if claim is None:
-            claim = self._claims[rule.id] = Claim(rule, stream=self._stream)
+            claim = self._claims[rule.id] = RuleMatch(rule, stream=self._stream)
         claim.add(match, line, run=self._run)
         self._findings_of_state = {}
 

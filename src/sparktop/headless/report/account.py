@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import ordered
-from sparktop.headless.report.plot import COLUMNS, Point, thinned
 from sparktop.model.engine import Engine
 from sparktop.model.event import Event, EventKind
 from sparktop.model.finding import Finding, FindingKey, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.telemetry import Series
+from sparktop.text.units import gib, percent, speed, watts
 
+Point = tuple[float, float | None]
+"""Seconds since the epoch, value; None marks a gap."""
+COLUMNS = 500
+"""Of a plot: each shows its lowest and its highest value."""
 MOST_POINTS = 16 * COLUMNS
 SILENCE_S = 10.0
 """A shorter one without a loss is told by the timeline alone."""
-FIGURES = ("available", "utilisation", "power", "tokens")
+
+
+FIGURES: Mapping[str, tuple[str, Callable[[float], str], str, Callable[[NodeView], Series]]] = {
+    "available": ("available memory", gib, "", attrgetter("available_history")),
+    "utilisation": ("SM", percent, " %", attrgetter("utilisation_history")),
+    "power": ("power", watts, " W", attrgetter("power_history")),
+    "tokens": ("tokens/s", speed, "", attrgetter("token_history")),
+}
+"""Name, how a value is told, unit of the scale, and the history of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +92,8 @@ def account_of(pictures: Iterable[FleetState], since_s: float) -> Account | None
         events += picture.news
         _take_findings(occurrences, picture, last.wall_s)
         for node in picture.nodes:
-            histories = (node.available_history, node.utilisation_history, node.power_history, node.token_history)
-            for figure, series in zip(FIGURES, histories, strict=True):
-                _take_points(points[node.name, figure], series, begin_s, picture.wall_s - picture.monotonic_s)
+            for figure, (_, _, _, history) in FIGURES.items():
+                _take_points(points[node.name, figure], history(node), begin_s, picture.wall_s - picture.monotonic_s)
             engines.update({(node.name, engine.key): (node, engine) for engine in node.engines})
         last = picture
     if begin_s is None:
@@ -140,3 +153,19 @@ def _take_points(points: list[Point], series: Series, begin_s: float, lead_s: fl
     points += [(time_s + lead_s, value) for time_s, value in rows]
     if len(points) > MOST_POINTS:
         points[:] = thinned(points, MOST_POINTS // 4)
+
+
+def thinned(points: Sequence[Point], columns: int = COLUMNS) -> list[Point]:
+    """At most two points and a gap for each column of time: its lowest and its highest."""
+    if len(points) <= 2 * columns:
+        return list(points)
+    begin_s, step_s = points[0][0], max((points[-1][0] - points[0][0]) / columns, 1e-3)
+    kept: list[Point] = []
+    for (_, is_gap), rows in groupby(points, key=lambda point: ((point[0] - begin_s) // step_s, point[1] is None)):
+        column = list(rows)
+        if is_gap:
+            kept.append(column[0])
+            continue
+        extremes = {min(column, key=itemgetter(1)), max(column, key=itemgetter(1))}
+        kept += sorted(extremes, key=lambda point: point[0])
+    return kept

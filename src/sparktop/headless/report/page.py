@@ -1,4 +1,4 @@
-"""The page of a report, as HTML or Markdown: what an account says, made ready for the two templates.
+"""`sparktop report`: the account of a recording as a page, HTML or Markdown, by two templates.
 
 The template library escapes what the page says, and each text passes `sanitise` before that: a recording may be
 anybody's. The page has no script, and loads nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,13 +23,16 @@ from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import cause_of
 from sparktop.diagnose.since_served import changed_since_served
 from sparktop.documents.finding_tree import SIGNS, nodes_text
-from sparktop.headless.report.account import Account, Outage
-from sparktop.headless.report.panels import node_plots
-from sparktop.headless.report.plot import ticks
+from sparktop.errors import UsageError
+from sparktop.headless.report.account import Account, Outage, account_of
+from sparktop.headless.report.plots import node_plots, ticks
+from sparktop.headless.terminal import write_page, written
 from sparktop.masking import mask_argv
 from sparktop.model.event import Event, EventKind, Severity
+from sparktop.observe.replay.replay import Replay
 from sparktop.text.units import OTHER_DAY_S, clock_time, day_time, span
 
+HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 _MOMENT = "%Y-%m-%d %H:%M:%S %Z"
 TEXT_CHARS = 16_000
 """Of one text: an engine's command, a line of a log."""
@@ -44,6 +48,28 @@ class Row:
     more: int = 0
     """How many of its kind follow that aren't told, the last at `until_s`."""
     until_s: float = 0.0
+
+
+def report(replay: Replay, *, since_s: float, until_s: float, out: Path, notes: Sequence[str] = ()) -> int:
+    """Write what a recording tells between two moments, as the file's name ends; Markdown on standard output.
+
+    Args:
+        notes: what is said of the recordings themselves.
+
+    Raises:
+        UsageError: nothing was recorded then, or the page can't be written.
+    """
+    if str(out) != "-" and out.suffix not in (*HTML, *MARKDOWN):
+        raise UsageError(f"{out} ends in neither .html nor .md", hint="-o report.html, -o report.md or -o -")
+    account = account_of(replay.play(until_s, seen=False), since_s)
+    if account is None:
+        raise UsageError(f"nothing was recorded from {day_time(since_s)} on", hint="`sparktop replay` lists what was")
+    text = page(account, is_html=out.suffix in HTML, notes=notes)
+    if str(out) == "-":
+        written(text, sys.stdout, end="")
+    else:
+        write_page(out, text, option="-o")
+    return 0
 
 
 def page(account: Account, *, is_html: bool, notes: Sequence[str] = ()) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, field
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from sparktop import files, sanitise
 from sparktop.bounds import seconds_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.incidents import Incident
+from sparktop.documents.data import fields, plain
 from sparktop.errors import UsageError
-from sparktop.headless.watch.message import Message, read_message
-from sparktop.model.event import Severity
-from sparktop.model.finding import Finding
+from sparktop.headless.watch.message import Message
+from sparktop.model.finding import Finding, FindingKey
 
-VERSION = 1
-_BROKEN = (KeyError, TypeError, ValueError)
+VERSION = 2
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,73 +68,53 @@ def write(file: Path, kept: Kept) -> None:
     Raises:
         OSError: it can't be written.
     """
-    by_id = {one.id: asdict(one) for queue in (*kept.queues.values(), kept.held) for one in queue}
-    data = {
-        "version": VERSION,
-        "alive_wall_s": kept.alive_wall_s,
-        "heartbeat_wall_s": kept.heartbeat_wall_s,
-        "incidents": [_incident(incident) for incident in kept.incidents],
-        "messages": by_id,
-        "queues": {name: [one.id for one in queue] for name, queue in kept.queues.items()},
-        "held": [one.id for one in kept.held],
-        "sent_wall_s": list(kept.sent_wall_s),
-    }
+    incidents = [_incident(incident) for incident in kept.incidents]
+    data = {"version": VERSION, **plain(replace(kept, incidents=())), "incidents": incidents}
     files.write_private(file, json.dumps(data))
 
 
 def read(file: Path) -> Kept:
     """What the last watcher kept; of what can't be read nothing."""
     data = files.read_json(file)
-    by_id: dict[str, Message] = {}
-    for row in sanitise.mapping(data.get("messages")).values():
-        with suppress(*_BROKEN):
-            one = read_message(row)
-            by_id[one.id] = one
 
-    def queue(ids: object) -> tuple[Message, ...]:
-        return tuple(by_id[one] for one in map(str, sanitise.items(ids)) if one in by_id)
+    def queue(rows: object) -> tuple[Message, ...]:
+        return tuple(_each(sanitise.items(rows), _read_message))
 
-    incidents = []
-    for row in sanitise.items(data.get("incidents")):
-        with suppress(*_BROKEN):
-            incidents.append(_read_incident(row))
+    def moment(name: str) -> float:
+        return next(_each([data.get(name)], seconds_of), 0.0)
+
     return Kept(
-        alive_wall_s=_seconds(data.get("alive_wall_s")),
-        heartbeat_wall_s=_seconds(data.get("heartbeat_wall_s")),
-        incidents=tuple(incidents),
-        queues={name: queue(ids) for name, ids in sanitise.mapping(data.get("queues")).items()},
+        alive_wall_s=moment("alive_wall_s"),
+        heartbeat_wall_s=moment("heartbeat_wall_s"),
+        incidents=tuple(_each(sanitise.items(data.get("incidents")), _read_incident)),
+        queues={name: queue(rows) for name, rows in sanitise.mapping(data.get("queues")).items()},
         held=queue(data.get("held")),
-        sent_wall_s=tuple(map(_seconds, sanitise.items(data.get("sent_wall_s")))),
+        sent_wall_s=tuple(_each(sanitise.items(data.get("sent_wall_s")), seconds_of)),
     )
 
 
-def _seconds(value: object) -> float:
-    try:
-        return seconds_of(value)
-    except _BROKEN:
-        return 0.0
+def _each(rows: Iterable[Any], read_one: Callable[[Any], _T]) -> Iterator[_T]:
+    """What can be read of these rows."""
+    for row in rows:
+        with suppress(KeyError, TypeError, ValueError, msgspec.ValidationError):
+            yield read_one(row)
 
 
-_TEXTS = ("rule", "subject", "title", "brief")
-"""Of a finding, for the messages that may still follow."""
+def _read_message(row: Any) -> Message:
+    message = msgspec.convert(row, Message)
+    seconds_of(message.wall_s)
+    return message
 
 
 def _incident(incident: Incident) -> dict[str, Any]:
+    """What the messages that may still follow want of it."""
     root = incident.announced or incident.root
-    texts = {name: getattr(root, name) for name in _TEXTS}
-    return texts | {
-        "id": incident.id,
-        "severity": incident.severity,
-        "keys": sorted(incident.keys),
-        "nodes": root.nodes,
-        "since_wall_s": root.since_wall_s,
-    }
+    about = fields(root, "rule", "subject", "title", "brief", "nodes", "since_wall_s")
+    return about | fields(incident, "id", "severity", "keys")
 
 
 def _read_incident(row: Mapping[str, Any]) -> Incident:
-    severity, nodes = Severity(row["severity"]), tuple(map(str, row["nodes"]))
-    since_wall_s = None if row["since_wall_s"] is None else seconds_of(row["since_wall_s"])
-    texts = {name: str(row[name]) for name in _TEXTS}
-    root = Finding(severity=severity, nodes=nodes, since_wall_s=since_wall_s, **texts)  # type: ignore[arg-type]
-    keys = frozenset((str(rule), tuple(map(str, names)), str(subject)) for rule, names, subject in row["keys"])
-    return Incident(id=str(row["id"]), root=root, keys=keys, severity=severity, announced=root)
+    root = msgspec.convert(row, Finding)
+    seconds_of(root.since_wall_s or 0.0)
+    keys = msgspec.convert(row["keys"], frozenset[FindingKey])
+    return Incident(id=str(row["id"]), root=root, keys=keys, severity=root.severity, announced=root)

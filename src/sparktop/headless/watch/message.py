@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from sparktop import sanitise
-from sparktop.bounds import seconds_of
 from sparktop.config import MessageKind, Target, TargetKind
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.findings import as_data
@@ -120,21 +119,6 @@ def as_json(message: Message) -> dict[str, Any]:
     """For a generic webhook, and a command's standard input."""
     data = {name: value for name, value in asdict(message).items() if name not in ("lines", "detail")}
     return {"version": 1, **data, "text": message.text, **message.detail}
-
-
-def read_message(data: Mapping[str, Any]) -> Message:
-    """A message of its fields as JSON data.
-
-    Raises:
-        KeyError, TypeError, ValueError: it isn't one.
-    """
-    return Message(
-        **{name: str(data[name]) for name in ("title", "severity", "incident", "id")},
-        kind=MessageKind(data["kind"]),
-        lines=tuple(map(str, data["lines"])),
-        wall_s=seconds_of(data["wall_s"]),
-        detail=sanitise.mapping(data["detail"]),
-    )
 
 
 def for_web(message: Message, kind: TargetKind, url: str) -> tuple[str, dict[str, Any]]:

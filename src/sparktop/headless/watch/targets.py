@@ -34,7 +34,7 @@ def sender(target: Target) -> Send:
             return await send(message)
         except Exception as error:  # noqa: BLE001 - one target's fault must not keep messages from the others
             bare = RuntimeError(type(error).__name__).with_traceback(error.__traceback__)  # its text may hold a secret
-            return Outcome(problem=faults.named(f"sending to {target.name}", bare))
+            return Outcome(problem=faults.report(f"sending to {target.name}", bare))
 
     return sending
 

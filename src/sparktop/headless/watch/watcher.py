@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 from sparktop.clock import Clock, SystemClock
 from sparktop.config import MessageKind, Watching
 from sparktop.diagnose.findings import families
 from sparktop.diagnose.incidents import Incidents
+from sparktop.documents.attention import Attention
 from sparktop.documents.finding import headline
 from sparktop.documents.finding_tree import AttentionState
-from sparktop.headless.status import MakeWatch
+from sparktop.headless.look import MakeWatch, looking
 from sparktop.headless.terminal import draw, say
 from sparktop.headless.watch import kept as keeping
 from sparktop.headless.watch.kept import Kept
@@ -43,21 +43,8 @@ SETTLED_S = 180.0
 AWAY, ALL_AWAY = "watch.host-away", "watch.all-hosts-away"
 
 
-class Marks(Protocol):
-    """What a person has acknowledged or snoozed in a console of this machine."""
-
-    def refresh(self) -> None:
-        """Read what consoles have written."""
-
-    def standing(self, finding: Finding) -> AttentionState:
-        """Whether a finding is open, or was seen by somebody."""
-
-    def follow(self, findings: Sequence[Finding]) -> str:
-        """Withdraw the acknowledgements of what is resolved."""
-
-
 async def watch(
-    make: MakeWatch, watching: Watching, folder: Path, *, clock: Clock | None = None, marks: Marks | None = None
+    make: MakeWatch, watching: Watching, folder: Path, *, clock: Clock | None = None, marks: Attention | None = None
 ) -> int:
     """Watch until interrupted or stopped (SIGTERM); `folder` is where the watcher keeps its state.
 
@@ -70,25 +57,24 @@ async def watch(
     if not sends:
         say("no [watch.target.NAME] in the configuration: messages are only printed")
     with keeping.only_watcher(folder):
-        observation = make(lambda _: None)
         stopping = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-        nodes = frozenset(node.name for node in observation.state.nodes)
-        watcher = Watcher(watching, sends, folder / "watch.json", nodes, clock or SystemClock(), marks)
-        tasks = (asyncio.create_task(observation.run()), asyncio.create_task(watcher.outbox.run()))
-        try:
-            while not stopping.is_set():
-                await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task.done():
+        async with looking(make) as look:
+            watcher = Watcher(watching, sends, folder / "watch.json", {*look.names}, clock or SystemClock(), marks)
+            sending = asyncio.create_task(watcher.outbox.run())
+            try:
+                while not stopping.is_set():
+                    done, _ = await asyncio.wait(
+                        (look.running, sending), timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for task in done:
                         task.result()
-                watcher.see(observation.state)
-            return 0
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            watcher.keep()
+                    watcher.see(look.state)
+                return 0
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                watcher.keep()
 
 
 async def try_targets(watching: Watching) -> int:
@@ -119,7 +105,7 @@ class Watcher:
         file: Path,
         nodes: Set[str],
         clock: Clock,
-        marks: Marks | None = None,
+        marks: Attention | None = None,
     ) -> None:
         """`file` is what earlier watchers kept; nothing is carried over of hosts that aren't among `nodes`."""
         self._watching = watching

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 
-from sparktop.cmdline.docker_run import MORE, DockerRun, docker_run, variable
+from sparktop.cmdline.docker_run import MORE, PROGRAMS, DockerRun, docker_run, split_mount, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
 from sparktop.cmdline.shell import Variables, commands
@@ -16,7 +16,7 @@ from sparktop.engines.images import Family, family_of, version_of
 from sparktop.errors import ConfigError
 from sparktop.launchspec.folder import from_folder, with_folders
 from sparktop.launchspec.read import layout
-from sparktop.launchspec.spec import Doubt, Launcher, LaunchSpec, SourceKind
+from sparktop.launchspec.spec import Branch, Doubt, Launcher, LaunchSpec, SourceKind
 from sparktop.model.engine import LAUNCHED, EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -27,7 +27,6 @@ _ONLY_MENTION = frozenset({
 """Commands that may name an engine in their arguments but start none."""
 _SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
 _EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
-_DOCKERS = frozenset(["docker", "podman", "nerdctl"])
 CLUSTER = "node-"
 """run_cluster.sh names its containers node-NUMBER."""
 MAX_LAUNCHES = 500
@@ -50,15 +49,23 @@ class Scope:
     base: LaunchSpec | None = None
     """The container the command runs in, not yet with an engine."""
     prelude: list[str] = field(default_factory=list)
+    shell: tuple[str, ...] = ()
+    """The shell in the container that runs the commands, with its options: `bash -lc`."""
+    before: str = ""
+    """Its text before the current command."""
     depth: int = 0
     specs: list[LaunchSpec] = field(default_factory=list)
     containers: dict[str, LaunchSpec] = field(default_factory=dict)
     """Containers started earlier in the same text, for `docker exec`."""
-    branches: list[layout.Branch] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     cuts: list[Item] = field(default_factory=list)
     stops: list[Item] = field(default_factory=list)
     """Commands that stop a container or an engine."""
+
+    def inside(self, base: LaunchSpec) -> Scope:
+        """In this container."""
+        return replace(self, base=base, exported={}, prelude=[], depth=self.depth + 1)
 
 
 def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
@@ -69,10 +76,11 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
     """
     source, cuts = layout.continued(source)
     scope.cuts += [Item(name="comment", span=cut) for cut in cuts]
-    found = tuple(layout.branches(source))
+    found = tuple(layout.branches(source, scope.document))
     scope.branches += found
-    scope.doubts += layout.doubts_of(found, scope.document)
-    for words in commands(source, scope.variables, strict=strict):
+    scope.doubts += [branch for branch in found if branch.head != "{"]
+    for start, words in commands(source, scope.variables, strict=strict):
+        scope.before = source.text[:start]
         command = _without_assignments(words, scope)
         if command and not _is_sourcing(command, scope) and not read_command(command, scope):
             text = " ".join(word.text for word in command)[:2000]
@@ -116,9 +124,9 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
     own = _leading_variables(words)
     for index, base in enumerate(bases):
         following = texts[index + 1] if index + 1 < len(texts) else ""
-        if base in _DOCKERS and (following == "run" or texts[index + 1 : index + 3] == ["container", "run"]):
+        if base in PROGRAMS and (following == "run" or texts[index + 1 : index + 3] == ["container", "run"]):
             return read_docker_run(words[index + (2 if following == "run" else 3) :], scope, words[index + 1])
-        if base in _DOCKERS and following == "exec":
+        if base in PROGRAMS and following == "exec":
             return _docker_exec(words[index + 2 :], scope)
         if base == "run_cluster.sh":
             return _run_cluster(words[index + 1 :], scope, words[index])
@@ -135,11 +143,29 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
         if base in _SHELLS or (base == "ssh" and index == 0):
             inner, parameters = _shell_text(words[index + 1 :], is_ssh=base == "ssh")
             if inner is not None:
-                _read_inner(inner, scope, own, parameters)
+                at = next(at for at, word in enumerate(words) if word is inner)
+                _read_inner(inner, scope, own, parameters, () if base == "ssh" else texts[index:at])
                 return True
         if (server := server_at(texts, index)) and server[0] in LAUNCHED:
             _engine(server[0], words[server[1] :], scope, own, words[index], wrapper=texts[:index])
             return True
+    return _mounted_script(words, scope, own)
+
+
+def _mounted_script(words: Sequence[Word], scope: Scope, own: Iterable[Item]) -> bool:
+    """Read a script that lies beside the document and is mounted into the container: `bash /start.sh`."""
+    program = words[0].text.rpartition("/")[2]
+    script = next((word.text for word in words[program in _SHELLS :] if not word.text.startswith("-")), "")
+    for item in scope.base.options_of("mount") if scope.base and script.startswith("/") else ():
+        source, _, rest = split_mount(item.value or "")
+        target = rest.partition(":")[0]
+        inside = script.removeprefix(target.rstrip("/"))
+        path = from_folder(source) if target and inside != script and inside[:1] in ("", "/") else None
+        if path is None or (text := scope.beside(f"{path}{inside}".lstrip("/"))) is None:
+            continue
+        shell = [program if program in _SHELLS else "bash", "-c"]
+        _read_inner(Word(text), scope, own, shell=shell)  # its places aren't the document's
+        return True
     return False
 
 
@@ -170,16 +196,7 @@ def read_container(
     own = {item.name: [Word(item.value)] for item in base.environment if item.value is not None and item.is_known}
     variables = Variables(scope.variables)
     variables.update(own)
-    inner = replace(
-        scope,
-        exported={},
-        variables=variables,
-        base=base,
-        prelude=[],
-        depth=scope.depth + 1,
-        specs=[],
-        containers={},
-    )
+    inner = replace(scope.inside(base), variables=variables, specs=[], containers={})
     if words and read_command(words, inner) and inner.specs:
         repeated = _program(command) if entrypoint is None and base.family is Family.VLLM_OPENAI else None
         scope.specs += [
@@ -187,7 +204,7 @@ def read_container(
         ]
         scope.containers.update(inner.containers)
         return
-    kind, guess = kind_of_image(base.image.value or "") if base.image else None, ""
+    kind, guess = kind_of_image(base.image_name), ""
     kind = kind if kind in LAUNCHED else None
     given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
     given |= {item.name for item in misplaced}
@@ -208,7 +225,9 @@ def read_container(
     if kind is None or not (is_server or misplaced or not words or _stays(base, words)):
         return
     arguments = command if is_server else ()
-    _engine(kind, arguments, inner, (), None, has_command=is_server or bool(misplaced), misplaced=misplaced)
+    own_words = () if is_server else [word.text for word in words]
+    has_command = is_server or bool(misplaced)
+    _engine(kind, arguments, inner, (), None, has_command=has_command, misplaced=misplaced, wrapper=own_words)
     scope.specs += [replace(spec, guess=guess) for spec in inner.specs]
 
 
@@ -271,29 +290,34 @@ def _engine(
         arguments = arguments[again[1] if again else 1 :]
     spec = _spec([begin, *arguments] if begin else [], scope, own)
     start = spec.span[0] if spec.span else -1
-    image = spec.image.value or "" if spec.image else ""
-    flags, loose = flags_of(arguments, kind, version_of(image, kind))
+    version = version_of(spec.image_name, kind)
+    flags, loose = flags_of(arguments, kind, version)
     model = next((flag for flag in flags if flag.name == "model"), None)
+    more = loose
     if model is None and loose and not loose[0].text.startswith('"$') and "[" not in loose[0].text:
-        model = item_of("model", loose[0])
+        model, more = item_of("model", loose[0]), loose[1:]
     all_flags = (*flags, *misplaced)
     scope.specs.append(
         replace(
             spec,
+            begin=begin.span if begin else None,
             engine=kind,
-            version=version_of(image, kind),
+            version=version,
             has_command=has_command,
             wrapper=tuple(wrapper),
             flags=all_flags,
             misplaced=tuple(misplaced),
             repeated=repeated,
             model=model,
-            elsewhere=_elsewhere(flags, loose),
+            elsewhere=_elsewhere(flags, more),
             doubts=(*scope.doubts, *layout.defaults(scope.document)),
             cuts=_cuts_in(scope.cuts, start, [*all_flags, *spec.options, spec.image, model]),
             stopped=_stopped(scope, start, spec.name),
             nodes=max(spec.nodes, nodes_of(all_flags)),
             prelude="\n".join((spec.prelude, *scope.prelude)).strip(),
+            shell=() if scope.shell and layout.is_open(scope.before) else scope.shell,
+            before=scope.before if scope.shell else "",
+            exported=tuple(scope.exported) if scope.shell else (),
         )
     )
 
@@ -306,14 +330,13 @@ def _program(words: Sequence[Word]) -> Item:
     return Item(name="command", spelled=" ".join(texts[:count]), span=hull(words[0], words[count - 1]))
 
 
-def _elsewhere(flags: Sequence[Item], loose: Sequence[Word]) -> str:
-    """Where more arguments come from; a single variable is just the model's name."""
-    texts = [word.text for word in loose[1:]] + [text for item in flags for text in item.rest]
-    first = [word.text for word in loose[:1] if word.text in ("$@", "$*", "...", "…") or "[" in word.text]
-    words = [text for text in (*first, *texts) if text.startswith("$") or text in ("...", "…")]
+def _elsewhere(flags: Sequence[Item], more: Sequence[Word]) -> tuple[str, ...]:
+    """Where more arguments come from; `more` is without the model's name."""
+    texts = [word.text for word in more] + [text for item in flags for text in item.rest]
+    words = [text for text in texts if text.startswith("$") or text in ("...", "…")]
     words = [text for text in words if not re.fullmatch(r"\$\{\w+:?\+--[\w-]+\}", text)]  # a switch, or nothing
     files = [f"--config {item.value}" for item in flags if item.name == "config"]
-    return next(iter((*words, *files)), "")
+    return (*words, *files)
 
 
 def _cuts_in(cuts: Iterable[Item], start: int, items: Iterable[Item | None]) -> tuple[Item, ...]:
@@ -412,7 +435,9 @@ def _shell_text(words: Sequence[Word], *, is_ssh: bool) -> tuple[Word | None, Se
     return None, ()
 
 
-def _read_inner(inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequence[Word] = ()) -> None:
+def _read_inner(
+    inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequence[Word] = (), shell: Sequence[str] = ()
+) -> None:
     positional = {"@": tuple(parameters)} if parameters else {}  # `exec "$@"`: an earlier `shift` is ignored
     variables = Variables(scope.variables)
     variables.update(positional)
@@ -421,6 +446,7 @@ def _read_inner(inner: Word, scope: Scope, own: Iterable[Item], parameters: Sequ
         variables=variables,
         exported={**scope.exported, **{item.name: item for item in own}},
         prelude=[],
+        shell=tuple(shell),
         depth=scope.depth + 1,
     )
     read_script(inner, nested)
@@ -441,7 +467,7 @@ def _docker_exec(words: Sequence[Word], scope: Scope) -> bool:
         span=None,
         is_exec=True,
     )
-    inner = replace(scope, base=base, exported={}, prelude=[], depth=scope.depth + 1)
+    inner = scope.inside(base)
     return read_command(run.command, inner)
 
 
@@ -457,8 +483,7 @@ def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     options = {"network": "host", "gpus": "all", "mount": "~/.cache/huggingface:/root/.cache/huggingface"}
     base = replace(base, options=(*base.options, *(Item(name=name, value=value) for name, value in options.items())))
     scope.containers[CLUSTER] = base
-    inner = replace(scope, base=base, exported={})
-    scope.specs.append(_spec([begin], inner, (), is_ray_start=True))
+    scope.specs.append(_spec([begin], scope.inside(base), (), is_ray_start=True))
     return True
 
 
@@ -466,7 +491,7 @@ def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     """Read a spark-vllm-docker launch, which sets NCCL's variables itself (docs/facts/engines.md section 5.1)."""
     environment: list[Item] = []
     options = {"network": "host", "gpus": "all", "ipc": "host", "privileged": None}
-    nodes = 1 if any(word.text == "--solo" for word in words) else 2
+    nodes, name = 1 if any(word.text == "--solo" for word in words) else 2, "launch-cluster.sh"
     image: Item | None = None
     command: Sequence[Word] = ()
     for index, word in enumerate(words):
@@ -477,6 +502,8 @@ def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
             nodes = max(1, len([host for host in value.text.split(",") if host]))
         elif word.text == "-t" and value:
             image = item_of("image", value)
+        elif word.text == "--name" and value:
+            name = value.text
         elif word.text == "exec":
             command = words[index + 1 :]
             break
@@ -484,7 +511,7 @@ def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
         document=scope.document,
         kind=scope.kind,
         launcher=Launcher.EUGR,
-        name="launch-cluster.sh",
+        name=name,
         span=begin.span,
         image=image,
         family=Family.COMMUNITY,
@@ -493,8 +520,9 @@ def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
         options=tuple(Item(name=name, value=value) for name, value in options.items()),
         nodes=nodes,
     )
-    inner = replace(scope, base=base, exported={}, depth=scope.depth + 1)
+    inner = scope.inside(base)
     if command and read_command(command, inner):
         return True
+    scope.containers[name] = base
     _engine(EngineKind.VLLM, (), inner, (), begin, has_command=False)
     return True

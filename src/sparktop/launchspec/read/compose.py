@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import yaml
 
+from sparktop.cmdline.docker_options import by_compose_key
 from sparktop.cmdline.docker_run import MORE, DockerRun, variable
 from sparktop.cmdline.shell import Variables, filled, plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
@@ -20,26 +21,6 @@ from sparktop.dataclass import dataclass
 from sparktop.launchspec.read.commands import Beside, Scope, container_spec, read_container
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
 
-_PLAIN = {
-    "network_mode": "network",
-    "ipc": "ipc",
-    "shm_size": "shm-size",
-    "restart": "restart",
-    "mem_limit": "memory",
-    "runtime": "runtime",
-    "container_name": "name",
-    "gpus": "gpus",
-    "user": "user",
-    "working_dir": "workdir",
-    "pid": "pid",
-}
-_LISTS = {
-    "devices": "device",
-    "volumes": "mount",
-    "ports": "publish",
-    "cap_add": "cap-add",
-    "security_opt": "security-opt",
-}
 _READ = frozenset({"image", "command", "entrypoint", "environment", "env_file", "deploy", "extends", "<<"})
 """Keys that don't become options."""
 MAX_EXTENDS = 8
@@ -166,8 +147,8 @@ def _words(reading: _Reading, node: yaml.Node | None) -> list[Word]:
     """The words of a command given as a string or as a list."""
     if entries := items(node):
         return [word for entry in entries if (word := reading.text(entry)) is not None]
-    word = text_at(reading.document, node)
-    return plain_words(word, reading.variables) if word else []
+    word = reading.text(node)  # compose fills in before it splits, whatever is quoted
+    return plain_words(word) if word else []
 
 
 def _environment(reading: _Reading, node: yaml.Node | None) -> list[Item]:
@@ -186,12 +167,14 @@ def _options(reading: _Reading, service: yaml.Node) -> list[Item]:
     document = reading.document
     options: list[Item] = []
     for key, node in pairs(service):
-        if key.text in _PLAIN:
-            word = reading.text(node)
-            if word is not None or items(node):
-                options.append(item_of(_PLAIN[key.text], word, key, text=None if word else "all"))
-        elif key.text in _LISTS:
-            options += [item for entry in items(node) if (item := _entry(reading, _LISTS[key.text], key, entry))]
+        if option := by_compose_key().get(key.text):
+            name = {"volume": "mount"}.get(option.name, option.name)
+            if (word := reading.text(node)) is not None:
+                options.append(item_of(name, word, key))
+            elif name == "gpus":
+                options += [item_of(name, None, key, text="all")] if items(node) else []
+            else:
+                options += [item for entry in items(node) if (item := _entry(reading, name, key, entry))]
         elif key.text == "privileged":
             options += [item_of("privileged", None, key)] if scalar(document, node).lower() == "true" else []
         elif key.text == "ulimits":

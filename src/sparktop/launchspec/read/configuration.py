@@ -1,12 +1,14 @@
-"""Reads a launch configuration of any kind, recognised by its content, into LaunchSpecs."""
+"""Reads a launch configuration of any kind, recognised by its content, into LaunchSpecs; with the files beside it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
+from sparktop import files, sanitise
 from sparktop.cmdline.shell import UnclosedQuote, Variables
 from sparktop.cmdline.source import Document, Word
 from sparktop.cmdline.yaml_nodes import root_of
@@ -18,11 +20,14 @@ from sparktop.launchspec.read.docker import read_dockerfile, read_inspect
 from sparktop.launchspec.read.recipes import is_recipe, read_recipe
 from sparktop.launchspec.read.systemd import read_unit
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
+from sparktop.masking import is_secret
 
 MAX_CHARS = 1_000_000
 """A larger file is no launch configuration."""
 MAX_ITEMS = 20_000
 """Flags, variables, options and keys of all its launches together."""
+_ELSEWHERE = frozenset({"HOME", "PWD", "OLDPWD", "PATH", "USER", "LOGNAME", "SHELL", "HOSTNAME", "UID", "_"})
+"""Variables that are others on the Spark."""
 _SECTION = re.compile(r"\[(?:Unit|Service|Install|Container|Timer|X-\w+)\]\s*\Z")
 _YAML_KEY = re.compile(r"(?:[\w.-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s|\Z)|- \w|---(?:\s|\Z)|%YAML")
 _VARIABLE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=")
@@ -52,7 +57,8 @@ def read(
     """
     text = text.removeprefix("\ufeff")
     if "\0" in text:
-        raise ConfigError(f"{name} is a binary file, not a launch configuration")
+        hint = "give a compose file, a `docker run` script, a systemd unit or a recipe"
+        raise ConfigError(f"{name} is a binary file, not a launch configuration", hint=hint)
     if len(text) > MAX_CHARS:
         raise ConfigError(
             f"{name} has {len(text) // 1000:,} kB: too large for a launch configuration",
@@ -69,6 +75,35 @@ def read(
     if sum(spec.size for spec in reading.specs) > MAX_ITEMS:
         raise too_many(name)
     return reading
+
+
+def beside(folder: Path) -> Beside:
+    """The texts of the files of a folder."""
+
+    def text(path: str) -> str | None:
+        try:
+            return files.read(folder / path, MAX_CHARS).decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    return text
+
+
+def read_file(path: Path, text: str, environment: Mapping[str, str] = MappingProxyType({})) -> Reading:
+    """The engines that the file with this text starts.
+
+    Args:
+        environment: of who starts it; secrets, and what is another on the Spark, aren't taken from there.
+
+    Raises:
+        ConfigError: the text is malformed.
+    """
+    own = {
+        name: value
+        for name, value in environment.items()
+        if name not in _ELSEWHERE and value.isprintable() and not is_secret(name, value) and name in text
+    }
+    return read(text, sanitise.line(str(path)), beside(path.parent), own)
 
 
 def _read(document: Document, rows: list[str], beside: Beside, environment: Mapping[str, str]) -> Reading:
@@ -118,12 +153,12 @@ def _yaml(document: Document, beside: Beside, environment: Mapping[str, str]) ->
 
 def _json(document: Document) -> Reading:
     try:
-        json.loads(document.text)
+        data = json.loads(document.text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{document.name}:{error.lineno}: not valid JSON: {error.msg}") from error
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{document.name}: the JSON can't be read ({type(error).__name__})") from error
-    specs = read_inspect(document)
+    specs = read_inspect(document, data)
     if specs is None:
         return Reading(kind="JSON", note="JSON, but not from `docker inspect`")
     return _reading(SourceKind.INSPECT, specs, "none of its containers is a vLLM or SGLang engine")

@@ -8,17 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from sparktop import sanitise
-from sparktop.cmdline.container_body import docker_run
-from sparktop.cmdline.docker_run import DockerRun, variable
+from sparktop.cmdline.container_body import docker_run, host_options
+from sparktop.cmdline.docker_options import by_name
+from sparktop.cmdline.docker_run import DockerRun, keep, variable
 from sparktop.cmdline.shell import plain_words
-from sparktop.cmdline.source import Document, Item, Word, item_of, joined
-from sparktop.cmdline.yaml_nodes import get, items, pairs, root_of, scalar, text_at
+from sparktop.cmdline.source import Document, Word, joined
+from sparktop.cmdline.yaml_nodes import items as nodes
+from sparktop.cmdline.yaml_nodes import root_of, text_at
+from sparktop.errors import ConfigError
 from sparktop.launchspec.read.commands import Scope, container_spec, read_command, read_container, read_script
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
-from sparktop.sanitise import mapping
+from sparktop.sanitise import items, mapping
 
 
 def container_specs(
@@ -41,6 +42,19 @@ def container_specs(
         scope = replace(scope, base=base, specs=[])
         read_command([Word(word) for word in argv], scope)
     return tuple(scope.specs)
+
+
+def with_image_command(spec: LaunchSpec, image: Mapping[str, Any]) -> LaunchSpec:
+    """A launch whose command is in its image (`LaunchSpec.is_by_image`), with that command where it starts an engine.
+
+    Args:
+        image: GET /images/<id>/json.
+    """
+    config = mapping(image.get("Config"))
+    words = [Word(str(word)) for key in ("Entrypoint", "Cmd") for word in config.get(key) or ()]
+    scope = Scope(document=spec.document, kind=spec.kind)
+    read_container(replace(spec, engine=None, has_command=True), joined([]), words, scope)
+    return next((one for one in scope.specs if one.has_command), spec)
 
 
 _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)[ \t]+((?:\\\r?\n|[^\n])*)")
@@ -84,105 +98,51 @@ def _instructions(document: Document) -> Iterator[tuple[str, Word]]:
 
 def _words(value: Word) -> list[Word]:
     """The words of the exec form, or the shell form as one text for `sh -c`."""
-    text = value.text.strip()
-    if text.startswith("["):
-        try:
-            entries = json.loads(text)
-        except (ValueError, RecursionError):
-            return []
-        if not isinstance(entries, list):
-            return []
-        # Split as plain words to know their positions; brackets and commas are trimmed.
-        words, at = [], 0
-        for entry in entries:
-            quoted = json.dumps(str(entry))
-            start = value.text.find(quoted, at)
-            at = start + len(quoted) if start >= 0 else at
-            word = value.part(start + 1, at - 1) if start >= 0 and "\\" not in quoted else None
-            words.append(word or Word(str(entry)))
-        return words
-    return [Word("sh"), Word("-c"), value]
+    if not value.text.lstrip().startswith("["):
+        return [Word("sh"), Word("-c"), value]
+    entries = Document("", value.text)
+    try:
+        words = [text_at(entries, item) for item in nodes(root_of(entries))]
+    except ConfigError:
+        return []
+    return [Word(word.text, [value.at[at] for at in word.at]) for word in words if word]
 
 
-_PLAIN: Mapping[str, tuple[str, ...]] = {
-    "network": ("HostConfig", "NetworkMode"),
-    "ipc": ("HostConfig", "IpcMode"),
-    "shm-size": ("HostConfig", "ShmSize"),
-    "memory": ("HostConfig", "Memory"),
-    "runtime": ("HostConfig", "Runtime"),
-    "restart": ("HostConfig", "RestartPolicy", "Name"),
-}
-_DEFAULTS = {
-    "ipc": ("private", "shareable", ""),
-    "shm-size": ("67108864", "0"),
-    "memory": ("0",),
-    "restart": ("", "no"),
-}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def read_inspect(document: Document) -> list[LaunchSpec] | None:
-    """The engines in `docker inspect` output; None if the text is something else.
-
-    Raises:
-        ConfigError: the JSON is malformed.
-    """
-    # YAML forbids tabs; one space for each keeps every position.
-    root = root_of(Document(document.name, document.text.replace("\t", " ")))
-    containers = items(root) or ((root,) if root is not None else ())
-    shaped = [node for node in containers if get(node, "Config") is not None and get(node, "HostConfig") is not None]
-    if not shaped:
-        return None
-    return [spec for node in shaped for spec in _container(document, node)]
+def read_inspect(document: Document, data: object) -> list[LaunchSpec] | None:
+    """The engines in `docker inspect` output, the document's JSON; None if the text is something else."""
+    containers = map(mapping, data if isinstance(data, list) else [data])
+    shaped = [one for one in containers if "Config" in one and "HostConfig" in one]
+    return [spec for one in shaped for spec in _container(document, one)] if shaped else None
 
 
-def _container(document: Document, node: yaml.Node) -> list[LaunchSpec]:
-    def word(*path: str) -> Word | None:
-        return text_at(document, get(node, *path))
+def _container(document: Document, inspect: Mapping[str, Any]) -> list[LaunchSpec]:
+    start = max(document.text.find(f'"{inspect["Id"]}"'), 0) if inspect.get("Id") else 0
+    places: dict[str, int] = {}
+    for match in _STRING.finditer(document.text, start):
+        places.setdefault(json.loads(match[0]), match.start() + 1)
 
-    run = DockerRun()
-    run.image = word("Config", "Image")
-    run.environment = [variable(text) for text in _texts(document, get(node, "Config", "Env"))]
-    run.options = list(_options(document, node))
-    path, arguments = word("Path"), _texts(document, get(node, "Args"))
-    command = [path, *arguments] if path is not None and path.text else []
-    for key in ("Entrypoint", "Cmd") if not command else ():
-        command += _texts(document, get(node, "Config", key))
+    def placed(value: object, key: str = "") -> Word:
+        text = str(value)
+        at = places.get(key or text, -1)
+        return Word(text, range(at, at + len(text)) if at >= 0 else ())
+
+    config = mapping(inspect["Config"])
+    run = DockerRun(image=placed(config.get("Image") or ""))
+    run.environment = [variable(placed(text)) for text in items(config.get("Env"))]
+    mounts = [f"{one.get('Source')}:{one.get('Destination')}" for one in map(mapping, items(inspect.get("Mounts")))]
+    for name, value in host_options({**mapping(inspect["HostConfig"]), "Binds": mounts, "Mounts": []}):
+        key = by_name()[name].key
+        keep(run, name, None if value is None else placed(value, key), placed(f"--{name}", key))
+    path = inspect.get("Path")
+    command = (
+        [path, *items(inspect.get("Args"))] if path else [*items(config.get("Entrypoint")), *items(config.get("Cmd"))]
+    )
     scope = Scope(document=document, kind=SourceKind.INSPECT)
-    name = scalar(document, get(node, "Name")).lstrip("/")
-    begin = word("Name") or run.image
-    base = replace(container_spec(run, scope, begin), name=name)
+    name = str(inspect.get("Name") or "")
+    base = replace(container_spec(run, scope, placed(name) if name else run.image), name=name.lstrip("/"))
     # The inspected command includes the entrypoint: don't add the image's default.
-    read_container(base, joined([]), command, scope)
+    read_container(base, joined([]), [placed(word) for word in command], scope)
     return scope.specs
-
-
-def _texts(document: Document, node: yaml.Node | None) -> list[Word]:
-    return [word for item in items(node) if (word := text_at(document, item)) is not None]
-
-
-def _options(document: Document, node: yaml.Node) -> Iterator[Item]:
-    for name, path in _PLAIN.items():
-        word = text_at(document, get(node, *path))
-        if word is not None and word.text not in _DEFAULTS.get(name, ()):
-            yield item_of(name, word)
-    host = get(node, "HostConfig")
-    for name, key in (("rm", "AutoRemove"), ("privileged", "Privileged")):
-        if scalar(document, get(host, key)) == "true":
-            value_word = text_at(document, get(host, key))
-            yield Item(name=name, span=value_word.span if value_word else None)
-    for request in items(get(host, "DeviceRequests")):
-        if "gpu" in [text.text for group in items(get(request, "Capabilities")) for text in _texts(document, group)]:
-            yield Item(name="gpus", value="all")
-    for device in items(get(host, "Devices")):
-        yield Item(name="device", value=scalar(document, get(device, "PathOnHost")))
-    for limit in items(get(host, "Ulimits")):
-        name, soft = (scalar(document, get(limit, key)) for key in ("Name", "Soft"))
-        yield Item(name="ulimit", value=f"{name}={soft}")
-    for mount in items(get(node, "Mounts")):
-        source, target = (scalar(document, get(mount, key)) for key in ("Source", "Destination"))
-        yield Item(name="mount", value=f"{source}:{target}")
-    for port, bindings in pairs(get(host, "PortBindings")):
-        for binding in items(bindings):
-            address, number = scalar(document, get(binding, "HostIp")), scalar(document, get(binding, "HostPort"))
-            value = ":".join(field for field in (address, number, port.text.partition("/")[0]) if field)
-            yield Item(name="publish", value=value, span=port.span)

@@ -13,8 +13,7 @@ from itertools import pairwise
 from sparktop.cmdline.shell import Dialect, Operator, ShellWord, tokens
 from sparktop.cmdline.source import Document, Span, Word
 from sparktop.cmdline.variables import reference_at
-from sparktop.dataclass import dataclass
-from sparktop.launchspec.spec import Doubt
+from sparktop.launchspec.spec import Branch, Doubt
 
 MAX_PASSES = 20
 """Comment lines in a row that are looked behind, in the middle of a command."""
@@ -26,35 +25,19 @@ _ENDS = {"if": "fi", "case": "esac", "{": "}", "for": "done", "while": "done", "
 _OPTION = re.compile(r"\s*--?[A-Za-z]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """A part of a script that runs only sometimes, or when it is called."""
-
-    start: int
-    end: int
-    whole: Span
-    """The statement with all its branches."""
-    head: str
-    """"if", "case", "&&" for what follows && or ||, "{" for a function."""
-
-    def has(self, offset: int) -> bool:
-        """Whether the offset is in it."""
-        return self.start <= offset < self.end
-
-
-def branches(source: Word) -> Iterator[Branch]:
+def branches(source: Word, document: Document) -> Iterator[Branch]:
     """The branches of a script by their offsets in the document; a loop's body counts as run."""
     if len(source.at) != len(source.text) or not re.search(r"\b(?:if|case)\b|&&|\|\||\(\)", source.text):
         return
-    for branch in _branches(source.text):
-        start, end, first, last = (
-            source.at[min(at, len(source.at) - 1)] for at in (branch.start, branch.end, *branch.whole)
-        )
+    for head, *places in _branches(source.text):
+        start, end, first, last = (source.at[min(at, len(source.at) - 1)] for at in places)
         if -1 not in (start, end):
-            yield Branch(start=start, end=end, whole=(first, last), head=branch.head)
+            reason = f"whether the branch in line {document.line_of(start)} runs"
+            yield Branch(start=start, end=end, reason=reason, whole=(first, last), head=head)
 
 
-def _branches(text: str) -> Iterator[Branch]:
+def _branches(text: str) -> Iterator[tuple[str, int, int, int, int]]:
+    """(head, start, end, start of the whole statement, its end) of each branch."""
     frames: list[tuple[str, int, list[int]]] = []  # the statement's head and start, where its branches begin
     chains: dict[int, int] = {}  # by depth: where && or || begins
     is_head, before = True, ""
@@ -67,7 +50,7 @@ def _branches(text: str) -> Iterator[Branch]:
                 chains.setdefault(depth, at)
             elif token.text not in ("|", "|&") and depth in chains:
                 start = chains.pop(depth)
-                yield Branch(start=start, end=at, whole=(start, at), head="&&")
+                yield "&&", start, at, start, at
             if token.text in (";;", ";&", ";;&") and frames and frames[-1][0] == "case":
                 frames[-1][2].append(at)
             before, is_head = before if token.text == "\n" else token.text, True
@@ -76,7 +59,7 @@ def _branches(text: str) -> Iterator[Branch]:
         if is_head and frames and word == _ENDS[frames[-1][0]]:
             head, begin, marks = frames.pop()
             for start, end in pairwise([*marks, at]):
-                yield Branch(start=start, end=end, whole=(begin, token.end), head=head)
+                yield head, start, end, begin, token.end
             is_head = False
         elif is_head and frames and frames[-1][0] == "if" and word in ("then", "elif", "else"):
             frames[-1][2].append(at)
@@ -87,15 +70,19 @@ def _branches(text: str) -> Iterator[Branch]:
             is_head = is_head and word in ("!", "do", "time")
         before = ""
     for start in chains.values():
-        yield Branch(start=start, end=len(text), whole=(start, len(text)), head="&&")
+        yield "&&", start, len(text), start, len(text)
 
 
-def doubts_of(found: Sequence[Branch], document: Document) -> Iterator[Doubt]:
-    """The doubts about values that are set in a branch."""
-    for branch in found:
-        if branch.head != "{":
-            reason = f"whether the branch in line {document.line_of(branch.start)} runs"
-            yield Doubt(start=branch.start, end=branch.end, reason=reason, is_branch=True)
+def is_open(text: str) -> bool:
+    """Whether a script ends within a statement: `if true; then`."""
+    depth, is_head = 0, True
+    for token in tokens(text, Dialect.DRAFT):
+        if isinstance(token, Operator):
+            is_head = is_head or not token.is_redirection
+        elif is_head:
+            depth += (token.raw in _ENDS) - (token.raw in _ENDS.values())
+            is_head = token.raw in ("!", "{", "do", "elif", "else", "if", "then", "time", "until", "while")
+    return depth > 0
 
 
 @lru_cache(maxsize=4)  # once for all launches of a document
@@ -110,12 +97,12 @@ def _defaults(document: Document) -> Iterator[Doubt]:
         if reference is not None and reference.rest:
             name = f"${reference.name}" if reference.name.isdecimal() else reference.name
             start = match.start() + reference.rest_start
-            yield Doubt(start=start, end=end - 1, reason=f"whether {name} is set where this starts")
+            yield Doubt(start=start, end=end - 1, reason=f"whether {name} is set where this starts", variable=name)
 
 
 def runs_before(found: Sequence[Branch], first: int, then: int) -> bool:
     """Whether a command at the first offset may have run when one at the other, further down, runs."""
-    apart = [branch for branch in found if branch.has(first) and not branch.has(then)]
+    apart = [branch for branch in found if branch.holds(first) and not branch.holds(then)]
     return first < then and not any(
         branch.head in ("case", "{") or branch.whole[0] <= then < branch.whole[1] for branch in apart
     )

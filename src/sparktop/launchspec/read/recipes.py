@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import yaml
 
+from sparktop.cmdline.docker_options import by_name
 from sparktop.cmdline.engine_argv import flag_of
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
@@ -23,13 +24,6 @@ from sparktop.model.engine import EngineKind
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _RUNTIMES = {"vllm": EngineKind.VLLM, "eugr": EngineKind.VLLM, "sglang": EngineKind.SGLANG}
-_OPTIONS = {
-    "network": "network",
-    "ipc": "ipc",
-    "shm_size": "shm-size",
-    "restart_policy": "restart",
-    "memory_limit": "memory",
-}
 MAX_FILLINGS = 4
 """Parameters may hold parameters, up to this depth."""
 
@@ -87,11 +81,10 @@ def _without_command(base: LaunchSpec, engine: EngineKind, values: dict[str, Wor
         for name, word in values.items()
         if name not in ("model", "container", "model_revision")
     )
-    image = base.image.value or "" if base.image else ""
     return replace(
         base,
         engine=engine,
-        version=version_of(image, engine),
+        version=version_of(base.image_name, engine),
         flags=flags,
         has_command=False,
         model=item_of("model", model) if model else None,
@@ -136,9 +129,9 @@ def _nodes(document: Document, root: yaml.Node | None) -> int | None:
 
 def _options(document: Document, root: yaml.Node | None) -> Iterator[Item]:
     config = get(root, "executor_config")
-    for key, name in _OPTIONS.items():
-        word = text_at(document, get(config, key))
+    for option in dict.fromkeys(by_name().values()):
+        word = text_at(document, get(config, option.recipe)) if option.recipe else None
         if word is not None:
-            yield item_of(name, word)
+            yield item_of(option.name, word)
     if scalar(document, get(config, "auto_remove")).lower() == "true":
         yield Item(name="rm")

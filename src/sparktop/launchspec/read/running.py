@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from sparktop.cmdline.source import Document, Item, Word
-from sparktop.dataclass import dataclass
 from sparktop.engines.images import family_of
 from sparktop.launchspec.read.commands import Scope, read_command
 from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
-from sparktop.model.engine import Container, Engine, EngineKind
+from sparktop.model.engine import Container, Engine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningEngine:
-    """What the lints look at in a running engine, its container and its node; hashable, equal if nothing changed."""
+def running_engine(engine: Engine, node: str, *, nodes: int, desktop: bool | None) -> LaunchSpec:
+    """An engine of the fleet state, its words not read yet (`wrapper`); equal if nothing changed that lints look at.
 
-    name: str
-    node: str
-    kind: EngineKind
-    version: str | None
-    argv: tuple[str, ...]
-    environment: tuple[str, ...]
-    image: str
-    container: tuple[tuple[str, str | None], ...] | None
-    """Docker's options by their `docker run` names; None: not in a container."""
-    nodes: int
-    desktop: bool | None
-
-
-def running_engine(engine: Engine, node: str, *, nodes: int, desktop: bool | None) -> RunningEngine:
-    """An engine of the fleet state as lint input; `nodes`: how many nodes it is seen to run on."""
+    `nodes`: how many nodes it is seen to run on.
+    """
     container = engine.container
-    return RunningEngine(
+    return LaunchSpec(
+        document=Document(f"argv of {engine.name} @ {node}"),
+        kind=SourceKind.RUNNING,
+        launcher=Launcher.BARE if container is None else Launcher.DOCKER,
         name=engine.name,
-        node=node,
-        kind=engine.kind,
+        engine=engine.kind,
         version=engine.version,
-        argv=engine.argv or (container.argv if container else ()),
-        environment=engine.environment,
-        image=container.image if container else "",
-        container=tuple(_running_options(container)) if container else None,
+        wrapper=engine.argv or (container.argv if container else ()),
+        environment=tuple(items_of(pair.partition("=")[::2] for pair in engine.environment)),
+        image=Item(name="image", value=container.image) if container and container.image else None,
+        has_container=container is not None,
+        options=tuple(items_of(_running_options(container))) if container else (),
         nodes=nodes,
         desktop=desktop,
     )
+
+
+def items_of(pairs: Iterable[tuple[str, str | None]]) -> Iterator[Item]:
+    """Variables or options that stand in no file."""
+    return (Item(name=name, value=value) for name, value in pairs)
 
 
 def _running_options(container: Container) -> Iterator[tuple[str, str | None]]:
@@ -63,32 +56,19 @@ def _running_options(container: Container) -> Iterator[tuple[str, str | None]]:
             yield name, value
 
 
-def spec_of(engine: RunningEngine) -> LaunchSpec | None:
-    """The specification of a running engine; None if its command line is not a server's (a worker, a wrapper)."""
-    document = Document(f"argv of {engine.name} @ {engine.node}")
-    base = LaunchSpec(
-        document=document,
-        kind=SourceKind.RUNNING,
-        launcher=Launcher.BARE if engine.container is None else Launcher.DOCKER,
-        name=engine.name,
-        image=Item(name="image", value=engine.image) if engine.image else None,
-        family=family_of(engine.image) if engine.image else None,
-        environment=tuple(
-            Item(name=name, value=value)
-            for name, _, value in (variable.partition("=") for variable in engine.environment)
-        ),
-        knows_environment=bool(engine.environment),
-        has_container=engine.container is not None,
-        options=tuple(Item(name=name, value=value) for name, value in engine.container or ()),
+def spec_of(running: LaunchSpec) -> LaunchSpec | None:
+    """A running engine with its command read; None if its words are not a server's (a worker, a wrapper)."""
+    base = replace(
+        running,
+        engine=None,
+        version=None,
+        wrapper=(),
+        family=family_of(running.image_name),
+        knows_environment=bool(running.environment),
     )
-    scope = Scope(document=document, kind=SourceKind.RUNNING, base=base)
-    read_command([Word(variable) for variable in engine.argv], scope)
-    spec = next((spec for spec in scope.specs if spec.engine is engine.kind), None)
+    scope = Scope(document=running.document, kind=running.kind, base=base)
+    read_command([Word(word) for word in running.wrapper], scope)
+    spec = next((spec for spec in scope.specs if spec.engine is running.engine), None)
     if spec is None:
         return None
-    return replace(
-        spec,
-        version=engine.version or spec.version,
-        nodes=max(spec.nodes, engine.nodes),
-        desktop=engine.desktop,
-    )
+    return replace(spec, version=running.version or spec.version, nodes=max(spec.nodes, running.nodes))

@@ -1,7 +1,7 @@
 """An engine is one TOML file of this folder, named as the engine is in JSON, rules and tapes.
 
-Left in code is only what is one engine's alone: how recipes start vLLM and SGLang, and lints of their flags. Those
-flags, by version, are in cmdline/engine_flags.toml, which `make engine-flags` writes.
+Left in code is only what is one engine's alone, such as the lints of vLLM's and SGLang's flags. Those, by version, are
+in cmdline/engine_flags.toml, which `make engine-flags` writes.
 """
 
 from __future__ import annotations
@@ -57,10 +57,22 @@ class EngineTraits:
     """Of what is available before it loads, not of all memory."""
     share_defaults: Mapping[str, float] = field(default_factory=dict)
     """By the version that brought them, ascending; the last one counts where the version isn't known."""
+    graphs_off: Mapping[str, str] = field(default_factory=dict)
+    """The flags that turn CUDA graphs off, by the version that brought them, ascending."""
+    starts: str = ""
+    """The command that recipes start it with, with MODEL for the model's name."""
+    settable: tuple[str, ...] = ()
+    """Parameters, by sparkrun's names, that may be set at a launch though its recipe doesn't name them."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Flags of sparkrun's parameters, where they aren't named alike."""
     tool_flags: str = ""
     """With which it parses tool calls."""
     key_variable: str = ""
     """Holds the API key that it requires."""
+    caches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Variables that say where it keeps compiled kernels: (their folder among ours, the place without it)."""
+    rank_flags: Mapping[str, str] = field(default_factory=dict)
+    """Flags of each rank of several, with {nodes}, {rank}, the {head}'s address and its {port}."""
     stop_s: float = 60.0
     """How long after SIGTERM it may take to end by itself."""
 

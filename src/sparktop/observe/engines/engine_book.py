@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.catalogue import read_ahead_for_engines
 from sparktop.diagnose.ended_by import exit_code, failed
 from sparktop.diagnose.logs.engine_state import resolve_state
-from sparktop.diagnose.logs.reader import Lexicon, lexicon
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.model.engine import (
     Endpoint,
@@ -26,6 +26,9 @@ from sparktop.observe.engines.discovery import MAX_ENGINES, discover
 from sparktop.observe.engines.engine_log import Feed
 from sparktop.observe.engines.rates import Scrapes, advance, has_requests
 from sparktop.observe.node_state import NodeState
+
+if TYPE_CHECKING:  # with the first engine
+    from sparktop.diagnose.logs.reader import Lexicon
 
 RESTS_S = 10.0
 """Without a request or a token for so long, an engine rests."""
@@ -172,6 +175,8 @@ class EngineBook:
     def load_lexicon(self) -> Lexicon:
         """The log rules, loaded where they are not."""
         if self._lexicon is None:
+            from sparktop.diagnose.logs.reader import lexicon
+
             with _LEXICON_LOCK:  # loaded once for all nodes, even when they start together
                 read_ahead_for_engines()
                 self._lexicon = lexicon(tuple(self._rules()))

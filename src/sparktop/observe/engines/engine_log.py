@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sparktop.cmdline.engine_command import started_by
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
-from sparktop.diagnose.logs.reader import Lexicon, LogReader
 from sparktop.diagnose.logs.routine import STATISTICS, routine
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.names import DOCKER_LOGS, names_of
@@ -21,6 +21,9 @@ from sparktop.model.finding import Finding
 from sparktop.model.telemetry import NOTE, LogLine
 from sparktop.observe.frames import FrameReader
 from sparktop.observe.log_ring import Entry, LineRing, entry_of
+
+if TYPE_CHECKING:  # with the first engine
+    from sparktop.diagnose.logs.reader import Lexicon
 
 CAPACITY = 50_000
 BEFORE_START_S = 0.1
@@ -50,6 +53,8 @@ class Feed:
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`rules` are the log rules to match; `now` tells how long that takes."""
+        from sparktop.diagnose.logs.reader import LogReader
+
         self.title = title
         self.previous: Feed | None = None
         """The log of the container that had the engine's name before."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from sparktop.masking import mask_text
 from sparktop.model.telemetry import Collector, KernelLines
 from sparktop.observe.received import KINDS, Followed, Logged, Probed, Received, Scraped
 from sparktop.record.tape import Entry
 from sparktop.record.writer import TapeWriter
+from sparktop.transport.lean import import_lean
+
+if TYPE_CHECKING:
+    import msgspec
+else:
+    msgspec = import_lean("msgspec")
 
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in KINDS}
 _BATCHES_KEPT = 3

@@ -69,10 +69,10 @@ class GuardOrder(Act):
         when = f"less than {gib(self.floor_bytes)} are available"
         if self.empty_within_s is not None:
             when += f", or they would be gone within {self.empty_within_s:g} s"
-        stay = f"for {self.stay_s / 60:g} min after the console has gone" if self.stay_s else "as long as the console"
+        stay = f"for {self.stay_s / 60:g} min after the console has gone" if self.stay_s else "while the console runs"
         pid = pid_of(self.container_id)
         target = self.container_id[:12] if pid is None else f"pid {pid}"
-        yield f"the probe ends {self.container_name} ({target}) when {when}; it stays armed {stay}"
+        yield f"the probe kills {self.container_name} ({target}) when {when}; it stays armed {stay}"
 
     def outdated(self, view: NodeView) -> Iterator[str]:
         pid = pid_of(self.container_id)

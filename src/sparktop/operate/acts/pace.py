@@ -18,7 +18,7 @@ LONGEST_S = 99 * 3600.0
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-class Pace:
+class ProgressRate:
     """How fast an operation's transfer goes: rate, time left, stall."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from sparktop.errors import LinkLost, TransportError
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Signal, Transfer
 from sparktop.operate.acts.operation_text import operation_lines, typed, typed_by_hand
-from sparktop.operate.acts.pace import Pace, size
+from sparktop.operate.acts.pace import ProgressRate, size
 from sparktop.operate.runner.api import NodeLine, OperationResult, Outcome, OutcomeState, Progress
 from sparktop.operate.runner.codec import longest_s
 from sparktop.operate.step.act import Act
@@ -165,7 +165,7 @@ class _Carrying:
         self._context = hands.context
         self._locks = hands.locks
         self._abort = hands.abort
-        self._pace = Pace()
+        self._pace = ProgressRate()
         self._is_silent = False
         self._is_begun = False
         """The node may have the step."""

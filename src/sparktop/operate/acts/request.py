@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.engines.rank_order import find, ranks
+from sparktop.engines.ranks import find, ranks
 from sparktop.errors import LinkLost, TransportError
 from sparktop.model.engine import Endpoint, EndpointState, Engine
 from sparktop.model.fleet import FleetState, LinkState

@@ -35,6 +35,7 @@ READ = "read"
 """In an audit note: the operator has read how the run was left."""
 _NAMED = re.compile(r"/containers/([0-9a-f]{64})\b")
 _ID = re.compile(r"[0-9a-f]{64}")
+_MADE = re.compile(r"/containers/(?![0-9a-f]{64}/)([\w.-]+)/json")
 _HALFWAY = {
     RunState.FAILED: ("failed", "It failed at"),
     RunState.ABORTED: ("was aborted", "It was aborted at"),
@@ -52,8 +53,8 @@ class CreatedContainer:
 
     node: str
     name: str
-    stamp: str
-    """Of the launch, from its label; empty for another action."""
+    labels: Mapping[str, str]
+    """Those that tell it from another one of its name: the launch's time, compose's service; empty: none is known."""
     container_id: str = ""
     """Empty where the console died before Docker's answer arrived."""
 
@@ -120,11 +121,11 @@ def interrupted_runs(
             if subject in again:
                 run = replace(run, undone_by=())
             if again.get(subject):  # its rollback would lead that run back
-                run = replace(run, run=replace(run.run, plan=replace(run.run.plan, way_back=())))
+                run = replace(run, run=replace(run.run, plan=replace(run.run.plan, rollback=())))
             if not (run.stopped or run.policies or run.made or run.undone_by):
                 continue
             out.append(run if run.who != own else replace(run, who=""))
-            if run.run.state is not RunState.CUT_OFF:  # an older run's are told with it
+            if run.run.state is not RunState.INTERRUPTED:  # an older run's are told with it
                 named |= {*run.stopped, *run.policies, *(created.container_id for created in run.made)}
     return tuple(reversed(out))
 
@@ -137,7 +138,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     begun_index = next(
         (at for at, step_run in enumerate(run.steps) if step_run.state is StepState.UNKNOWN), len(run.steps) - 1
     )
-    if run.state is not RunState.CUT_OFF:
+    if run.state is not RunState.INTERRUPTED:
         begun_index = max(
             (at for at, step_run in enumerate(run.steps) if step_run.state is not StepState.SKIPPED), default=-1
         )
@@ -146,7 +147,7 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
     created: list[CreatedContainer] = []
     saved = run.saved
     # A console that was gone, and a reboot: what the run was going to start may be stopped without a step that says so.
-    may_stop_unseen = run.state is RunState.CUT_OFF or any(
+    may_stop_unseen = run.state is RunState.INTERRUPTED or any(
         step_run.step.id == REBOOT_STEP and step_run.state is not StepState.SKIPPED for step_run in run.steps
     )
     untouched = {entry.get("step") for entry in entries if entry.get("untouched") is True}
@@ -163,8 +164,8 @@ def _interrupted_run(name: str, intent: Entry, entries: Sequence[Entry], named: 
                     stopped=stopped,
                     policies=policies,
                 )
-            elif call.get("docker") == "POST /containers/create" and is_begun:
-                created.append(_created_container(step, call, saved))
+            elif is_begun and (container := _created_container(step, call, saved)) is not None:
+                created.append(container)
     if intent.get("action") in STOPPING_ACTIONS:
         stopped, policies = {}, {}
     created = [container for container in created if container.container_id not in named]
@@ -192,7 +193,7 @@ def _not_undone(run: Run, intent: Entry, entries: Sequence[Entry]) -> Iterator[t
     done = {
         str(entry.get("step")) for entry in entries if entry["kind"] == "step" and entry.get("state") == StepState.DONE
     }
-    taken_back = {undone for step in run.plan.way_back if done & {step.id, f"back-{step.id}"} for undone in step.undoes}
+    taken_back = {undone for step in run.plan.rollback if done & {step.id, f"back-{step.id}"} for undone in step.undoes}
     has_calls = any(_calls(intent))
     untouched = {str(entry.get("step")) for entry in entries if entry.get("untouched") is True}
     perhaps = "perhaps done on {}"
@@ -239,14 +240,24 @@ def _note_call(
             policies[container_id] = f"{policy}:{count}" if policy == "on-failure" and _is_count(count) else policy
 
 
-def _created_container(step: Entry, call: Entry, saved: Mapping[str, Mapping[str, str]]) -> CreatedContainer:
-    query, body = call.get("query"), call.get("body")
-    labels = body.get("Labels") if isinstance(body, Mapping) else None
+def _created_container(step: Entry, call: Entry, saved: Mapping[str, Mapping[str, str]]) -> CreatedContainer | None:
+    """The container that this call creates, or that a command has created where this is what is expected of it."""
+    equals, label = mapping(call.get("equals")), "Config.Labels."
+    named = _MADE.fullmatch(_text(call.get("expect")))
+    if call.get("docker") == "POST /containers/create":
+        name = mapping(call.get("query")).get("name")
+        stamp = mapping(mapping(call.get("body")).get("Labels")).get(LAUNCH)
+        labels = {LAUNCH: stamp} if stamp else {}
+    elif named is not None and equals.get("State.Status") == "created":
+        name = named[1]
+        labels = {key.removeprefix(label): value for key, value in equals.items() if key.startswith(label)}
+    else:
+        return None
     node = _text(step.get("node"))
     return CreatedContainer(
         node=node,
-        name=_text(query.get("name")) if isinstance(query, Mapping) else "",
-        stamp=_text(labels.get(LAUNCH)) if isinstance(labels, Mapping) else "",
+        name=_text(name),
+        labels={key: _text(value) for key, value in labels.items()},
         container_id=saved.get(node, {}).get("NEW", ""),
     )
 
@@ -260,7 +271,7 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
     end = next((entry for entry in entries if entry["kind"] == "end" and entry.get("left") is not True), None)
     try:
         risk = Risk(_text(intent.get("risk")))
-        state = RunState(_text(end.get("state"))) if end is not None else RunState.CUT_OFF
+        state = RunState(_text(end.get("state"))) if end is not None else RunState.INTERRUPTED
     except ValueError:
         return None
     steps: list[StepRun] = []
@@ -284,7 +295,7 @@ def _run(run_id: str, intent: Entry, entries: Sequence[Entry]) -> Run | None:
         title=_text(intent.get("title")),
         risk=risk,
         steps=tuple(step_run.step for step_run in steps),
-        way_back=plan_codec.decoded_steps(intent.get("kept")),
+        rollback=plan_codec.decoded_steps(intent.get("kept")),
     )
     saved: dict[str, dict[str, str]] = {}
     for entry in ended.values():
@@ -390,7 +401,7 @@ def run_report(interrupted: InterruptedRun, picture: FleetState) -> Run | None:
     if not remains:
         return None
     watched = {view.name for view in picture.nodes}
-    rollback = interrupted.run.plan.way_back
+    rollback = interrupted.run.plan.rollback
     unwatched = sorted({node for step in rollback for node in (step.node, *step.needs_nodes)} - watched)
     saved = _saved(interrupted, picture)
     hint = _by_hand(interrupted, remains, saved, several=len(watched) > 1)
@@ -434,10 +445,10 @@ def _by_hand(
     """Commands that revert it: by what is seen of its containers, where it changed nothing else of the node."""
     # Created containers first: they must go before there is room for the stopped ones.
     back = [(leftover.node, leftover.commands) for leftover in reversed(leftovers)]
-    way_back = interrupted.run.plan.way_back
-    if any(step.act.commands() and _is_more_than_containers(step) for step in way_back):
+    rollback = interrupted.run.plan.rollback
+    if any(step.act.commands() and _is_more_than_containers(step) for step in rollback):
         run = replace(interrupted.run, saved=saved)
-        back = [(step.node, (run.typed(step),)) for step in way_back]
+        back = [(step.node, (run.typed(step),)) for step in rollback]
     lines: dict[str, list[str]] = {}
     for node, commands in back:
         lines.setdefault(node, []).extend(filter(None, commands))
@@ -508,14 +519,14 @@ def _unfinished(container: Container, node: str) -> Leftover | None:
 def _find_created(
     created: CreatedContainer, containers: Mapping[str, tuple[str, Container]]
 ) -> tuple[str, Container | None]:
-    """The container, by its id, or by its label where the console died before it knew the id: (node, container)."""
+    """The container, by its id, or by its labels where the console died before it knew the id: (node, container)."""
     if created.container_id:
         return containers.get(created.container_id, ("", None))
     matches = (
         (node, container)
         for node, container in containers.values()
-        if created.stamp
-        and (container.labels or {}).get(LAUNCH) == created.stamp
+        if created.labels
+        and created.labels.items() <= (container.labels or {}).items()
         and (node, container.name) == (created.node, created.name)
     )
     return next(matches, ("", None))
@@ -531,7 +542,7 @@ def _saved(interrupted: InterruptedRun, picture: FleetState) -> Mapping[str, Map
     saved = {node: dict(ids) for node, ids in interrupted.run.saved.items()}
     needed = {
         (step.node, step.act.needs)
-        for step in interrupted.run.plan.way_back
+        for step in interrupted.run.plan.rollback
         if isinstance(step.act, CollectEvidence) and step.act.needs
     }
     for created in interrupted.made:

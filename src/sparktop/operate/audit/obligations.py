@@ -16,7 +16,7 @@ from sparktop.model.engine import RESTARTING_POLICIES
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.survey import Owed, Survey
+from sparktop.model.survey import Survey, Unrestored
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit.interrupted_runs import FORGOTTEN_S
@@ -36,7 +36,7 @@ Entry = Mapping[str, Any]
 class Obligations:
     """What is owed, as far as the audit tells."""
 
-    containers: Mapping[str, Owed]
+    containers: Mapping[str, Unrestored]
     """By container id."""
     guards: Mapping[str, GuardOrder]
     """By node: the guard that was armed there before."""
@@ -48,7 +48,7 @@ def obligations(entries: Sequence[Entry], *, is_under_way: Callable[[str], bool]
     for entry in entries:
         if isinstance(run_id := entry.get("run"), str):
             runs.setdefault(run_id, []).append(entry)
-    containers: dict[str, Owed] = {}
+    containers: dict[str, Unrestored] = {}
     guards: dict[str, GuardOrder] = {}
     for run_id, run_entries in runs.items():
         intent = next((entry for entry in run_entries if entry["kind"] == "intent"), None)
@@ -61,7 +61,7 @@ def obligations(entries: Sequence[Entry], *, is_under_way: Callable[[str], bool]
     return Obligations(containers=owed, guards=guards)
 
 
-def owed_guards(owed: Obligations, picture: FleetState) -> Mapping[str, GuardState]:
+def guards_to_restore(owed: Obligations, picture: FleetState) -> Mapping[str, GuardState]:
     """The owed guards whose container is still there, on nodes where no guard is armed now."""
     guards: dict[str, GuardState] = {}
     for node, order in owed.guards.items():
@@ -84,7 +84,7 @@ def owed_notes(plan: Plan, survey: Survey) -> Iterator[str]:
     """What the plan carries over from earlier runs, and nobody has given back since, in sentences for its review."""
     calls = [
         (step.node, operation)
-        for step in (*plan.steps, *plan.way_back)
+        for step in (*plan.steps, *plan.rollback)
         if isinstance(step.act, Remote)
         for operation in step.act.operations
         if isinstance(operation, DockerCall)
@@ -132,7 +132,7 @@ class _AuditedRun:
         self._end_state = str(end.get("state")) if end is not None else ""
         self._was_left = end is None or end.get("left") is True
 
-    def settle_containers(self, owed: dict[str, Owed]) -> None:
+    def settle_containers(self, owed: dict[str, Unrestored]) -> None:
         """Add what it owes, and remove what it has given back."""
         if self._end_state == RunState.REFUSED:
             return
@@ -177,9 +177,14 @@ class _AuditedRun:
                 owed[node] = armed
 
     def _owe(
-        self, owed: dict[str, Owed], container_id: str, policy: tuple[str, int] = ("", 0), *, was_running: bool = False
+        self,
+        owed: dict[str, Unrestored],
+        container_id: str,
+        policy: tuple[str, int] = ("", 0),
+        *,
+        was_running: bool = False,
     ) -> None:
-        before = owed.get(container_id, Owed(title=self._title))
+        before = owed.get(container_id, Unrestored(title=self._title))
         owed[container_id] = replace(
             before,
             title=self._title,

@@ -19,7 +19,7 @@ from sparktop.model.recipe import Order
 from sparktop.model.request import Request
 from sparktop.operate.secrets.masking import Masker
 from sparktop.recipe.operator_secrets import read_secrets
-from sparktop.recipe.read.shelf import recipe, word
+from sparktop.recipe.read.shelf import recipe, recipe_argument
 from sparktop.sanitise import items, mapping
 
 Words = dict[str, Any]
@@ -30,7 +30,7 @@ def encoded_request(request: Request, masker: Masker) -> Words | None:
     words: Words = {}
     if request.order is not None:
         order = request.order
-        name = word(order.recipe)
+        name = recipe_argument(order.recipe)
         words["order"] = {
             "recipe": name if name == order.recipe.id else str(Path(name).absolute()),
             "values": dict(order.values),

@@ -15,7 +15,8 @@ from sparktop import sanitise
 from sparktop.cmdline.engine_argv import value_of
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import RESTARTING_POLICIES, EngineKind
-from sparktop.model.survey import DockerGet, Owed, Survey
+from sparktop.model.survey import DockerGet, Survey, Unrestored
+from sparktop.sanitise import items, mapping
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,250}")
@@ -45,7 +46,7 @@ class Inspected:
     policy_retries: int = 0
     policy_now: str = "no"
     """What Docker has now: "no" where an earlier run has left it off."""
-    owed: Owed | None = None
+    owed: Unrestored | None = None
     """What an earlier run owes it: its `policy` is the one it had then, which Docker has not now."""
     auto_remove: bool = False
     ipc_mode: str = ""
@@ -107,8 +108,8 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
     name = str(raw.get("Name") or "").removeprefix("/")
     if not _NAME.fullmatch(name):
         return None
-    state, host_config, config = _mapping(raw, "State"), _mapping(raw, "HostConfig"), _mapping(raw, "Config")
-    policy = _mapping(host_config, "RestartPolicy")
+    state, host_config, config = mapping(raw.get("State")), mapping(raw.get("HostConfig")), mapping(raw.get("Config"))
+    policy = mapping(host_config.get("RestartPolicy"))
     policy_name = str(policy.get("Name") or "no")
     retries, pid = policy.get("MaximumRetryCount"), state.get("Pid")
     policy_now, owed = policy_name, survey.owed.get(container_id)
@@ -131,24 +132,16 @@ def inspected(node: str, container_id: str, survey: Survey) -> Inspected | None:
         auto_remove=host_config.get("AutoRemove") is True,
         ipc_mode=str(host_config.get("IpcMode") or ""),
         image_id=str(raw.get("Image") or ""),
-        labels={str(key): str(value) for key, value in _mapping(config, "Labels").items()},
+        labels={str(key): str(value) for key, value in mapping(config.get("Labels")).items()},
         api_key=_api_key(raw, config),
     )
-
-
-def _mapping(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = raw.get(name)
-    return value if isinstance(value, Mapping) else {}
 
 
 def _api_key(raw: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """vLLM reads VLLM_API_KEY, and both engines take --api-key (docs/facts/engines.md sections 3.1, 3.2); the flag
     wins."""
-    arguments = raw.get("Args")
-    words = [str(word) for word in arguments] if isinstance(arguments, list) else []
-    flag_value = value_of(words, "--api-key")
+    flag_value = value_of([str(word) for word in items(raw.get("Args"))], "--api-key")
     if flag_value and "$" not in flag_value:
         return flag_value
-    variables = config.get("Env")
-    pairs = [str(variable).partition("=") for variable in variables] if isinstance(variables, list) else []
+    pairs = [str(variable).partition("=") for variable in items(config.get("Env"))]
     return next((value for name, _, value in pairs if name in _KEY_VARIABLES and value), "")

@@ -46,23 +46,31 @@ def grace_option(text: str) -> float:
     return float(text)
 
 
+def _state(container: Inspected, otherwise: str, **more: Any) -> Expect:
+    """The container has its id and its name, and what `more` says of its State."""
+    named = {"Id": container.container_id, "Name": f"/{container.name}"}
+    states = {f"State.{name}": value for name, value in more.items()}
+    return Expect(path=f"{container.path}/json", equals={**named, **states}, otherwise=otherwise)
+
+
 def same_run(container: Inspected) -> Expect:
     """The container is still in the same run; where its runs can't be told apart, it is the same container."""
     if container.loops or not container.started_at:
         return same_container(container)
-    return Expect(
-        path=f"{container.path}/json",
-        equals={"Id": container.container_id, "Name": f"/{container.name}", "State.StartedAt": container.started_at},
-        otherwise=f"{container.name} was restarted, renamed or removed since the plan was made: plan again",
-    )
+    otherwise = f"{container.name} was restarted, renamed or removed since the plan was made: plan again"
+    return _state(container, otherwise, StartedAt=container.started_at)
 
 
 def same_container(container: Inspected) -> Expect:
-    return Expect(
-        path=f"{container.path}/json",
-        equals={"Id": container.container_id, "Name": f"/{container.name}"},
-        otherwise=f"{container.name} was renamed or removed since the plan was made",
-    )
+    return _state(container, f"{container.name} was renamed or removed since the plan was made")
+
+
+def still_stopped(container: Inspected) -> Expect:
+    """The container is down since its last run, and has its name."""
+    otherwise = f"{container.name} was started, renamed or removed by somebody else meanwhile"
+    is_one_run = container.started_at and not container.loops
+    run = {"StartedAt": container.started_at} if is_one_run else {}
+    return _state(container, otherwise, Running=False, **run)
 
 
 def policy_call(container: Inspected, *, back: bool) -> DockerCall:
@@ -177,18 +185,11 @@ def kill(container: Inspected, mark: str) -> Step:
 
 def stays_stopped(container: Inspected, mark: str) -> Step:
     """Check that it is there, stopped, with the restart policy that it had; Docker calls none "no" or ""."""
-    policy = {"HostConfig.RestartPolicy.Name": container.policy_now} if container.policy_now != "no" else {}
-    expected = Expect(
-        path=f"{container.path}/json",
-        equals={
-            "Id": container.container_id,
-            "Name": f"/{container.name}",
-            "State.Running": False,
-            "State.Restarting": False,
-            **policy,
-        },
-        otherwise=f"{container.name} runs again, or somebody removed it, renamed it or changed its restart policy",
-    )
+    otherwise = f"{container.name} runs again, or somebody removed it, renamed it or changed its restart policy"
+    expected = _state(container, otherwise, Running=False, Restarting=False)
+    if container.policy_now != "no":
+        policy = {"HostConfig.RestartPolicy.Name": container.policy_now}
+        expected = replace(expected, equals={**expected.equals, **policy})
     return Step(
         id=f"stopped{mark}",
         title=f"Check that {container.name} stays stopped",
@@ -214,13 +215,12 @@ def gone(engine: Engine, node: str, mark: str, container_id: str = "", pid: int 
 
 def start(container: Inspected, mark: str) -> Step:
     """Start the same container, unless somebody has started it meanwhile."""
+    operations = (still_stopped(container), start_call(container.path))
     return Step(
         id=f"start{mark}",
         title=f"Start {container.name}",
         node=container.node,
-        act=Remote(
-            operations=(still_stopped(container), start_call(container.path)), reverse=(_stop_call(container.path),)
-        ),
+        act=Remote(operations=operations, reverse=(_stop_call(container.path),)),
         limit_s=150.0,
         verifies="Docker says that it runs",
         undoes=(f"stop{mark}",),
@@ -229,15 +229,8 @@ def start(container: Inspected, mark: str) -> Step:
 
 def start_again(container: Inspected, mark: str) -> Step:
     """The rollback's start: does nothing where the container runs."""
-    return Step(
-        id=f"start{mark}",
-        title=f"Start {container.name}, unless it runs",
-        node=container.node,
-        act=Remote(operations=(same_container(container), start_call(container.path))),
-        limit_s=150.0,
-        verifies="Docker says that it runs",
-        undoes=(f"stop{mark}",),
-    )
+    act = Remote(operations=(same_container(container), start_call(container.path)))
+    return replace(start(container, mark), title=f"Start {container.name}, unless it runs", act=act)
 
 
 # --- a container that a plan creates
@@ -251,8 +244,8 @@ class NewContainer:
     mark: str
     """Suffix of its steps' ids."""
     name: str
-    created_name: str
-    """Its name until it starts: its own, or a temporary one while another container has that."""
+    made_at: str = ""
+    """The plan's time, in the names of containers that don't have their own; empty where it replaces none."""
     body: Mapping[str, Any] = field(repr=False)
     """Of POST /containers/create: without a restart policy until it has served (docs/facts/engines.md C13)."""
     folder: str = ""
@@ -268,14 +261,25 @@ class NewContainer:
     created_as: Mapping[str, Any] = field(default_factory=dict)
     """What tells it from another container of that name, as `docker inspect` has it."""
     old: Inspected | None = None
-    before_name: str = ""
-    """The old container's name once it is replaced."""
-    after_name: str = ""
-    """The new container's name once it is set aside."""
     shares_volumes: bool = False
     """It has the old container's anonymous volumes: its removal leaves volumes alone."""
     old_body: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Creates the old container again, where Docker removes it as it ends (--rm)."""
+
+    @property
+    def created_name(self) -> str:
+        """Its name until it starts: its own, or a temporary one while another container has that."""
+        return self.name if self.old is None else f"{self.name}-next-{self.made_at}"
+
+    @property
+    def before_name(self) -> str:
+        """The old container's name once it is replaced."""
+        return f"{self.name}-before-{self.made_at}"
+
+    @property
+    def after_name(self) -> str:
+        """The new container's name once it is set aside."""
+        return f"{self.name}-failed-{self.made_at}"
 
     @property
     def has_policy(self) -> bool:
@@ -301,7 +305,7 @@ def make(new: NewContainer, *, title: str, verifies: str, on_failure: OnFailure 
     """Create the container, so that a rejection or a full disk costs nothing: nothing is stopped or started yet."""
     operations: list[Operation] = [same_run(new.old)] if new.old is not None else []
     if new.image_id:
-        operations.append(_same_image(new))
+        operations.append(same_image(new))
     if new.folder:  # by the user: Docker would make it as root
         operations.append(Command(argv=("mkdir", "-p", "--", new.folder)))
     operations.append(
@@ -392,10 +396,10 @@ def set_old_aside(new: NewContainer) -> Step:
     )
 
 
-def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> Step:
-    """Give the new container its restart policy, once it has served."""
+def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> tuple[Step, ...]:
+    """Give the new container its restart policy, once it has served; no step where that is none."""
     word = policy.get("Name")
-    return Step(
+    step = Step(
         id=f"policy{mark}",
         title=f"Give {name} its restart policy: {word}",
         node=node,
@@ -404,6 +408,7 @@ def policy_on(node: str, mark: str, name: str, policy: Mapping[str, Any]) -> Ste
         verifies=f"its restart policy is {word}",
         on_failure=OnFailure.FAIL_AT_END,
     )
+    return (step,) if is_policy(policy) else ()
 
 
 def remove_old(new: NewContainer) -> Step:
@@ -530,22 +535,7 @@ def _post(path: str, accepts: tuple[int, ...], **more: Any) -> DockerCall:
     return DockerCall(method="POST", path=path, accepts=accepts, **more)
 
 
-def still_stopped(container: Inspected) -> Expect:
-    """The container is down since its last run, and has its name."""
-    is_one_run = container.started_at and not container.loops
-    return Expect(
-        path=f"{container.path}/json",
-        equals={
-            "Id": container.container_id,
-            "Name": f"/{container.name}",
-            "State.Running": False,
-            **({"State.StartedAt": container.started_at} if is_one_run else {}),
-        },
-        otherwise=f"{container.name} was started, renamed or removed by somebody else meanwhile",
-    )
-
-
-def _same_image(new: NewContainer) -> Expect:
+def same_image(new: NewContainer) -> Expect:
     """The body's image is still the planned one: a tag can move while the plan is read."""
     return Expect(
         path=image_path(new.image_ref) or f"/images/{new.image_id}/json",

@@ -15,6 +15,7 @@ from typing import Any
 
 from sparktop.cmdline.container_body import with_options
 from sparktop.dataclass import dataclass
+from sparktop.operate.refused import Refused
 from sparktop.sanitise import items, mapping
 
 Json = Mapping[str, Any]
@@ -22,15 +23,6 @@ Json = Mapping[str, Any]
 _PREDEFINED = ("bridge", "default", "host", "none", "")
 _ENDPOINT = ("IPAMConfig", "Links", "DriverOpts", "GwPriority")
 """The requested settings of a network's entry; the rest was assigned by Docker."""
-
-
-class CannotRecreate(ValueError):
-    """The container can't be recreated as requested; the text says why, `remedies` what would help."""
-
-    def __init__(self, reason: str, *remedies: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.remedies = remedies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +62,7 @@ def recreation(
         options: of HostConfig, merged as `container_body.with_options` does.
 
     Raises:
-        CannotRecreate: an option that Docker doesn't have, or that contradicts another.
+        Refused: an option that Docker doesn't have, or that contradicts another.
     """
     config = deepcopy(mapping(inspect.get("Config")))
     host_config = deepcopy(mapping(inspect.get("HostConfig")))
@@ -91,7 +83,7 @@ def recreation(
     if options:
         problem = with_options(host_config, options)
         if problem:
-            raise CannotRecreate(problem)
+            raise Refused(problem)
     if host_config.get("MemorySwappiness") == -1:  # the default in older Docker Engines; refused when sent
         host_config["MemorySwappiness"] = None
     _name_volumes(inspect, host_config, notes)
@@ -125,14 +117,8 @@ def anonymous_volumes(inspect: Json) -> tuple[Json, ...]:
     """Mounts of volumes without a name of their own: no bind or mount of HostConfig has their destination."""
     host_config = mapping(inspect.get("HostConfig"))
     named = {_target(str(bind)) for bind in items(host_config.get("Binds"))}
-    named |= {
-        str(mount.get("Target")) for mount in map(mapping, items(host_config.get("Mounts"))) if mount.get("Source")
-    }
-    named |= {
-        str(mount.get("Target"))
-        for mount in map(mapping, items(host_config.get("Mounts")))
-        if mount.get("Type") != "volume"
-    }
+    mounts = map(mapping, items(host_config.get("Mounts")))
+    named |= {str(mount.get("Target")) for mount in mounts if mount.get("Source") or mount.get("Type") != "volume"}
     return tuple(
         mount
         for mount in map(mapping, items(inspect.get("Mounts")))

@@ -21,10 +21,10 @@ from sparktop.errors import SparktopError, TransportError
 from sparktop.files import private_folder
 from sparktop.model.engine import EndpointState, Engine
 from sparktop.model.fleet import FleetState, LinkState, NodeView
-from sparktop.model.survey import Answer, Ask, AskPrivileges, DockerGet, DockerLog, Privileges
+from sparktop.model.survey import Answer, DockerGet, DockerLog, Privileges, PrivilegesQuestion, Question
 from sparktop.operate.evidence import questions as asked
 from sparktop.operate.evidence.archive import Item, WrittenArchive, file_name, plain_data, write
-from sparktop.operate.evidence.questions import Question
+from sparktop.operate.evidence.questions import ArchiveFile
 from sparktop.operate.runner.api import NodeLine, NodeLines
 from sparktop.operate.step.act import Act
 from sparktop.operate.step.hands import Hands
@@ -115,7 +115,7 @@ class _Gatherer:
 
     async def gather(self) -> None:
         """Ask everything, what is cheap and passes soonest first."""
-        answer = await self._ask(AskPrivileges(node=self._name), 10.0)
+        answer = await self._ask(PrivilegesQuestion(node=self._name), 10.0)
         privileges = answer.value if isinstance(answer.value, Privileges) else Privileges()
         for index, question in enumerate(questions := asked.tables(self._name, self._view, privileges)):
             self._tell(f"{self._name}: {question.name}", index / (2 * len(questions)))
@@ -129,20 +129,20 @@ class _Gatherer:
             return
         await self._containers()
 
-    async def _question(self, question: Question) -> None:
+    async def _question(self, file: ArchiveFile) -> None:
         """Ask until one way of a question gives something."""
-        problems: list[str] = [question.note] if question.note else []
-        for ask in question.ways:
-            answer = await self._ask(ask, asked.limit_s(ask))
+        problems: list[str] = [file.note] if file.note else []
+        for question in file.ways:
+            answer = await self._ask(question, asked.limit_s(question))
             value = answer.value
             if isinstance(value, str) and not asked.is_empty(value):
-                text = asked.whole_lines(ask, value)
-                self._keep(question.name, text=text, problem=answer.problem)
+                text = asked.whole_lines(question, value)
+                self._keep(file.name, text=text, problem=answer.problem)
                 return
             problems.append(answer.problem or ("it is empty" if value is not None else "it is not there"))
-        if not question.is_optional:
+        if not file.is_optional:
             by_reason = {problem.partition(": ")[2] or problem: problem for problem in reversed(problems)}
-            self._keep(question.name, problem="; ".join(reversed(by_reason.values())))
+            self._keep(file.name, problem="; ".join(reversed(by_reason.values())))
 
     async def _containers(self) -> None:
         for path, name in (("/version", "docker/version"), ("/info", "docker/info")):
@@ -164,17 +164,17 @@ class _Gatherer:
             )
             await self._docker(f"/containers/{container_id}/json", f"docker/{label}")
             if container_id in engines or names.get(container_id) in self._engines or not engines:
-                ask = DockerLog(node=self._name, container_id=container_id)
-                answer = await self._ask(ask, ask.limit_s)
-                text = asked.whole_lines(ask, answer.value) if isinstance(answer.value, str) else None
+                question = DockerLog(node=self._name, container_id=container_id)
+                answer = await self._ask(question, question.limit_s)
+                text = asked.whole_lines(question, answer.value) if isinstance(answer.value, str) else None
                 gone_text = "" if answer.problem or text is not None else "the container is gone"
                 self._keep(f"logs/{label}.log", text=text, problem=answer.problem or gone_text)
             if container_id in engines and (log_question := asked.own_log_file(self._name, engines[container_id])):
                 await self._question(log_question)
 
     async def _docker(self, path: str, name: str) -> object:
-        ask = DockerGet(node=self._name, path=path)
-        answer = await self._ask(ask, 10.0)
+        question = DockerGet(node=self._name, path=path)
+        answer = await self._ask(question, 10.0)
         self._keep(f"{name}.json", data=answer.value, problem=answer.problem)
         value: object = answer.value
         return value
@@ -191,7 +191,7 @@ class _Gatherer:
         text = reply.body.decode("utf-8", "replace") if reply.body else None
         self._keep(f"metrics/{file_name(engine.name)}.txt", text=text, problem=reply.detail)
 
-    async def _ask(self, ask: Ask, limit_s: float) -> Answer:
+    async def _ask(self, question: Question, limit_s: float) -> Answer:
         """One answer, or a problem where there is none in time.
 
         Raises:
@@ -200,7 +200,7 @@ class _Gatherer:
         answer: Answer | None = None
         try:
             async with asyncio.timeout(limit_s + SLACK_S):
-                answer = (await self._line.ask((ask,))).get(ask, Answer(problem="it was not answered"))
+                answer = (await self._line.ask((question,))).get(question, Answer(problem="it was not answered"))
         except TimeoutError:
             self._silent += 1
             if self._silent >= SILENT_AT_MOST:

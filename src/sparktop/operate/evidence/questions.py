@@ -14,7 +14,7 @@ from sparktop.diagnose.kernel.findings import GPU_GONE, rule_of
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
-from sparktop.model.survey import Ask, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.model.survey import DockerGet, DockerLog, FileText, Output, Privileges, Question
 from sparktop.model.telemetry import CollectorState
 from sparktop.operate.evidence.archive import file_name
 from sparktop.operate.secrets.sudo import RootAccess, program, root_access
@@ -58,11 +58,11 @@ _OUTPUTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ArchiveFile:
     """One file of the archive, and the ways to get it."""
 
     name: str
-    ways: tuple[Ask, ...]
+    ways: tuple[Question, ...]
     """Tried in order; the first that gives something is used."""
     note: str = ""
     """Why a better way was not tried."""
@@ -70,36 +70,36 @@ class Question:
     """Its absence is not reported."""
 
 
-def tables(node: str, view: NodeView | None, privileges: Privileges) -> tuple[Question, ...]:
+def tables(node: str, view: NodeView | None, privileges: Privileges) -> tuple[ArchiveFile, ...]:
     """All questions but those about containers and metrics, in the order asked: what passes soonest first."""
     return (
-        *(Question(name=name, ways=(FileText(node=node, path=path),)) for name, path in _FILES),
+        *(ArchiveFile(name=name, ways=(FileText(node=node, path=path),)) for name, path in _FILES),
         *(
-            Question(name=name, ways=(FileText(node=node, path=path),), is_optional=True)
+            ArchiveFile(name=name, ways=(FileText(node=node, path=path),), is_optional=True)
             for name, path in _OPTIONAL_FILES
         ),
         _root_question(node, "memory/slabinfo.txt", privileges, ("/proc/slabinfo",)),
         *_stack_questions(node, view, privileges),
         *_kernel_questions(node, privileges),
         *_unit_questions(node, view, privileges),
-        *(Question(name=name, ways=(Output(node=node, argv=argv, limit_s=8.0),)) for name, argv in _OUTPUTS),
+        *(ArchiveFile(name=name, ways=(Output(node=node, argv=argv, limit_s=8.0),)) for name, argv in _OUTPUTS),
         _nvidia_question(node, view),
     )
 
 
-def _root_question(node: str, name: str, privileges: Privileges, paths: tuple[str, ...]) -> Question:
+def _root_question(node: str, name: str, privileges: Privileges, paths: tuple[str, ...]) -> ArchiveFile:
     """Files that only root can read; each under its name where there are several."""
     argv = (_HEAD, "-v", "-n", "60", "--", *paths) if len(paths) > 1 else (program("cat"), "--", *paths)
     plain = Output(node=node, argv=argv, limit_s=8.0, limit_bytes=512 * 1024)
     if privileges.is_root:
-        return Question(name=name, ways=(plain,))
+        return ArchiveFile(name=name, ways=(plain,))
     if root_access(privileges, (argv,)) is RootAccess.FREE:
         sudo = Output(node=node, argv=("sudo", "-n", "--", *argv), limit_s=8.0, limit_bytes=512 * 1024)
-        return Question(name=name, ways=(sudo,))
-    return Question(name=name, ways=(), note="only root reads it, and sudo would ask for a password")
+        return ArchiveFile(name=name, ways=(sudo,))
+    return ArchiveFile(name=name, ways=(), note="only root reads it, and sudo would ask for a password")
 
 
-def _stack_questions(node: str, view: NodeView | None, privileges: Privileges) -> Iterator[Question]:
+def _stack_questions(node: str, view: NodeView | None, privileges: Privileges) -> Iterator[ArchiveFile]:
     """Where the engines' processes wait. Only files read without their memory-map lock, which may be held."""
     engines = view.engines if view is not None else ()
     pids = list(dict.fromkeys(pid for engine in engines for pid in engine.pids if pid > 0))[:PIDS_AT_MOST]
@@ -109,11 +109,11 @@ def _stack_questions(node: str, view: NodeView | None, privileges: Privileges) -
         return
     paths = tuple(f"/proc/{pid}/{part}" for pid in pids for part in ("stat", "wchan", "status"))
     argv = (_HEAD, "-v", "-n", "80", "--", *paths)
-    yield Question(name="processes/engines.txt", ways=(Output(node=node, argv=argv, limit_s=8.0),))
+    yield ArchiveFile(name="processes/engines.txt", ways=(Output(node=node, argv=argv, limit_s=8.0),))
     yield _root_question(node, "processes/kernel-stacks.txt", privileges, tuple(f"/proc/{pid}/stack" for pid in pids))
 
 
-def _kernel_questions(node: str, privileges: Privileges) -> Iterator[Question]:
+def _kernel_questions(node: str, privileges: Privileges) -> Iterator[ArchiveFile]:
     journal = ("journalctl", "--no-pager", "-q", "-o", "short-iso-precise", "-k")
     for name, boot, lines, with_dmesg in (
         ("kernel/this-boot.log", "--boot=0", KERNEL_LINES, True),
@@ -128,7 +128,7 @@ def _kernel_questions(node: str, privileges: Privileges) -> Iterator[Question]:
             ways += [
                 ("sudo", "-n", "--", *argv) for argv in rooted if root_access(privileges, (argv,)) is RootAccess.FREE
             ]
-        yield Question(
+        yield ArchiveFile(
             name=name,
             ways=tuple(
                 Output(node=node, argv=argv, limit_s=10.0, limit_bytes=KERNEL_BYTES, is_tail=True) for argv in ways
@@ -136,7 +136,7 @@ def _kernel_questions(node: str, privileges: Privileges) -> Iterator[Question]:
         )
 
 
-def _unit_questions(node: str, view: NodeView | None, privileges: Privileges) -> Iterator[Question]:
+def _unit_questions(node: str, view: NodeView | None, privileges: Privileges) -> Iterator[ArchiveFile]:
     """The journals of services that run an engine: an engine without a container logs there."""
     units = view.facts.units if view is not None and view.facts is not None else ()
     for name in [unit.name for unit in units if _UNIT.fullmatch(unit.name)][:UNITS_AT_MOST]:
@@ -145,13 +145,13 @@ def _unit_questions(node: str, view: NodeView | None, privileges: Privileges) ->
         ways: list[tuple[str, ...]] = [plain]
         if not privileges.is_root and root_access(privileges, (rooted,)) is RootAccess.FREE:
             ways.append(("sudo", "-n", "--", *rooted))
-        yield Question(
+        yield ArchiveFile(
             name=f"units/{file_name(name)}.log",
             ways=tuple(Output(node=node, argv=argv, limit_s=10.0, limit_bytes=1 << 20, is_tail=True) for argv in ways),
         )
 
 
-def own_log_file(node: str, engine: Engine) -> Question | None:
+def own_log_file(node: str, engine: Engine) -> ArchiveFile | None:
     """The log file inside an engine's container where sparkrun started it: the container's own log is empty then."""
     container = engine.container
     if (
@@ -161,28 +161,28 @@ def own_log_file(node: str, engine: Engine) -> Question | None:
     ):
         return None
     argv = ("docker", "exec", container.container_id, "tail", "-n", str(UNIT_LINES), SPARKRUN_LOG)
-    return Question(
+    return ArchiveFile(
         name=f"logs/{file_name(container.name)}-{container.container_id[:12]}-serve.log",
         ways=(Output(node=node, argv=argv, limit_s=8.0, limit_bytes=1 << 20, is_tail=True),),
     )
 
 
-def _nvidia_question(node: str, view: NodeView | None) -> Question:
+def _nvidia_question(node: str, view: NodeView | None) -> ArchiveFile:
     """nvidia-smi, unless the driver or the GPU hangs: one more client would hang too, and could not be killed."""
     name = "gpu/nvidia-smi.txt"
     nvml = view.collectors.get("nvml") if view is not None else None
     if nvml is not None and nvml.state is CollectorState.STUCK:
-        return Question(name=name, ways=(), note="left out: the driver already leaves another question unanswered")
+        return ArchiveFile(name=name, ways=(), note="left out: the driver already leaves another question unanswered")
     if view is not None and any(rule_of(event) in GPU_GONE for event in view.kernel_events):
-        return Question(name=name, ways=(), note="left out: by the kernel log the GPU doesn't answer its driver")
-    return Question(name=name, ways=(Output(node=node, argv=("nvidia-smi", "-q"), limit_s=10.0),))
+        return ArchiveFile(name=name, ways=(), note="left out: by the kernel log the GPU doesn't answer its driver")
+    return ArchiveFile(name=name, ways=(Output(node=node, argv=("nvidia-smi", "-q"), limit_s=10.0),))
 
 
 # --- answers
 
 
-def limit_s(ask: Ask) -> float:
-    return ask.limit_s if isinstance(ask, Output | DockerLog) else 6.0
+def limit_s(question: Question) -> float:
+    return question.limit_s if isinstance(question, Output | DockerLog) else 6.0
 
 
 def is_empty(text: str) -> bool:
@@ -190,13 +190,13 @@ def is_empty(text: str) -> bool:
     return _EMPTY.fullmatch(text) is not None
 
 
-def whole_lines(ask: Ask, text: str) -> str:
+def whole_lines(question: Question, text: str) -> str:
     """The text without the line that a limit has cut: half a secret matches no rule."""
-    if isinstance(ask, DockerGet):
+    if isinstance(question, DockerGet):
         return text
-    limit = ask.limit_bytes if isinstance(ask, Output | DockerLog) else 256 * 1024
+    limit = question.limit_bytes if isinstance(question, Output | DockerLog) else 256 * 1024
     if len(text.encode("utf-8", "replace")) < limit * 0.98:
         return text
-    if isinstance(ask, DockerLog) or (isinstance(ask, Output) and ask.is_tail):
+    if isinstance(question, DockerLog) or (isinstance(question, Output) and question.is_tail):
         return "[the beginning is left out]\n" + text.partition("\n")[2]
     return text.rpartition("\n")[0] + "\n[the end is left out]\n"

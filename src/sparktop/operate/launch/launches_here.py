@@ -1,10 +1,14 @@
-"""What is there to be launched on the nodes beside recipes: containers as they run, and the compose files of those."""
+"""What is there to be launched on the nodes beside recipes: containers as they run, the compose files of those, and the
+scripts beside these."""
 
 from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from sparktop import sanitise
@@ -12,17 +16,21 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import EngineRank, is_alive, teams
 from sparktop.errors import ConfigError
 from sparktop.launchspec.read.configuration import Reading, read
-from sparktop.launchspec.read.docker import container_specs
+from sparktop.launchspec.read.docker import container_specs, with_image_command
+from sparktop.launchspec.spec import LaunchSpec, SourceKind
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.survey import Answer, Ask, DockerGet, FileText
+from sparktop.model.recipe import ComposeService
+from sparktop.model.survey import Answer, DockerGet, FileText, Output, Question
 from sparktop.operate.container import inspected
-from sparktop.operate.plan.origin import compose_files
+from sparktop.operate.plan.origin import compose_project
 from sparktop.operate.refused import Refused
-from sparktop.recipe.read.adopt import Adopted, adopted, unadopted
+from sparktop.recipe.read.adopt import Adopted, adopted, one_of, override_names, unadopted
 
-AskNodes = Callable[[Sequence[Ask]], Awaitable[Mapping[Ask, Answer]]]
+AskNodes = Callable[[Sequence[Question]], Awaitable[Mapping[Question, Answer]]]
 MAX_FILES = 20
-"""Compose files that are read of one node."""
+"""Compose files, and scripts, that are read of one node."""
+SCRIPT_KB = 64
+"""A larger script is no launch."""
 MAX_ROUNDS = 3
 """A file names others, which may name others."""
 
@@ -38,7 +46,7 @@ class LaunchHere:
 
 
 async def launches_here(fleet: FleetState, ask: AskNodes) -> tuple[LaunchHere, ...]:
-    """The engines that run in containers, one for all ranks of each, then those of the compose files beside them."""
+    """The engines that run in containers, one for all ranks of each, then those of the files beside them."""
     heads = [team[0] for team in teams(fleet) if is_alive(team[0].engine) and team[0].engine.container is not None]
     running = await asyncio.gather(*(_running(head, ask) for head in heads))
     files = await asyncio.gather(*(_files(view, ask) for view in fleet.nodes))
@@ -80,25 +88,74 @@ async def _told(question: DockerGet, ask: AskNodes) -> Mapping[str, Any]:
     return answer.value
 
 
-# --- compose files
+# --- files
 
 
 async def _files(view: NodeView, ask: AskNodes) -> tuple[LaunchHere, ...]:
-    containers = view.containers.containers
-    projects = [compose_files(container.labels or {}) for container in containers]
-    beside = {path: tuple(other for other in files if other != path) for files in projects for path in files}
-    names = {container.name for container in containers if container.status == "running"}
-    found = [one for path in [*beside][:MAX_FILES] for one in await _services(view.name, path, beside[path], ask)]
+    projects = _projects(view)
+    names = {container.name for container in view.containers.containers if container.status == "running"}
+    paths = [*[*projects][:MAX_FILES], *(await _scripts(view.name, projects, ask))[:MAX_FILES]]
+    files = [await _read_file(view.name, path, ask) for path in paths]
+    found = [_recipe(file, spec, projects) for file in files for spec in file.specs]
     # One that runs is listed as it runs.
     return tuple(LaunchHere(node=view.name, adopted=one, is_running=False) for one in found if one.name not in names)
 
 
-async def _services(node: str, path: str, overrides: Sequence[str], ask: AskNodes) -> tuple[Adopted, ...]:
-    """The recipes of a compose file's engines; none where it can't be read.
+async def recipe_of_file(path: str, engine: str, view: NodeView, ask: AskNodes) -> Adopted:
+    """The recipe of the engine that a file on the node starts.
 
     Args:
-        overrides: the project's other files.
+        engine: its name, or its line, where the file starts several.
+
+    Raises:
+        Refused: there is no such file, or none that starts an engine.
     """
+    projects = _projects(view)
+    file = await _read_file(view.name, path, ask)
+    if path not in projects:
+        names = [posixpath.join(posixpath.dirname(path), name) for name in override_names(path)]
+        questions = [FileText(node=view.name, path=name) for name in names]
+        there = await ask(questions)
+        others = tuple(question.path for question in questions if there[question].value is not None)
+        projects = {path: ("", others)}
+    if not file.specs:
+        why = "starts no engine that a recipe can be made of" if file.is_there else "is no file that can be read there"
+        raise Refused(f"{sanitise.line(path)} on {view.name} {why}", (f"on {view.name}: ls -l {shlex.quote(path)}",))
+    spec = one_of(file.specs, engine, sanitise.line(path), file.specs[0].kind)
+    return spec if isinstance(spec, Adopted) else _recipe(file, spec, projects)
+
+
+def _projects(view: NodeView) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """By the path of a compose file that containers were made of: (its project, the project's other files)."""
+    named = [compose_project(container.labels or {}) for container in view.containers.containers]
+    return {
+        path: (project, tuple(other for other in files if other != path)) for project, files in named for path in files
+    }
+
+
+async def _scripts(node: str, beside: Iterable[str], ask: AskNodes) -> list[str]:
+    """The scripts in the folders of these files."""
+    folders = dict.fromkeys(map(posixpath.dirname, beside))
+    if not folders:
+        return []
+    argv = ("find", *folders, "-maxdepth", "1", "-name", "*.sh", "-type", "f", "-size", f"-{SCRIPT_KB}k")
+    question = Output(node=node, argv=argv)
+    listed = (await ask([question]))[question].value
+    return [path for path in str(listed or "").splitlines() if path.startswith("/") and path.isprintable()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A compose file, or a script, on a node."""
+
+    place: ComposeService
+    is_there: bool
+    specs: tuple[LaunchSpec, ...]
+    """The engines that it starts; none where it can't be read."""
+
+
+async def _read_file(node: str, path: str, ask: AskNodes) -> _File:
+    """The file, with those beside it that it takes values from."""
     folder = posixpath.dirname(path)
     texts: dict[str, str | None] = {}
     reading: Reading | None = None
@@ -114,7 +171,34 @@ async def _services(node: str, path: str, overrides: Sequence[str], ask: AskNode
             break
     # A file that only overrides another's has no image.
     specs = [spec for spec in reading.specs if spec.engine and (spec.image or spec.option("build"))] if reading else []
-    return tuple(adopted(spec, folder=folder, overrides=overrides) for spec in specs)
+    digests = {name: "" if text is None else sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    return _File(
+        place=ComposeService(node=node, path=path, digests=digests),
+        is_there=texts[path] is not None,
+        specs=tuple([await _whole(spec, node, ask) for spec in specs]),
+    )
+
+
+def _recipe(file: _File, spec: LaunchSpec, projects: Mapping[str, tuple[str, tuple[str, ...]]]) -> Adopted:
+    """The recipe of an engine that the file starts."""
+    path = file.place.path
+    project, overrides = projects.get(path, ("", ()))
+    return adopted(
+        replace(spec, project=project or spec.project),
+        folder=posixpath.dirname(path),
+        overrides=overrides,
+        service=file.place if spec.kind is SourceKind.COMPOSE else None,
+    )
+
+
+async def _whole(spec: LaunchSpec, node: str, ask: AskNodes) -> LaunchSpec:
+    """The launch with the command of its image, where it has none of its own."""
+    path = inspected.image_path(spec.image.value or "") if spec.image is not None and spec.is_by_image else None
+    if path is None:
+        return spec
+    question = DockerGet(node=node, path=path)
+    image = (await ask([question]))[question].value
+    return with_image_command(spec, image) if isinstance(image, Mapping) else spec
 
 
 def _read(path: str, folder: str, texts: Mapping[str, str | None]) -> tuple[Reading | None, set[str]]:

@@ -6,55 +6,43 @@ another one today, it is made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Survey
 from sparktop.operate.acts.patch_image import APPLY_LIMIT_S, COMMIT_LIMIT_S, patch_image
 from sparktop.operate.container import inspected
-from sparktop.operate.launch.inputs.docker import image_ask
-from sparktop.operate.launch.planned_rank import PlannedRank
+from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.step.plan import OnFailure, Step
-from sparktop.recipe.container_spec import Rendered
+from sparktop.recipe.container_spec import Rendered, RenderedRank
 from sparktop.recipe.patches import APPLY
 from sparktop.recipe.render.compiled import TARGET
 from sparktop.recipe.render.host_config import body
 
 
-def asks(rendered: Rendered) -> Iterator[Ask]:
-    """Asks for the patched image, and for the one it is made of."""
-    if rendered.patched is not None:
-        for rank in rendered.ranks:
-            for name in (rendered.patched.name, rendered.patched.base):
-                yield from filter(None, (image_ask(rank.node, name),))
-
-
-def steps(rendered: Rendered, ranks: Sequence[PlannedRank], survey: Survey) -> Iterator[Step]:
-    """A step for each node that doesn't have the patched image of the base that it has."""
+def step(rank: RenderedRank, rendered: Rendered, survey: Survey) -> Step | None:
+    """What makes the patched image of the base that the rank's node has; None where it is there, or nothing is
+    patched."""
     patched = rendered.patched
-    if patched is None:
-        return
-    for rank in ranks:
-        if is_patched(rendered, rank.node, survey):
-            continue
-        # As the engine's container, without its variables: an image keeps them, and secrets are among them.
-        container = rank.rendered.container
-        mounts = tuple(mount for mount in container.mounts if mount.target != TARGET)  # not there yet
-        spec = replace(container, image=patched.base, argv=("sh", APPLY), environment={}, labels={}, mounts=mounts)
-        request = body(spec)
-        host = {key: value for key, value in request["HostConfig"].items() if key != "PortBindings"}
-        request |= {"HostConfig": {**host, "RestartPolicy": {"Name": "no"}}}
-        request.pop("ExposedPorts", None)
-        yield Step(
-            id=f"patch{rank.mark}",
-            title=f"Apply {', '.join(patch.name for patch in patched.patches)} to {patched.base} on {rank.node}",
-            node=rank.node,
-            act=patch_image(patched, request),
-            limit_s=APPLY_LIMIT_S + COMMIT_LIMIT_S,
-            verifies=f"each exits with 0; kept as {patched.name}",
-            on_failure=OnFailure.ROLL_BACK,
-        )
+    if patched is None or is_patched(rendered, rank.node, survey):
+        return None
+    # As the engine's container, without its variables: an image keeps them, and secrets are among them.
+    mounts = tuple(mount for mount in rank.container.mounts if mount.target != TARGET)  # not there yet
+    spec = replace(rank.container, image=patched.base, argv=("sh", APPLY), environment={}, labels={}, mounts=mounts)
+    request = body(spec)
+    host = {key: value for key, value in request["HostConfig"].items() if key != "PortBindings"}
+    request |= {"HostConfig": host}
+    request.pop("ExposedPorts", None)
+    return Step(
+        id=step_id("patch", rank.node, [other.node for other in rendered.ranks]),
+        title=f"Apply {', '.join(patch.name for patch in patched.patches)} to {patched.base} on {rank.node}",
+        node=rank.node,
+        act=patch_image(patched, request),
+        limit_s=APPLY_LIMIT_S + COMMIT_LIMIT_S,
+        verifies=f"each exits with 0; kept as {patched.name}",
+        on_failure=OnFailure.ROLL_BACK,
+    )
 
 
 def is_patched(rendered: Rendered, node: str, survey: Survey) -> bool:

@@ -8,32 +8,40 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sparktop.config import resource_dir, shown
 from sparktop.dataclass import dataclass
+from sparktop.engines.labels import LAUNCH
+from sparktop.engines.memory_needs import HOST_BYTES
+from sparktop.engines.memory_target import SLACK_BYTES
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Operation
-from sparktop.model.prospect import NodeBudget
+from sparktop.model.prospect import NodeBudget, SliceKind
 from sparktop.model.recipe import Dialect, Executor, Recipe
-from sparktop.model.survey import Survey
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.acts.request import Measure, SmokeTest
-from sparktop.operate.container import lifecycle
-from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NewContainer, rename_back
+from sparktop.operate.container import inspected, lifecycle
+from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NO_POLICY, NewContainer, rename_back
 from sparktop.operate.evidence.collect import CollectEvidence
-from sparktop.operate.launch.name_holder import Leftover, clear
+from sparktop.operate.launch import patching
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs
+from sparktop.operate.launch.name_holder import name_holder
 from sparktop.operate.plan import start_steps
-from sparktop.operate.plan.common_steps import EVIDENCE_LIMIT_S
+from sparktop.operate.plan.common_steps import evidence_step, stamp
+from sparktop.operate.plan.running_rank import with_owed_guard
+from sparktop.operate.plan.sequence import Phases
 from sparktop.operate.plan.start_steps import with_rollback
-from sparktop.operate.plan.starter import Starter
 from sparktop.operate.step.plan import OnFailure, Step
-from sparktop.recipe.container_spec import RenderedRank
+from sparktop.recipe.container_spec import Rendered, RenderedRank
 from sparktop.recipe.read import shelf
+from sparktop.recipe.render.compiled import folder_of
+from sparktop.recipe.render.host_config import body
 from sparktop.text.sentences import listed
+from sparktop.text.units import GIB
 
 MEASURE_LIMIT_S = 300.0
 REASONING_TOKENS = 512
@@ -42,215 +50,253 @@ STARTED = "STARTED"
 """Saved once Docker has started the container: only then does a rollback have a log to keep."""
 
 
+_SHARE_KINDS = (SliceKind.WEIGHTS, SliceKind.CACHE, SliceKind.UNTOUCHED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRank(Starter):
-    """A rank of the launch on its node: a starter whose container comes from a recipe."""
+class PlannedRank:
+    """A rank of the launch on its node."""
 
     rendered: RenderedRank
-    recipe: Recipe
     view: NodeView
     container: NewContainer
-    other_ranks: tuple[tuple[str, str], ...] = ()
-    """(node, container) of its other ranks: one that ends fails them all."""
-    image: Mapping[str, Any] | None = None
+    patch: Step | None
+    """What makes its image of the recipe's; None: it needs none."""
+    image: Mapping[str, Any] | None
     """The inspected image, for the equivalent commands."""
-    leftovers: tuple[Leftover, ...] = ()
-    """Containers of an interrupted launch under its name: removed first."""
-    budget: NodeBudget | None = None
-    target_bytes: int | None = None
+    target_bytes: int | None
     """Memory that has to be available before the start; None: not known."""
-    share_bytes: int | None = None
-    """Memory that the engine reserves by its share; None: not known."""
-    freed_bytes: int = 0
-    """Memory that the engines to stop hold on the node."""
-    floor_bytes: int = 0
-    """The guard's limit."""
-    stops_guarded: bool = False
-    """The armed guard is over an engine that is stopped for this one: once it serves there is nothing to guard."""
-    api_key: str = field(default="", repr=False)
-    """For sparktop's own requests."""
+    drops_guard: bool
+    """The armed guard is over an engine that is stopped for this one, and goes with it."""
+    phases: Phases
 
     @property
     def node(self) -> str:
         return self.rendered.node
 
     @property
-    def mark(self) -> str:
-        return self.container.mark
-
-    @property
     def name(self) -> str:
         return self.container.name
 
-    @property
-    def is_head(self) -> bool:
-        return self.rendered.index == 0
 
-    @property
-    def _replaces_guarded(self) -> bool:
-        """Whether the armed guard is over the container whose name it takes."""
-        old = self.container.old
-        return old is not None and start_steps.is_guarded(self.view, old.container_id)
+def planned_rank(
+    rank: RenderedRank, rendered: Rendered, inputs: GateInputs, *, api_key: str, grace_s: float
+) -> PlannedRank:
+    """The rank, and how it comes up.
 
-    def clear(self) -> Iterator[Step]:
-        """Remove what an interrupted launch has left under its name."""
-        if self.leftovers:
-            yield clear(self.node, self.mark, self.leftovers)
+    Args:
+        api_key: for sparktop's own requests.
+    """
+    survey, recipe, node = inputs.survey, inputs.order.recipe, rank.node
+    view, budget = with_owed_guard(inputs.view(node), survey), inputs.budget_of(node)
+    patch = patching.step(rank, rendered, survey)
+    image = inspected.image(node, rank.container.image, survey) if patch is None else None
+    new = _new_container(rank, rendered, inputs, image)
+    mark, name, is_new = new.mark, new.name, new.old is None
+    target_bytes, share_bytes = room_for(budget)
+    floor_bytes = floor_of(budget)
+    # Over the container whose name it takes, or over one that is stopped for this one: then there is nothing to guard.
+    is_replaced = new.old is not None and start_steps.is_guarded(view, new.old.container_id)
+    stopped = [one.container for engine in inputs.engines_to_stop for one in engine.ranks if one.node == node]
+    drops_guard = not is_replaced and any(box and start_steps.is_guarded(view, box.container_id) for box in stopped)
+    disarm, as_it_was = start_steps.disarm(node, mark), start_steps.guard_as_it_was(view, mark)
+    guard_after = start_steps.guard_as_it_was(view, mark, over=(NEW, name)) if is_replaced else as_it_was
+    # The one that it was over has its name back only when the new container is gone.
+    guard_first = disarm if is_replaced else as_it_was
+    guard_load, guard_request = (
+        start_steps.guard_over(node, mark, NEW, name, floor_bytes, serving=serving) for serving in (False, True)
+    )
+    act = AwaitReady(
+        name=name,
+        container_id=NEW,
+        is_worker=not rank.serves,
+        together=tuple((other.node, other.container.name) for other in rendered.ranks if other is not rank),
+        longer=_how_to_extend(recipe, node),
+    )
+    ready = start_steps.ready(node, mark, act, recipe.proof.ready_limit_s, recipe.expected.load_s)
+    stop = lifecycle.stop_new(
+        node,
+        mark,
+        grace_s,
+        name=name,
+        step_id="back-stop",
+        title=f"Stop {name} if it runs, {grace_s:.0f} s grace",
+        undoes=("start", "policy"),
+        on_failure=OnFailure.GO_ON,
+    )
+    phases = Phases(
+        is_head=rank.index == 0,
+        prepare=(_make(new),),
+        memory=() if target_bytes is None else (with_rollback(start_steps.memory(node, mark, target_bytes)),),
+        room=tuple(_drop(view, mark, share_bytes, inputs)),
+        before_start=(guard_load,) if is_new else (),
+        start=(_start(new),),
+        guard_load=() if is_new else (guard_load,),  # it has its name only now
+        ready=(with_rollback(replace(ready, verifies="its endpoint or log says that it is ready")),),
+        guard_request=(guard_request,),
+        prove=_proof(node, name, recipe, floor_bytes, api_key),
+        restore_guard=(disarm if drops_guard else guard_after,),
+        on_ready=lifecycle.policy_on(node, mark, name, new.policy),
+        take_back=(stop,),
+        restore_guard_first=(replace(guard_first, id=f"back-guard-launch{mark}"),),
+        undo_change=(_remove(new),),
+    )
+    return PlannedRank(
+        rendered=rank,
+        view=view,
+        container=new,
+        patch=patch,
+        image=image,
+        target_bytes=target_bytes,
+        drops_guard=drops_guard,
+        phases=phases if inputs.compose is None else inputs.compose.phases(phases, new, STARTED),
+    )
 
-    def prepare(self) -> Iterator[Step]:
-        new = self.container
-        name_note = f", as {new.created_name} until it takes the name" if new.old is not None else ""
-        yield lifecycle.make(
-            new,
-            title=f"Make the container {self.name}{name_note}",
-            verifies="Docker accepts it; nothing runs yet",
-            on_failure=OnFailure.ROLL_BACK,
+
+def _new_container(
+    rank: RenderedRank, rendered: Rendered, inputs: GateInputs, image: Mapping[str, Any] | None
+) -> NewContainer:
+    made_at = stamp(inputs.picture)
+    asked = body(rank.container)
+    return NewContainer(
+        node=rank.node,
+        mark=f"@{rank.node}" if len(rendered.ranks) > 1 else "",
+        name=rank.container.name,
+        made_at=made_at,
+        body={
+            **asked,
+            "HostConfig": {**asked["HostConfig"], "RestartPolicy": dict(NO_POLICY)},
+            "Labels": {**(asked.get("Labels") or {}), LAUNCH: made_at},
+        },
+        folder=folder_of(rank),
+        policy=policy_of(inputs.order.recipe),
+        image_ref=rank.container.image,
+        image_id=str(image.get("Id") or "") if image is not None else "",
+        created_as={f"Config.Labels.{LAUNCH}": made_at},
+        old=name_holder(rank, inputs.docker[rank.node]),
+    )
+
+
+def policy_of(recipe: Recipe) -> Mapping[str, Any]:
+    """The recipe's restart policy as Docker's update call takes it; empty for none or an unknown one."""
+    name, _, retries = str(recipe.options.get("restart_policy") or "no").strip().partition(":")
+    if name not in ("always", "unless-stopped", "on-failure"):
+        return {}
+    return {"Name": name, "MaximumRetryCount": int(retries) if name == "on-failure" and retries.isdecimal() else 0}
+
+
+def room_for(budget: NodeBudget | None) -> tuple[int | None, int | None]:
+    """(memory to wait for before the start, memory that the engine reserves at once), bytes; None: not known.
+
+    The engine checks MemAvailable against its share when it starts (docs/facts/engines.md section 4.4), so the first is
+    never less than the second. On top come its overhead and the host's reserve, as far as the budget expects that much.
+    """
+    if budget is None or not budget.after:
+        return None, None
+    own_bytes = sum(item.size_bytes for item in budget.after if item.kind in _SHARE_KINDS)
+    overhead_bytes = sum(item.size_bytes for item in budget.after if item.kind is SliceKind.OVERHEAD)
+    if own_bytes <= 0:
+        return None, None
+    expected = own_bytes + overhead_bytes + budget.left_bytes
+    return max(own_bytes, min(own_bytes + overhead_bytes + HOST_BYTES, expected - SLACK_BYTES)), own_bytes
+
+
+def floor_of(budget: NodeBudget | None) -> int:
+    """The guard's limit: HOST_BYTES, or half of what the launch is expected to leave where that is less."""
+    return HOST_BYTES if budget is None else min(HOST_BYTES, max(GIB, budget.left_bytes // 2))
+
+
+def _make(new: NewContainer) -> Step:
+    name_note = f", as {new.created_name} until it takes the name" if new.old is not None else ""
+    return lifecycle.make(
+        new,
+        title=f"Make the container {new.name}{name_note}",
+        verifies="Docker accepts it; nothing runs yet",
+        on_failure=OnFailure.ROLL_BACK,
+    )
+
+
+def _drop(view: NodeView, mark: str, share_bytes: int | None, inputs: GateInputs) -> Iterator[Step]:
+    """Drop caches, where free memory would be short and root is permitted."""
+    if share_bytes:
+        freed_bytes = sum(engine.held_bytes_on(view.name) for engine in inputs.engines_to_stop)
+        drop = start_steps.drop_for(view, mark, need_bytes=share_bytes, back_bytes=freed_bytes)
+        if drop is not None and start_steps.may(drop, view.name, inputs.survey):
+            yield drop
+
+
+def _start(new: NewContainer) -> Step:
+    return lifecycle.start_new(
+        new,
+        step_id="start",
+        title=f"Start {new.name}" + (f"; the old one becomes {new.before_name}" if new.old is not None else ""),
+        verifies="Docker says that it runs",
+        undo=(rename_back(NEW_PATH, new.created_name), *_old_name(new)) if new.old is not None else (),
+        saves_started=STARTED,
+    )
+
+
+def _proof(node: str, name: str, recipe: Recipe, floor_bytes: int, api_key: str) -> tuple[Step, ...]:
+    """The first request, with tokens enough for a reasoning model's answer after its thoughts; then measure."""
+    proof = recipe.proof
+    request = SmokeTest(
+        engine=name,
+        floor_bytes=floor_bytes,
+        prompt=proof.prompt,
+        max_tokens=max(proof.max_tokens, REASONING_TOKENS if proof.is_reasoning else 0),
+        api_key=api_key,
+    )
+    measure = Step(
+        id="measure",
+        title=f"Measure {name}: {proof.measure_tokens} tokens",
+        node=node,
+        act=Measure(
+            engine=name,
+            expected=recipe.expected,
+            floor_bytes=floor_bytes,
+            tokens=proof.measure_tokens,
+            api_key=api_key,
+        ),
+        limit_s=MEASURE_LIMIT_S,
+        verifies="first token, tokens a second and memory left, against what is expected",
+        on_failure=OnFailure.GO_ON,
+    )
+    return with_rollback(start_steps.smoke(node, request)), measure
+
+
+def _remove(new: NewContainer) -> Step:
+    """Remove the container that this launch created, and give its name back to the one that had it."""
+    name = f", and give {new.name} its name back" if new.old is not None else ""
+    return Step(
+        id=f"back-remove{new.mark}",
+        title=f"Remove the container {new.name} that was made{name}",
+        node=new.node,
+        act=Remote(operations=(lifecycle.remove_new(new), *_old_name(new))),
+        limit_s=180.0,
+        verifies="it is gone",
+        undoes=(f"make{new.mark}",),
+    )
+
+
+def _old_name(new: NewContainer) -> tuple[Operation, ...]:
+    return (rename_back(f"/containers/{new.before_name}", new.name),) if new.old is not None else ()
+
+
+def guard_notes(rank: PlannedRank) -> Iterator[str]:
+    """What becomes of the operator's guard, for the review."""
+    if rank.drops_guard and rank.view.guard is not None:
+        yield (
+            f"The guard armed on {rank.node} over {rank.view.guard.container_name} goes with it: M arms one on "
+            f"{rank.name} once that serves."
         )
-
-    def await_memory(self) -> Iterator[Step]:
-        if self.target_bytes is not None:
-            yield with_rollback(start_steps.memory(self.node, self.mark, self.target_bytes))
-
-    def make_room(self, survey: Survey) -> Iterator[Step]:
-        """Drop caches, where free memory would be short and root is permitted."""
-        if self.share_bytes:
-            drop = start_steps.drop_for(self.view, self.mark, need_bytes=self.share_bytes, back_bytes=self.freed_bytes)
-            if drop is not None and start_steps.may(drop, self.node, survey):
-                yield drop
-
-    def before_start(self) -> Iterator[Step]:
-        if self.container.old is None:
-            yield self._guard(serving=False)
-
-    def start(self) -> Iterator[Step]:
-        new, old = self.container, self.container.old
-        undo = (rename_back(NEW_PATH, new.created_name), self._old_name()) if old is not None else ()
-        yield lifecycle.start_new(
-            new,
-            step_id="start",
-            title=f"Start {self.name}" + (f"; the old one becomes {new.before_name}" if old is not None else ""),
-            verifies="Docker says that it runs",
-            undo=undo,
-            saves_started=STARTED,
-        )
-
-    def guard_load(self) -> Iterator[Step]:
-        if self.container.old is not None:  # it has its name only now
-            yield self._guard(serving=False)
-
-    def await_ready(self) -> Iterator[Step]:
-        act = AwaitReady(
-            name=self.name,
-            container_id=NEW,
-            is_worker=not self.rendered.serves,
-            together=self.other_ranks,
-            longer=_how_to_extend(self.recipe, self.node),
-        )
-        step = start_steps.ready(
-            self.node, self.mark, act, self.recipe.proof.ready_limit_s, self.recipe.expected.load_s
-        )
-        yield with_rollback(replace(step, verifies="its endpoint or log says that it is ready"))
-
-    def guard_request(self) -> Iterator[Step]:
-        yield self._guard(serving=True)
-
-    def prove(self) -> Iterator[Step]:
-        """The first request, with tokens enough for a reasoning model's answer after its thoughts; then measure."""
-        proof = self.recipe.proof
-        request = SmokeTest(
-            engine=self.name,
-            floor_bytes=self.floor_bytes,
-            prompt=proof.prompt,
-            max_tokens=max(proof.max_tokens, REASONING_TOKENS if proof.is_reasoning else 0),
-            api_key=self.api_key,
-        )
-        yield with_rollback(start_steps.smoke(self.node, request))
-        yield Step(
-            id="measure",
-            title=f"Measure {self.name}: {proof.measure_tokens} tokens",
-            node=self.node,
-            act=Measure(
-                engine=self.name,
-                expected=self.recipe.expected,
-                floor_bytes=self.floor_bytes,
-                tokens=proof.measure_tokens,
-                api_key=self.api_key,
-            ),
-            limit_s=MEASURE_LIMIT_S,
-            verifies="first token, tokens a second and memory left, against what is expected",
-            on_failure=OnFailure.GO_ON,
-        )
-
-    def restore_guard(self) -> Iterator[Step]:
-        if self.stops_guarded and not self._replaces_guarded:
-            yield start_steps.disarm(self.node, self.mark)
-            return
-        over = (NEW, self.name) if self._replaces_guarded else None
-        yield start_steps.guard_as_it_was(self.view, self.mark, over=over)
-
-    def guard_notes(self) -> Iterator[str]:
-        """What becomes of the operator's guard, for the review."""
-        if self.stops_guarded and not self._replaces_guarded and self.view.guard is not None:
-            yield (
-                f"The guard armed on {self.node} over {self.view.guard.container_name} goes with it: M arms one on "
-                f"{self.name} once that serves."
-            )
-        else:
-            yield from start_steps.guard_note(self.view)
-
-    def on_ready(self) -> Iterator[Step]:
-        if self.container.has_policy:
-            yield lifecycle.policy_on(self.node, self.mark, self.name, self.container.policy)
-
-    # the way back
-
-    def take_back(self, grace_s: float) -> Iterator[Step]:
-        yield lifecycle.stop_new(
-            self.node,
-            self.mark,
-            grace_s,
-            name=self.name,
-            step_id="back-stop",
-            title=f"Stop {self.name} if it runs, {grace_s:.0f} s grace",
-            undoes=("start", "policy"),
-            on_failure=OnFailure.GO_ON,
-        )
-
-    def restore_guard_first(self) -> Iterator[Step]:
-        if self._replaces_guarded:  # it has its name back only when the new container is gone
-            step = start_steps.disarm(self.node, self.mark)
-        else:
-            step = start_steps.guard_as_it_was(self.view, self.mark)
-        yield replace(step, id=f"back-guard-launch{self.mark}")
-
-    def undo_change(self) -> Iterator[Step]:
-        """Remove the container that this launch created, and give its name back to the one that had it."""
-        old = self.container.old
-        operations: list[Operation] = [lifecycle.remove_new(self.container)]
-        if old is not None:
-            operations.append(self._old_name())
-        name = f", and give {old.name} its name back" if old is not None else ""
-        yield Step(
-            id=f"back-remove{self.mark}",
-            title=f"Remove the container {self.name} that was made{name}",
-            node=self.node,
-            act=Remote(operations=tuple(operations)),
-            limit_s=180.0,
-            verifies="it is gone",
-            undoes=(f"make{self.mark}",),
-        )
-
-    def _guard(self, *, serving: bool) -> Step:
-        return start_steps.guard_over(self.node, self.mark, NEW, self.name, self.floor_bytes, serving=serving)
-
-    def _old_name(self) -> Operation:
-        return rename_back(f"/containers/{self.container.before_name}", self.name)
+    else:
+        yield from start_steps.guard_note(rank.view)
 
 
 def start_order(ranks: Sequence[PlannedRank], executor: Executor) -> tuple[PlannedRank, ...]:
     """The ranks in start order."""
     is_ray = executor is Executor.RAY
-    return tuple(sorted(ranks, key=lambda rank: (rank.is_head != is_ray, rank.rendered.index)))
+    return tuple(sorted(ranks, key=lambda rank: ((rank.rendered.index == 0) != is_ray, rank.rendered.index)))
 
 
 def keep_log(order: Sequence[PlannedRank]) -> Step:
@@ -259,14 +305,12 @@ def keep_log(order: Sequence[PlannedRank]) -> Step:
     Args:
         order: ranks in start order.
     """
-    nodes = tuple(rank.node for rank in order)
-    return Step(
+    nodes, names = tuple(rank.node for rank in order), tuple(dict.fromkeys(rank.name for rank in order))
+    return replace(
+        evidence_step(nodes),
         id="back-evidence",
         title=f"Save the log of {order[0].name}, with evidence of {listed(nodes)}",
-        node=order[0].node,
-        act=CollectEvidence(nodes=nodes, engines=tuple(dict.fromkeys(rank.name for rank in order)), needs=STARTED),
-        limit_s=EVIDENCE_LIMIT_S,
-        on_failure=OnFailure.GO_ON,
+        act=CollectEvidence(nodes=nodes, engines=names, needs=STARTED),
     )
 
 

@@ -12,7 +12,7 @@ from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import (
     DROP,
@@ -20,7 +20,7 @@ from sparktop.operate.plan.common_steps import (
     SYNC,
     SYNC_LIMIT_S,
     living,
-    privilege_asks,
+    privilege_questions,
     resolved_step,
     stays_note,
     step_id,
@@ -35,8 +35,8 @@ HELD_BYTES = 2 * GIB
 """Less than this unaccounted for is within the estimate's error."""
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return privilege_asks(request)
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    return privilege_questions(request)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -50,8 +50,14 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     for name in request.nodes[:1]:
         steps += resolved_step(request, name, engines_run_on=True)
     warnings = [warning for _, node in nodes if node is not None for warning in _warnings(node)]
-    doubt = next((doubt for _, node in nodes if (doubt := _doubt(node, request))), "")
-    warnings = [doubt, *(warning for warning in warnings if warning != doubt)] if doubt else warnings
+    expected_failure = next(
+        (expected_failure for _, node in nodes if (expected_failure := _expected_failure(node, request))), ""
+    )
+    warnings = (
+        [expected_failure, *(warning for warning in warnings if warning != expected_failure)]
+        if expected_failure
+        else warnings
+    )
     warnings += [stays] if (stays := stays_note(request, picture)) else []
     warnings += [note for name, _ in nodes if (note := sudo_note(survey.privileges(name), (DROP,), name))]
     return Plan(
@@ -61,7 +67,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=tuple(steps),
         effect=_effect([node for _, node in nodes if node is not None]),
         warnings=tuple(warnings),
-        doubt=doubt,
+        expected_failure=expected_failure,
     )
 
 
@@ -98,7 +104,7 @@ def _effect(nodes: list[NodeView]) -> str:
     )
 
 
-def _doubt(node: NodeView | None, request: Request) -> str:
+def _expected_failure(node: NodeView | None, request: Request) -> str:
     """Why it is expected not to mend the finding: the driver holds memory, or a process that is no engine does and
     holds far more than the page cache."""
     if request.finding is None or node is None or node.sample is None or node.ledger is None:

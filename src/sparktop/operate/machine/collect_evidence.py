@@ -5,14 +5,14 @@ from __future__ import annotations
 from sparktop import sanitise
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.plan.common_steps import EVIDENCE_LIMIT_S
 from sparktop.operate.refused import Refused
 from sparktop.operate.step.plan import Plan, Step
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     return ()
 
 

@@ -20,18 +20,18 @@ from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege, Signal
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.machine.sessions import GraphicalSession, graphical, session_asks
+from sparktop.operate.machine.sessions import GraphicalSession, graphical, session_questions
 from sparktop.operate.plan.common_steps import (
     evidence_step,
     key_values,
     living,
-    privilege_asks,
+    privilege_questions,
     resolved_step,
     the_node,
 )
-from sparktop.operate.plan.process import stat_ask, stat_of
+from sparktop.operate.plan.process import stat_of, stat_question
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.step.plan import Plan, Step
@@ -47,11 +47,15 @@ _SYSTEMCTL = program("systemctl")
 _GRAPHICAL, _CONSOLE = "graphical.target", "multi-user.target"
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     node = the_node(request, picture)
-    questions: list[Ask] = [*privilege_asks(request), _manager_ask(node.name), *session_asks(node.name, survey)]
+    questions: list[Question] = [
+        *privilege_questions(request),
+        _manager_question(node.name),
+        *session_questions(node.name, survey),
+    ]
     if node.desktop is not None and node.desktop.pid is not None:
-        questions.append(stat_ask(node.name, node.desktop.pid))
+        questions.append(stat_question(node.name, node.desktop.pid))
     return tuple(questions)
 
 
@@ -69,7 +73,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"{recovery.title} on {node.name}",
         risk=recovery.risk,
         steps=(evidence_step((node.name,)), recovery.step, *resolved_step(request, node.name)),
-        way_back=recovery.back,
+        rollback=recovery.back,
         effect=recovery.effect,
         warnings=(*recovery.warnings, *_gpu_gone(node, picture), *notes),
     )
@@ -81,7 +85,7 @@ def _usual_way(node: NodeView, survey: Survey) -> str:
     desktop = node.desktop
     if desktop is None or desktop.pid is None:
         return "manager"
-    stat = stat_of(survey, stat_ask(node.name, desktop.pid))
+    stat = stat_of(survey, stat_question(node.name, desktop.pid))
     is_stopped = stat is not None and stat.state in "Tt"
     starts_anew = desktop.compositor == "gnome-shell" and _session_kind(node, survey) != "wayland"
     return "shell" if is_stopped or starts_anew else "manager"
@@ -114,7 +118,7 @@ def _shell(node: NodeView, survey: Survey) -> _Recovery:
     desktop = node.desktop
     if desktop is None or desktop.compositor is None or desktop.pid is None:
         raise _refuse(f"no desktop was found running on {node.name}", _other_way(node, "manager"))
-    stat = stat_of(survey, stat_ask(node.name, desktop.pid))
+    stat = stat_of(survey, stat_question(node.name, desktop.pid))
     if stat is None or stat.command != desktop.compositor:
         raise _refuse(f"{desktop.compositor} (pid {desktop.pid}) is gone by now", "look again, and choose")
     is_own = node.facts is not None and desktop.user_id == node.facts.user_id
@@ -181,12 +185,12 @@ def _shell_warnings(node: NodeView, survey: Survey, state: str) -> Iterator[str]
 # --- the display manager ---------------------------------------------------------------------------------------------
 
 
-def _manager_ask(node: str) -> Output:
+def _manager_question(node: str) -> Output:
     return Output(node=node, argv=("systemctl", "show", "-p", "Id", "-p", "LoadState", "-p", "ActiveState", MANAGER))
 
 
 def _manager(node: NodeView, survey: Survey) -> _Recovery:
-    shown = key_values(survey.value(_manager_ask(node.name)))
+    shown = key_values(survey.value(_manager_question(node.name)))
     if shown.get("LoadState", "loaded") != "loaded":
         raise _refuse(f"{node.name} has no display manager", "no desktop to recover")
     name = shown.get("Id", "")  # its own name, such as gdm.service
@@ -211,7 +215,11 @@ def _manager(node: NodeView, survey: Survey) -> _Recovery:
         warnings=(
             f"All graphical sessions end with everything open in them: {_all_sessions(survey, node)}.",
             *_session_engines(node),
-            *([] if shown else [f"Which one it has could not be asked: {survey.problem(_manager_ask(node.name))}."]),
+            *(
+                []
+                if shown
+                else [f"Which one it has could not be asked: {survey.problem(_manager_question(node.name))}."]
+            ),
         ),
     )
 

@@ -14,20 +14,20 @@ from sparktop.model.engine import RESTARTING_POLICIES, Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.model.telemetry import GpuProcess, Process
 from sparktop.operate.acts.arrivals import AwaitGone
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.plan.common_steps import (
     evidence_step,
     living,
-    privilege_asks,
+    privilege_questions,
     resolved_step,
     stays_note,
     the_node,
 )
 from sparktop.operate.plan.origin import service_of_process
-from sparktop.operate.plan.process import ProcessStat, end_step, stat_ask, stat_of
+from sparktop.operate.plan.process import ProcessStat, end_step, stat_of, stat_question
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.step.plan import Plan, Step
@@ -43,10 +43,10 @@ _SYSTEM_PROCESS = re.compile(r"systemd|init$|sshd|dockerd|containerd|dbus|Networ
 _DESKTOP = re.compile(r"Xwayland|gnome-session|gdm|sddm|lightdm")
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     node = the_node(request, picture)
     pid = _target(request, node)
-    return (*privilege_asks(request), *((stat_ask(node.name, pid),) if pid is not None else ()))
+    return (*privilege_questions(request), *((stat_question(node.name, pid),) if pid is not None else ()))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -57,7 +57,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         raise _refuse("which process is meant? Name its pid", *_named_holders(node))
     row = next((row for row in _holders(node) or () if row.pid == pid), None)
     process = next((entry for entry in _table(node) if entry.pid == pid), None)
-    stat = stat_of(survey, stat_ask(node.name, pid))
+    stat = stat_of(survey, stat_question(node.name, pid))
     refusal = _process_refusal(request, node, row, process, stat, survey)
     if refusal is not None:
         raise refusal
@@ -150,7 +150,7 @@ def _process_refusal(
     if row is None:
         return _refuse(f"pid {pid} holds no GPU memory on {node.name}, as NVML lists it", *_named_holders(node))
     if stat is None:
-        problem = survey.problem(stat_ask(node.name, row.pid))
+        problem = survey.problem(stat_question(node.name, row.pid))
         return _refuse(f"pid {pid} is gone{f' or can not be read: {problem}' if problem else ''}")
     name = sanitise.name(stat.command)
     if stat.has_ended:

@@ -16,10 +16,10 @@ from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.guard import GuardPhase, pid_of
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.model.survey import PrivilegesQuestion, Question, Survey
 from sparktop.operate.acts.guard_order import GuardOrder, guard_text
 from sparktop.operate.plan.origin import unit_of_process
-from sparktop.operate.plan.process import root_pid, stat_ask, stat_of
+from sparktop.operate.plan.process import root_pid, stat_of, stat_question
 from sparktop.operate.plan.running_rank import requested_ranks, require_known_container
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.secrets.sudo import require_docker
@@ -48,12 +48,12 @@ def default_floor_bytes(total_bytes: int) -> int:
 # --- the planner
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     if _is_off(request):
         return ()
     bare = [rank for rank in requested_ranks(request, picture) if rank.engine.container is None and rank.engine.pids]
-    stats = (stat_ask(rank.node.name, root_pid(rank.engine)) for rank in bare)
-    return (*(AskPrivileges(node=name) for name in request.nodes), *stats)
+    stats = (stat_question(rank.node.name, root_pid(rank.engine)) for rank in bare)
+    return (*(PrivilegesQuestion(node=name) for name in request.nodes), *stats)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -72,7 +72,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Arm the guard on {first.container_name} on {where}",
         risk=Risk.DISRUPTIVE,
         steps=tuple(_step(node, order, len(orders)) for node, order in orders),
-        way_back=tuple(_disarm(node, len(orders)) for node, _ in orders),
+        rollback=tuple(_disarm(node, len(orders)) for node, _ in orders),
         effect=_effect(orders),
         warnings=tuple(dict.fromkeys(_warnings(request, team, orders))),
         equivalent=tuple(f"on {node}, when it fires: {_typed(order)}" for node, order in orders),
@@ -148,7 +148,7 @@ def _target(rank: EngineRank, survey: Survey) -> tuple[str, str]:
 def _process(rank: EngineRank, survey: Survey) -> str:
     engine, node = rank.engine, rank.node
     pid = root_pid(engine) if engine.pids else 0
-    stat = stat_of(survey, stat_ask(node.name, pid)) if pid else None
+    stat = stat_of(survey, stat_question(node.name, pid)) if pid else None
     if stat is None or stat.has_ended:
         raise Refused(
             f"{engine.name} on {node.name} is not running: there is nothing to end", ("start it, then arm the guard",)

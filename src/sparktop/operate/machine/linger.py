@@ -8,9 +8,9 @@ from dataclasses import replace
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.plan.common_steps import login_user, privilege_asks, resolved_step, step_id
+from sparktop.operate.plan.common_steps import login_user, privilege_questions, resolved_step, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.step.plan import Plan, Step
@@ -18,8 +18,8 @@ from sparktop.operate.step.plan import Plan, Step
 LIMIT_S = 30.0
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return privilege_asks(request)
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    return privilege_questions(request)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -34,7 +34,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Let {' and '.join(f'{user} linger on {name}' for name, user in users.items())}",
         risk=Risk.SAFE,
         steps=(*steps, *resolved_step(request, next(iter(users)))),
-        way_back=tuple(_linger_step("disable", name, user, request.nodes) for name, user in users.items()),
+        rollback=tuple(_linger_step("disable", name, user, request.nodes) for name, user in users.items()),
         effect=(
             "systemd keeps the user's service manager, and with it semaphores and shared memory, when the last session "
             "ends. Running engines are not touched. At boot systemd also starts the user's own services."

@@ -16,14 +16,15 @@ from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.acts.arrivals import AwaitBack
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.audit_file import REBOOT_STEP
-from sparktop.operate.machine.sessions import inhibitors, inhibitors_ask, logged_in, who_ask
+from sparktop.operate.machine.sessions import inhibitors, inhibitors_question, logged_in, who_question
 from sparktop.operate.plan import start_steps
-from sparktop.operate.plan.common_steps import evidence_step, living, privilege_asks, resolved_step, the_node
+from sparktop.operate.plan.common_steps import evidence_step, living, privilege_questions, resolved_step, the_node
+from sparktop.operate.plan.sequence import serving
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root, sudo_note
 from sparktop.operate.step.plan import OnFailure, Plan, Step
@@ -38,11 +39,11 @@ _AT_BOOT = ("always", "unless-stopped")
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     node = the_node(request, picture)
     if _watches_only(request):
         return ()
-    return (*privilege_asks(request), who_ask(node.name), inhibitors_ask(node.name))
+    return (*privilege_questions(request), who_question(node.name), inhibitors_question(node.name))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -69,10 +70,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             _back_step(node.name, boot_id),
             *started,
             *resolved_step(request, node.name),
-            *start_steps.serving(_ready_steps(node, picture)),
+            *serving(_ready_steps(node, picture)),
         ),
         # As it was before: what ran then, and Docker doesn't start at boot.
-        way_back=started if any(isinstance(step.act, Remote) for step in started) else (),
+        rollback=started if any(isinstance(step.act, Remote) for step in started) else (),
         effect=f"Everything on the machine stops{'' if living(node) else '; no engine runs there'}. "
         "sparktop watches it go and come back, then compares driver, kernel and memory with those before."
         + _effect(node, picture),
@@ -207,7 +208,7 @@ def _warnings(node: NodeView, picture: FleetState, survey: Survey) -> Iterator[s
         yield f"Docker doesn't start {' and '.join(stays)} at boot: start {'them' if stays[1:] else 'it'} afterwards."
     logins = logged_in(survey, node.name)
     if logins is None:
-        yield f"Who is logged in could not be asked: {survey.problem(who_ask(node.name)) or 'no answer'}."
+        yield f"Who is logged in could not be asked: {survey.problem(who_question(node.name)) or 'no answer'}."
     elif logins:
         yield f"Logged in: {'; '.join(logins)}."
     for line in inhibitors(survey, node.name):

@@ -6,7 +6,7 @@ import re
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.operate.plan.common_steps import key_values
 
 SESSIONS_AT_MOST = 20
@@ -25,12 +25,12 @@ class GraphicalSession:
     is_greeter: bool = False
 
 
-def _list_ask(node: str) -> Output:
+def _list_question(node: str) -> Output:
     return Output(node=node, argv=("loginctl", "list-sessions", "--no-legend", "--no-pager"))
 
 
-def _show_ask(node: str, survey: Survey) -> Output | None:
-    text = survey.value(_list_ask(node))
+def _show_question(node: str, survey: Survey) -> Output | None:
+    text = survey.value(_list_question(node))
     if not isinstance(text, str):
         return None
     ids = [words[0] for line in text.splitlines() if (words := line.split()) and _SESSION_ID.fullmatch(words[0])]
@@ -40,16 +40,16 @@ def _show_ask(node: str, survey: Survey) -> Output | None:
     return Output(node=node, argv=("loginctl", "show-session", *shown, *ids[:SESSIONS_AT_MOST]))
 
 
-def session_asks(node: str, survey: Survey) -> tuple[Ask, ...]:
+def session_questions(node: str, survey: Survey) -> tuple[Question, ...]:
     """The questions, in two rounds: which sessions there are, then what each is."""
-    show_ask = _show_ask(node, survey)
-    return (_list_ask(node), show_ask) if show_ask is not None else (_list_ask(node),)
+    show_question = _show_question(node, survey)
+    return (_list_question(node), show_question) if show_question is not None else (_list_question(node),)
 
 
 def graphical(survey: Survey, node: str) -> tuple[GraphicalSession, ...]:
     """The graphical sessions, with the login screen's own; empty where logind couldn't be asked."""
-    show_ask = _show_ask(node, survey)
-    text = survey.value(show_ask) if show_ask is not None else None
+    show_question = _show_question(node, survey)
+    text = survey.value(show_question) if show_question is not None else None
     if not isinstance(text, str):
         return ()
     sessions = []
@@ -68,13 +68,13 @@ def graphical(survey: Survey, node: str) -> tuple[GraphicalSession, ...]:
     return tuple(sessions)
 
 
-def who_ask(node: str) -> Output:
+def who_question(node: str) -> Output:
     return Output(node=node, argv=("who", "-u"))
 
 
 def logged_in(survey: Survey, node: str) -> tuple[str, ...] | None:
     """Who is logged in, where from and since when, our own login among them; None where it couldn't be asked."""
-    text = survey.value(who_ask(node))
+    text = survey.value(who_question(node))
     if not isinstance(text, str):
         return None
     return tuple(
@@ -96,13 +96,13 @@ def _login(line: str) -> str:
     return f"{row['user']} {place} since {row['since']}"
 
 
-def inhibitors_ask(node: str) -> Output:
+def inhibitors_question(node: str) -> Output:
     return Output(node=node, argv=("systemd-inhibit", "--list", "--no-legend", "--no-pager"))
 
 
 def inhibitors(survey: Survey, node: str) -> tuple[str, ...]:
     """Who has asked to block a shutdown."""
-    text = survey.value(inhibitors_ask(node))
+    text = survey.value(inhibitors_question(node))
     if not isinstance(text, str):
         return ()
     lines = [" ".join(sanitise.line(line, limit=160).split()) for line in text.splitlines()]

@@ -12,18 +12,17 @@ from typing import Any
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import DockerCall
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.container.inspected import image_path, is_whole_id
+from sparktop.operate.container.inspected import image_path
 from sparktop.operate.container.lifecycle import NEW, NEW_PATH, NewContainer, make, remove_new, start_call
 from sparktop.operate.launch.inputs.docker import (
     Image,
-    image_ask,
     image_on,
     image_parity,
-    images_ask,
-    list_ask,
-    names_of,
+    image_question,
+    images_question,
+    list_question,
     rows,
     serving_images,
 )
@@ -47,13 +46,13 @@ NEEDS_BYTES = 8 * GIB
 START_LIMIT_S = 60.0
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     if len(request.nodes) != 2:
         return ()
     image = image_name(request, survey)
-    found = [ask for node in request.nodes if image and (ask := image_ask(node, image)) is not None]
-    docker = [ask for node in request.nodes for ask in (images_ask(node), list_ask(node))]
-    return (*link.asks(request, picture, survey), *docker, *found)
+    found = [question for node in request.nodes if image and (question := image_question(node, image)) is not None]
+    docker = [question for node in request.nodes for question in (images_question(node), list_question(node))]
+    return (*link.questions(request, picture, survey), *docker, *found)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -63,7 +62,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     require_idle(request.nodes, picture, loads_gpu=True)
     _require_memory(request.nodes, picture)
     link.require_link(request.nodes, picture, survey)
-    pair_rails = rails(request.nodes, picture, survey)
+    pair_rails = rails(request.nodes, picture)
     if not pair_rails:
         raise Refused(
             f"no RDMA device of {request.nodes[0]} shares a network with one of {request.nodes[1]}",
@@ -89,7 +88,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             _measure(head, worker, request.nodes),
             *(_remove(rank, "remove") for rank in ranks),
         ),
-        way_back=tuple(_remove(rank, "take-away") for rank in ranks),
+        rollback=tuple(_remove(rank, "take-away") for rank in ranks),
         is_all_or_nothing=True,
         effect=(
             f"Runs an all-reduce of 1 GiB by PyTorch and NCCL in {image_name(request, survey)} on both, for about a "
@@ -171,7 +170,6 @@ def _container(
         node=node,
         mark=f"@{node}",
         name=NAME,
-        created_name=NAME,
         body=body,
         image_ref=image.image_id,
         image_id=image.image_id,
@@ -191,7 +189,7 @@ def _rdma_step(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Ite
     """The cable alone, where perftest is there: a slow collective over a fast cable has another cause."""
     if any(link.missing_programs(node, survey) for node in nodes):
         return
-    steps = link.steps(nodes, sorted(rails(nodes, picture, survey), key=link.port_of))
+    steps = link.steps(nodes, sorted(rails(nodes, picture), key=link.port_of))
     whole = [one for one in steps if isinstance(one.act, MeasureLink) and not one.act.is_latency]
     yield max(whole, key=lambda one: len(one.act.halves) if isinstance(one.act, MeasureLink) else 0)
 
@@ -246,12 +244,11 @@ def _leftovers(node: str, survey: Survey) -> list[str]:
     """Ids of containers that an earlier measurement has left; refused where the name is somebody else's."""
     found = []
     for row in rows(survey, node) or ():
-        if NAME not in names_of(row):
+        if NAME not in row.names:
             continue
-        labels, container_id = row.get("Labels"), str(row.get("Id"))
-        if not (isinstance(labels, Mapping) and labels.get(LABEL)) or not is_whole_id(container_id):
+        if not row.labels.get(LABEL) or not row.container_id:
             raise Refused(f"{node} has a container {NAME} that sparktop did not create", (f"docker rm {NAME}",))
-        found.append(container_id)
+        found.append(row.container_id)
     return found
 
 

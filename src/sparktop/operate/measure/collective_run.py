@@ -42,8 +42,8 @@ class MeasureCollective(Act):
         state = await _ended(line, self.container_id, progress)
         if state is None:
             return RequestResult(ok=False, detail="its container is gone: nothing was measured")
-        ask = DockerLog(node=line.node, container_id=self.container_id, lines=LOG_LINES)
-        answer = (await line.ask([ask]))[ask]
+        question = DockerLog(node=line.node, container_id=self.container_id, lines=LOG_LINES)
+        answer = (await line.ask([question]))[question]
         if not isinstance(answer.value, str):
             return RequestResult(ok=False, detail=f"its log can't be read: {answer.problem or 'it is gone'}")
         return collective_result(parse_collective(answer.value), code=state.get("ExitCode"))
@@ -51,9 +51,9 @@ class MeasureCollective(Act):
 
 async def _ended(line: NodeLine, container_id: str, progress: Progress) -> Mapping[str, Any] | None:
     """The container's state once it has ended; None: there is no such container."""
-    ask = DockerGet(node=line.node, path=f"/containers/{container_id}/json")
+    question = DockerGet(node=line.node, path=f"/containers/{container_id}/json")
     while True:
-        answer = (await line.ask([ask]))[ask]
+        answer = (await line.ask([question]))[question]
         if answer.value is None and not answer.problem:
             return None
         state = answer.value.get("State") if isinstance(answer.value, Mapping) else None

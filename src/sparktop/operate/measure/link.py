@@ -7,13 +7,12 @@ from itertools import groupby
 
 from sparktop.checks.fabric import half_of
 from sparktop.model.fleet import FleetState
+from sparktop.model.prospect import Gate
 from sparktop.model.request import Request, Risk
 from sparktop.model.state import State
-from sparktop.model.survey import Ask, Output, Survey
-from sparktop.operate.launch.gates.link import asks as ping_asks
-from sparktop.operate.launch.gates.link import pair_gates
+from sparktop.model.survey import Output, Question, Survey, looked_up
+from sparktop.operate.launch.gates.link import Pair, pair_gates
 from sparktop.operate.launch.inputs.link import Rail, RailEnd, fabrics, rails
-from sparktop.operate.launch.inputs.link import asks as link_asks
 from sparktop.operate.measure.busy import require_idle
 from sparktop.operate.measure.link_load import MeasureLink
 from sparktop.operate.measure.perftest import BANDWIDTH, LATENCY, PACKAGE, Half, client_argv, limit_s, server_argv
@@ -27,17 +26,16 @@ SLACK_S = 45.0
 """For pings, counters and programs that start slowly."""
 
 
-def which_ask(node: str) -> Output:
+def which_question(node: str) -> Output:
     return Output(node=node, argv=("which", BANDWIDTH, LATENCY))
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     if len(request.nodes) != 2:
         return ()
     return (
-        *(which_ask(node) for node in request.nodes),
-        *link_asks(request.nodes, picture),
-        *ping_asks(fabrics(request.nodes, picture, survey), survey),
+        *(which_question(node) for node in request.nodes),
+        *looked_up(survey, lambda look_ups: barring_gates(request.nodes, picture, look_ups)),
     )
 
 
@@ -48,7 +46,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     require_idle(request.nodes, picture)
     _require_programs(request.nodes, survey)
     require_link(request.nodes, picture, survey)
-    pair_rails = sorted(rails(request.nodes, picture, survey), key=port_of)
+    pair_rails = sorted(rails(request.nodes, picture), key=port_of)
     if not pair_rails:
         raise Refused(
             f"no RDMA device of {request.nodes[0]} shares a network with one of {request.nodes[1]}",
@@ -74,7 +72,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 def missing_programs(node: str, survey: Survey) -> list[str]:
     """Those of perftest that the node doesn't have, or isn't known to have."""
-    value = survey.value(which_ask(node))
+    value = survey.value(which_question(node))
     there = {line.rpartition("/")[2] for line in value.split()} if isinstance(value, str) else set()
     return [name for name in (BANDWIDTH, LATENCY) if name not in there]
 
@@ -85,8 +83,14 @@ def _require_programs(nodes: Sequence[str], survey: Survey) -> None:
             raise Refused(f"{node} has no {' and no '.join(missing)}", (f"on {node}: sudo apt install {PACKAGE}",))
 
 
+def barring_gates(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Gate, ...]:
+    """Whether there is a link to be measured."""
+    pair = Pair(picture=picture, survey=survey, ends=fabrics(nodes, picture, survey), wants_rdma=True)
+    return tuple(pair_gates(pair, _BARRED_BY))
+
+
 def require_link(nodes: Sequence[str], picture: FleetState, survey: Survey) -> None:
-    for gate in pair_gates(nodes, picture, survey, wants_rdma=True, names=_BARRED_BY):
+    for gate in barring_gates(nodes, picture, survey):
         if gate.state is State.FAILED:
             where = f"{gate.node}: " if gate.node else ""
             raise Refused(f"{where}{gate.detail}", gate.steps)

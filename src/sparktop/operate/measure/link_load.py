@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from sparktop.checks.link import BOTH_HEALTHY_GBPS, HALF_HEALTHY_GBPS, LATENCY_HEALTHY_US
 from sparktop.dataclass import dataclass
-from sparktop.model.survey import Answer, Ask, FileText, Output
+from sparktop.model.survey import Answer, FileText, Output, Question
 from sparktop.operate.acts.operation_text import joined
 from sparktop.operate.measure import perftest
 from sparktop.operate.measure.busy import busy_reason
@@ -103,8 +103,8 @@ async def _reached(ends: _Ends, act: MeasureLink) -> float | None:
     """The shortest time of a whole packet there and back, ms; None where the node has no ping."""
     times: list[float] = []
     for half in act.halves:
-        ask = Output(node=ends.near.node, argv=perftest.ping_argv(half), limit_s=10.0)
-        answer = (await ends.near.ask([ask]))[ask]
+        question = Output(node=ends.near.node, argv=perftest.ping_argv(half), limit_s=10.0)
+        answer = (await ends.near.ask([question]))[question]
         text = answer.value if isinstance(answer.value, str) else ""
         if answer.code not in (None, 0, NO_PROGRAM):
             size = f"packets of {half.mtu} bytes" if half.mtu is not None else "packets"
@@ -126,7 +126,7 @@ async def _loaded(ends: _Ends, act: MeasureLink) -> list[str]:
         for number, half in enumerate(act.halves)
     ]
     serving = asyncio.ensure_future(ends.far.ask(servers))
-    sending: asyncio.Future[Mapping[Ask, Answer]] | None = None
+    sending: asyncio.Future[Mapping[Question, Answer]] | None = None
     try:
         await _until_listening(ends.far, act, serving, servers)
         sending = asyncio.ensure_future(ends.near.ask(clients))
@@ -158,7 +158,7 @@ async def _require_free_ports(far: NodeLine, act: MeasureLink) -> None:
 
 
 async def _until_listening(
-    far: NodeLine, act: MeasureLink, serving: asyncio.Future[Mapping[Ask, Answer]], servers: Sequence[Output]
+    far: NodeLine, act: MeasureLink, serving: asyncio.Future[Mapping[Question, Answer]], servers: Sequence[Output]
 ) -> None:
     """Wait until all servers listen.
 
@@ -180,12 +180,12 @@ async def _until_listening(
 
 async def _listening(far: NodeLine, act: MeasureLink) -> list[bool]:
     """Whether anybody listens on each half's port."""
-    asks = [Output(node=far.node, argv=perftest.listens_argv(number)) for number in range(len(act.halves))]
-    answers = await far.ask(asks)
-    for ask in asks:
-        if answers[ask].value is None and answers[ask].problem:
-            raise _Unmeasured(f"who listens on {far.node} is not known: {answers[ask].problem}")
-    return [bool(_text_of(answers[ask]).strip()) for ask in asks]
+    questions = [Output(node=far.node, argv=perftest.listens_argv(number)) for number in range(len(act.halves))]
+    answers = await far.ask(questions)
+    for question in questions:
+        if answers[question].value is None and answers[question].problem:
+            raise _Unmeasured(f"who listens on {far.node} is not known: {answers[question].problem}")
+    return [bool(_text_of(answers[question]).strip()) for question in questions]
 
 
 def _text_of(answer: Answer) -> str:
@@ -213,7 +213,10 @@ async def _counted(ends: _Ends, halves: Sequence[Half]) -> dict[str, tuple[int |
     near = [_counter(ends.near.node, half.device, "port_xmit_data") for half in halves]
     far = [_counter(ends.far.node, half.peer_device, "port_rcv_data") for half in halves]
     answers = {**await ends.near.ask(near), **await ends.far.ask(far)}
-    return {"sent": tuple(_bytes(answers[ask]) for ask in near), "received": tuple(_bytes(answers[ask]) for ask in far)}
+    return {
+        "sent": tuple(_bytes(answers[question]) for question in near),
+        "received": tuple(_bytes(answers[question]) for question in far),
+    }
 
 
 def _counter(node: str, device: str, name: str) -> FileText:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.operate.measure.busy import require_idle
 from sparktop.operate.measure.gpu_load import PACKAGE, find_argv, library_in
 from sparktop.operate.measure.power_run import MeasurePower
@@ -18,18 +18,18 @@ STARTS_S = 30
 """CUDA's start, and the matrices."""
 
 
-def library_ask(node: str) -> Output:
+def library_question(node: str) -> Output:
     return Output(node=node, argv=find_argv())
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return tuple(library_ask(node) for node in request.nodes)
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    return tuple(library_question(node) for node in request.nodes)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Refused while a node works or has an engine loaded, and where nothing is there to load the GPU with."""
     require_idle(request.nodes, picture, loads_gpu=True)
-    libraries = {node: library_in(survey.value(library_ask(node))) for node in request.nodes}
+    libraries = {node: library_in(survey.value(library_question(node))) for node in request.nodes}
     if missing := [node for node, library in libraries.items() if not library]:
         raise Refused(
             f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no cuBLAS to load the GPU with",

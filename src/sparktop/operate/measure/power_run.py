@@ -48,8 +48,8 @@ class MeasurePower(Act):
         if reason := busy_reason(picture().node(line.node), line.node, loads_gpu=True):
             return RequestResult(ok=False, detail=f"{reason}: nothing was measured")
         argv = argv_of(self.library, self.seconds, self.limit_s)
-        ask = Output(node=line.node, argv=argv, limit_s=self.limit_s + 20.0)
-        loading = asyncio.ensure_future(line.ask([ask]))
+        question = Output(node=line.node, argv=argv, limit_s=self.limit_s + 20.0)
+        loading = asyncio.ensure_future(line.ask([question]))
         readings: dict[float, Gpu] = {}
         try:
             while not loading.done():
@@ -59,7 +59,7 @@ class MeasurePower(Act):
                     readings[view.gpu.boot_s] = gpu
                     watts = f"{gpu.power_w:.0f} W" if gpu.power_w is not None else "power not read"
                     progress(f"{watts}, {gpu.sm_clock_mhz or '?'} MHz", None)
-            answer = loading.result()[ask]
+            answer = loading.result()[question]
         finally:
             loading.cancel()
             await asyncio.wait({loading})

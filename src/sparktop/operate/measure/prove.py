@@ -16,7 +16,7 @@ from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.proof import LONG_TOKENS, Proof
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.container import inspected
 from sparktop.operate.measure.busy import held_reason
 from sparktop.operate.measure.proofs import Prove
@@ -52,13 +52,13 @@ _REQUESTS = {Proof.TWO_AT_ONCE: 2}
 SERVING = (EngineState.READY, EngineState.SERVING)
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     """The head's container: its key, and where its port is published."""
     head = requested_ranks(request, picture)[0]
-    return container_asks(head.node.name, head.engine)
+    return container_questions(head.node.name, head.engine)
 
 
-def container_asks(node: str, engine: Engine) -> tuple[Ask, ...]:
+def container_questions(node: str, engine: Engine) -> tuple[Question, ...]:
     """What `port_bindings` needs of the node."""
     container = engine.container
     if container is None or not inspected.is_whole_id(container.container_id):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.rules.pair.link import down_ports
@@ -11,7 +13,7 @@ from sparktop.model.engine import RESTARTING_POLICIES, Engine, EngineState
 from sparktop.model.finding import Phase
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.request import Request
-from sparktop.model.survey import Ask, AskPrivileges
+from sparktop.model.survey import PrivilegesQuestion, Question, Survey, looked_up
 from sparktop.operate.acts.arrivals import AwaitResolved
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.refused import Refused
@@ -54,11 +56,31 @@ def living(node: NodeView) -> tuple[Engine, ...]:
     return tuple(engine for engine in node.engines if engine.state is not EngineState.EXITED)
 
 
+def stamp(picture: FleetState) -> str:
+    """The plan's time, for names and labels of what it creates: "20261121T031211"."""
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(picture.wall_s))
+
+
 # --- steps and words
 
 
-def privilege_asks(request: Request) -> tuple[Ask, ...]:
-    return tuple(AskPrivileges(node=name) for name in request.nodes)
+def questions_of(
+    plan: Callable[[Request, FleetState, Survey], object],
+) -> Callable[[Request, FleetState, Survey], tuple[Question, ...]]:
+    """A planner's questions: what its plan looks up, as far as the answers let it go."""
+
+    def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+        def look(look_ups: Survey) -> None:
+            with suppress(Refused):
+                plan(request, picture, look_ups)
+
+        return looked_up(survey, look)
+
+    return questions
+
+
+def privilege_questions(request: Request) -> tuple[Question, ...]:
+    return tuple(PrivilegesQuestion(node=name) for name in request.nodes)
 
 
 def evidence_step(nodes: Sequence[str], engines: Sequence[str] = ()) -> Step:

@@ -7,6 +7,7 @@ service is what is stopped and started (6.6).
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from sparktop.engines import labels
 from sparktop.engines.labels import SPARKRUN_LOG
 from sparktop.model.engine import Container, Engine
 from sparktop.model.fleet import NodeView
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.model.telemetry import Process
 from sparktop.operate.container.inspected import Inspected
 from sparktop.probe.remote.installed import unit_of
@@ -93,12 +94,12 @@ def systemctl(node: NodeView, *, is_own: bool, path: str = "systemctl") -> tuple
     return ("env", f"XDG_RUNTIME_DIR=/run/user/{uid}", path, "--user") if is_own else (path,)
 
 
-def asks(engine: Engine, node: NodeView) -> tuple[Ask, ...]:
+def questions(engine: Engine, node: NodeView) -> tuple[Question, ...]:
     """Which services name the engine's container in their commands; a bare process is found by its cgroup instead."""
     units = tuple(name for name in _candidates(node) if engine.container is not None)
     if not units:
         return ()
-    return (_show_ask(node, units, own=False), _show_ask(node, units, own=True))
+    return (_show_question(node, units, own=False), _show_question(node, units, own=True))
 
 
 def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected | None) -> Origin:
@@ -129,7 +130,7 @@ def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected 
 
 def _unit_of_container(engine: Engine, node: NodeView, survey: Survey) -> tuple[str, bool] | None:
     """(service, whether it is the user's own) whose command runs the engine's container."""
-    for question in asks(engine, node):
+    for question in questions(engine, node):
         for name, command in _commands(survey.value(question)).items():
             if engine.container is not None and _runs_container(command, engine.container):
                 return name, isinstance(question, Output) and "--user" in question.argv
@@ -157,7 +158,7 @@ def _candidates(node: NodeView) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))[:_UNITS_AT_MOST]
 
 
-def _show_ask(node: NodeView, units: tuple[str, ...], *, own: bool) -> Output:
+def _show_question(node: NodeView, units: tuple[str, ...], *, own: bool) -> Output:
     return Output(
         node=node.name, argv=(*systemctl(node, is_own=own), "show", "--no-pager", "-p", "Id,ExecStart", "--", *units)
     )
@@ -260,7 +261,8 @@ def _compose_origin(labels: Mapping[str, str]) -> Origin:
     )
 
 
-def compose_files(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The absolute paths of the files that compose made a container of; empty where it didn't."""
+def compose_project(labels: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """(the project of a container that compose made, the absolute paths of its files); empty where it didn't."""
     origin = _compose_origin(labels)
-    return tuple(path for path in origin.config_files if path.startswith("/") and path.isprintable())
+    paths = (posixpath.normpath(posixpath.join(origin.working_dir, path)) for path in origin.config_files)
+    return origin.project, tuple(path for path in paths if path.startswith("/") and path.isprintable())

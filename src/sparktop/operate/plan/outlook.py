@@ -12,15 +12,17 @@ from sparktop.model.engine import EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase
 from sparktop.model.fleet import FleetState, has_rebooted_since
-from sparktop.operate.plan.running_starter import RunningStarter
+from sparktop.operate.plan.running_start import RunningStart
 from sparktop.operate.refused import Refused
 from sparktop.text.units import gib
 
+_OF_OTHERS_MEMORY = ("vllm.free-memory-below-utilisation", "torch.oom-other-process")
+"""A start failed of what others held then, not of its own share."""
 STANDS_S = 8.0
 """Memory that has stood still this long isn't being freed now; that it is lost takes longer to tell."""
 
 
-def doubt(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed: bool = False) -> str:
+def expected_failure(starters: Sequence[RunningStart], picture: FleetState, *, is_changed: bool = False) -> str:
     """Why the start is expected to fail; empty where nothing says so.
 
     Args:
@@ -32,7 +34,7 @@ def doubt(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed
     return next(_doubts(starters, picture, is_changed=is_changed), "")
 
 
-def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_changed: bool) -> Iterator[str]:
+def _doubts(starters: Sequence[RunningStart], picture: FleetState, *, is_changed: bool) -> Iterator[str]:
     for starter in starters:
         engine, view = starter.rank.engine, starter.rank.view
         available = view.sample.memory.available_bytes if view.sample is not None else 0
@@ -73,7 +75,8 @@ def _doubts(starters: Sequence[RunningStarter], picture: FleetState, *, is_chang
         has_rebooted = any(has_rebooted_since(other.rank.view, engine.exited_wall_s) for other in starters)
         if is_changed or not has_ended or has_rebooted or log is None or log.has_served:
             continue
-        if log.critical_finding is not None:
+        is_there_now = reachable >= starter.target.target_bytes  # the memory that its last start lacked
+        if log.critical_finding is not None and not (is_there_now and log.critical_finding.rule in _OF_OTHERS_MEMORY):
             yield f"Its last start failed: {log.critical_finding.title}. The same start is likely to fail the same way."
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine
+from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Privilege, Signal
 from sparktop.model.survey import FileText, Survey
 from sparktop.model.telemetry import Process
@@ -18,6 +19,7 @@ STARTED_TICKS_PER_S = 100
 SAME_START_S = 2.0
 """Tolerance between the start of a process in the picture and in /proc."""
 KILL_S = 10.0
+_PIDS_AT_MOST = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +51,13 @@ def root_pid(engine: Engine) -> int:
     return int(engine.key.removeprefix("pid:").partition(":")[0])
 
 
-def stat_ask(node: str, pid: int) -> FileText:
+def stat_question(node: str, pid: int) -> FileText:
     return FileText(node=node, path=f"/proc/{pid}/stat")
 
 
-def stat_of(survey: Survey, ask: FileText) -> ProcessStat | None:
+def stat_of(survey: Survey, question: FileText) -> ProcessStat | None:
     """The process's stat, or None where the process is gone or can't be read."""
-    text = survey.value(ask)
+    text = survey.value(question)
     return parse_stat(text) if isinstance(text, str) else None
 
 
@@ -69,6 +71,20 @@ def parse_stat(text: str) -> ProcessStat | None:
     return ProcessStat(
         pid=int(pid), command=command, state=state[:1], parent_pid=parent_pid, started_ticks=started_ticks
     )
+
+
+def still_there(engine: Engine, node: NodeView, survey: Survey) -> tuple[ProcessStat, ...]:
+    """The engine's processes that still are the ones seen: the server first, then its children."""
+    stats = (stat_of(survey, question) for question in stat_questions(engine, node))
+    seen = {process.pid: process for process in (node.processes.processes if node.processes else ())}
+    rows = [row for row in stats if row and not row.has_ended and row.pid in seen and row.is_same(seen[row.pid])]
+    pids = {row.pid for row in rows}
+    return tuple(sorted(rows, key=lambda row: (row.parent_pid in pids, row.started_ticks, row.pid)))
+
+
+def stat_questions(engine: Engine, node: NodeView) -> Iterator[FileText]:
+    """What tells whether the engine's processes still are the ones seen."""
+    return (stat_question(node.name, pid) for pid in engine.pids[:_PIDS_AT_MOST])
 
 
 def end_step(

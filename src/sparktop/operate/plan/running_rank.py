@@ -3,24 +3,25 @@ on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rules.engine.ended import is_looping
-from sparktop.engines.rank_order import find, missing, ranks, start_order, stop_order
-from sparktop.engines.ranks import EngineRank, is_alive
+from sparktop.engines.ranks import EngineRank, find, is_alive, missing, rank_of, start_order, stop_order, team_of
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.operation import Privilege
 from sparktop.model.request import Request
-from sparktop.model.survey import Ask, AskPrivileges, Survey
+from sparktop.model.survey import PrivilegesQuestion, Question, Survey
 from sparktop.operate.container import inspected, shared_memory
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan import origin
 from sparktop.operate.plan.origin import Origin
-from sparktop.operate.plan.process import stat_ask
+from sparktop.operate.plan.process import ProcessStat, stat_questions, still_there
+from sparktop.operate.plan.service import Service
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_docker
 
@@ -34,37 +35,28 @@ def requested_ranks(request: Request, picture: FleetState) -> tuple[EngineRank, 
     if unknown or not request.nodes:
         named = f"{unknown[0]} is not one of the nodes watched here" if unknown else "no node is named"
         raise Refused(named, tuple(f"there is {view.name}" for view in picture.nodes))
-    name = request.target.strip()
-    if not name:
-        candidates = _ranks_on_nodes(request, picture, alive=True) or _ranks_on_nodes(request, picture, alive=False)[:1]
-        heads = {ranks(rank.engine.key, rank.node.name, picture)[0].engine.key: rank for rank in candidates}
-        if len(heads) != 1:
-            if not heads:
-                refuse_unknown(request, picture)
-            reason = (
-                "which engine is meant? Name one" if heads else f"no engine is seen on {' or '.join(request.nodes)}"
-            )
-            raise Refused(
-                reason, tuple(f"{candidate.engine.name} on {candidate.node.name}" for candidate in candidates)
-            )
-        meant: EngineRank | None = next(iter(heads.values()))
+    name, where = request.target.strip(), " or ".join(request.nodes)
+    there = [view for view in picture.nodes if view.name in request.nodes]
+    seen = [rank_of(engine, view) for view in there for engine in view.engines]
+    running = [rank for rank in seen if is_alive(rank.engine)]
+    if name:
+        candidates = [rank for node in request.nodes if (rank := find(name, node, picture)) is not None][:1]
     else:
-        meant = next((rank for node in request.nodes if (rank := find(name, node, picture)) is not None), None)
-    if meant is None:
-        refuse_unknown(request, picture)
-        candidates = _ranks_on_nodes(request, picture, alive=True)
+        candidates = running or seen[:1]
+    teams = {team[0].engine.key: team for team in (team_of(rank, picture) for rank in candidates)}
+    if len(teams) == 1:
+        return next(iter(teams.values()))
+    if teams:
         raise Refused(
-            f"no engine of that name is on {' or '.join(request.nodes)}",
-            tuple(f"there is {rank.engine.name} on {rank.node.name}" for rank in candidates),
+            "which engine is meant? Name one", tuple(f"{rank.engine.name} on {rank.node.name}" for rank in candidates)
         )
-    return ranks(meant.engine.key, meant.node.name, picture)
-
-
-def refuse_unknown(request: Request, picture: FleetState) -> None:
-    """Refuse where an engine that isn't shown may be there all the same: that is not known, and said so."""
-    gaps = [view.engines_gap for view in picture.nodes if view.name in request.nodes and view.engines_gap]
-    if gaps:
+    # An engine that isn't shown may be there all the same: that is not known, and said so.
+    if gaps := [view.engines_gap for view in there if view.engines_gap]:
         raise Refused("; ".join(gaps), ("look again in a few seconds",))
+    raise Refused(
+        f"no engine of that name is on {where}" if name else f"no engine is seen on {where}",
+        tuple(f"there is {rank.engine.name} on {rank.node.name}" for rank in running),
+    )
 
 
 def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
@@ -82,19 +74,6 @@ def require_all_ranks(team: tuple[EngineRank, ...]) -> None:
     )
 
 
-def _ranks_on_nodes(request: Request, picture: FleetState, *, alive: bool) -> list[EngineRank]:
-    return [
-        EngineRank(node=view, engine=engine)
-        for view in picture.nodes
-        if view.name in request.nodes
-        for engine in view.engines
-        if is_alive(engine) is alive
-    ]
-
-
-PIDS_AT_MOST = 16
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRank:
     """One rank of a running engine, as found on its node."""
@@ -103,6 +82,8 @@ class RunningRank:
     origin: Origin
     container: Inspected | None = None
     """Its container; None where it runs in none."""
+    processes: tuple[ProcessStat, ...] = ()
+    """Of one in no container, those that still are the ones seen; the server first."""
     mark: str = ""
     """Suffix of its steps' ids: "@spark2" where there are two ranks."""
 
@@ -126,6 +107,27 @@ class RunningRank:
     def name(self) -> str:
         """Its name on its node: its container's, where it has one."""
         return self.container.name if self.container else self.rank.engine.name
+
+    @property
+    def service(self) -> Service | None:
+        """The service that runs it; None where none does."""
+        if not self.origin.is_service:
+            return None
+        unit, is_own = self.origin.unit, self.origin.is_own
+        return Service(view=self.view, unit=unit, is_own=is_own, engine=self.name, mark=self.mark)
+
+    @property
+    def privilege(self) -> Privilege:
+        """To end its processes: USER where all are the user's own, else ROOT."""
+        table = {process.pid: process for process in (self.view.processes.processes if self.view.processes else ())}
+        own = self.view.facts.user_id if self.view.facts else None
+        mine = own is not None and all(pid in table and table[pid].user_id == own for pid in self.engine.pids)
+        return Privilege.USER if mine else Privilege.ROOT
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Those of its container; none where it runs in none."""
+        return self.container.labels if self.container is not None else {}
 
     @property
     def runs(self) -> bool:
@@ -154,27 +156,28 @@ class RunningRank:
         return round((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
 
 
-def requested_asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    """The questions about the ranks of the engine that the request means."""
-    return tuple(asks(requested_ranks(request, picture)))
+def look_up(team: Sequence[EngineRank], survey: Survey) -> None:
+    """Look up what `inspect_ranks` does, all at once: it ends at the first rank that isn't known."""
+    for question in _questions(team):
+        survey.answer(question)
 
 
-def asks(team: Sequence[EngineRank]) -> Iterator[Ask]:
-    """The questions about each rank and its node."""
+def _questions(team: Sequence[EngineRank]) -> Iterator[Question]:
     for rank in team:
         node, container = rank.node.name, rank.engine.container
-        yield AskPrivileges(node=node)
-        yield from origin.asks(rank.engine, rank.node)
+        yield PrivilegesQuestion(node=node)
+        yield from origin.questions(rank.engine, rank.node)
         if container is not None and inspected.is_whole_id(container.container_id):
             yield inspected.ask(node, container.container_id)
             if container.ipc_mode == "host":
                 yield shared_memory.ask(node)
         elif container is None:
-            yield from (stat_ask(node, pid) for pid in rank.engine.pids[:PIDS_AT_MOST])
+            yield from stat_questions(rank.engine, rank.node)
 
 
 def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRank, ...]:
     """The ranks as found on their nodes, or why one of them can't be acted on."""
+    look_up(team, survey)
     ranks_found = []
     for rank in team:
         view, node = rank.node, rank.node.name
@@ -195,6 +198,7 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
                 rank=replace(rank, node=with_owed_guard(view, survey)),
                 origin=origin.origin(rank.engine, view, survey, container),
                 container=container,
+                processes=still_there(rank.engine, view, survey) if container is None else (),
                 mark=f"@{node}" if len(team) > 1 else "",
             )
         )
@@ -203,7 +207,7 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
 
 def with_owed_guard(view: NodeView, survey: Survey) -> NodeView:
     """The node with the guard that an interrupted run has replaced by its own: it is restored at the plan's end."""
-    guard = survey.owed_guards.get(view.name)
+    guard = survey.guards_to_restore.get(view.name)
     return view if guard is None else replace(view, guard=guard)
 
 
@@ -258,7 +262,8 @@ def _known_command(rank: RunningRank) -> Iterator[str]:
 
 def _vanished(rank: EngineRank, survey: Survey) -> Refused:
     container = rank.engine.container
-    problem = survey.problem(inspected.ask(rank.node.name, container.container_id)) if container else ""
+    is_asked = container is not None and inspected.is_whole_id(container.container_id)
+    problem = survey.problem(inspected.ask(rank.node.name, container.container_id)) if container and is_asked else ""
     if problem:
         return Refused(f"the container of {rank.engine.name} on {rank.node.name} can't be inspected: {problem}")
     return Refused(

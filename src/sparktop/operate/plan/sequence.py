@@ -6,20 +6,65 @@ evidence, prepare, stop, memory, room, start, ready, prove, policy, serving
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from sparktop.model.survey import Survey
-from sparktop.operate.plan import start_steps
-from sparktop.operate.plan.starter import Starter
+from sparktop.dataclass import dataclass
+from sparktop.operate.acts.readiness import AwaitReady
+from sparktop.operate.acts.serving import AwaitServing
 from sparktop.operate.step.plan import Step
+
+Steps = tuple[Step, ...]
+SERVING_LIMIT_S = 90.0
+"""A Docker Engine that is being restarted is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """How one rank's engine comes up, or stays down, and what brings back the one before: the steps of each phase,
+    none where it needs none."""
+
+    is_head: bool = True
+    prepare: Steps = ()
+    """Before anything stops: what can be rejected is rejected here."""
+    memory: Steps = ()
+    room: Steps = ()
+    """Once its memory is back: /dev/shm, caches."""
+    before_start: Steps = ()
+    """Before the first rank starts: its change is written, its guard armed where its container is there already."""
+    start: Steps = ()
+    """The start alone: one rank may wait for another only so long."""
+    guard_load: Steps = ()
+    """The guard while it loads, where its container is there only now."""
+    ready: Steps = ()
+    """See it come up, or stay down."""
+    guard_request: Steps = ()
+    """The guard during the first request."""
+    prove: Steps = ()
+    """The first request; of the head alone."""
+    restore_guard: Steps = ()
+    on_ready: Steps = ()
+    """What it gets once it has served: its restart policy."""
+
+    # the way back
+
+    take_back: Steps = ()
+    """Stop what has come up."""
+    restore_guard_first: Steps = ()
+    """The guard as it was, where the container that the plan's own is over is gone by now."""
+    undo_change: Steps = ()
+    old_memory: Steps = ()
+    start_old: Steps = ()
+    old_ready: Steps = ()
+    settle_old: Steps = ()
+    """Its guard and its restart policy, once it answers: Docker would restart a failing engine forever."""
 
 
 def sequence(
-    ranks: Sequence[Starter],
+    ranks: Sequence[Phases],
     *,
     before: Iterable[Step],
     stop: Iterable[Step],
-    survey: Survey,
-    up: Sequence[Starter] = (),
+    up: Sequence[Phases] = (),
     is_proven: bool = True,
     then: Iterable[Step] = (),
 ) -> Iterator[Step]:
@@ -34,52 +79,54 @@ def sequence(
         then: what is waited for once it serves; the check that it still does comes last.
     """
     yield from before
-    for rank in ranks:
-        yield from rank.prepare()
+    yield from (step for rank in ranks for step in rank.prepare)
     yield from stop
-    for rank in ranks:
-        yield from rank.await_memory()
-    for rank in ranks:
-        yield from rank.make_room(survey)
-    for rank in ranks:
-        yield from rank.before_start()
-    for rank in up:
-        yield from rank.start()
-    for rank in ranks:
-        yield from rank.guard_load()
-    ready = [step for rank in ranks for step in rank.await_ready()]
+    yield from (step for rank in ranks for step in rank.memory)
+    yield from (step for rank in ranks for step in rank.room)
+    yield from (step for rank in ranks for step in rank.before_start)
+    yield from (step for rank in up for step in rank.start)
+    yield from (step for rank in ranks for step in rank.guard_load)
+    ready = [step for rank in ranks for step in rank.ready]
     yield from ready
     if is_proven:
-        for rank in ranks:
-            yield from rank.guard_request()
-        yield from ranks[0].prove()
-    for rank in ranks:
-        yield from rank.restore_guard()
-    for rank in ranks:
-        yield from rank.on_ready()
+        yield from (step for rank in ranks for step in rank.guard_request)
+        yield from ranks[0].prove
+    yield from (step for rank in ranks for step in rank.restore_guard)
+    yield from (step for rank in ranks for step in rank.on_ready)
     yield from then
-    yield from start_steps.serving(ready)
+    yield from serving(ready)
 
 
-def way_back(down: Sequence[Starter], up: Sequence[Starter], grace_s: float) -> Iterator[Step]:
+def serving(ready: Iterable[Step]) -> Iterator[Step]:
+    """Check, when all else is done, that what became ready in these steps still serves."""
+    for step in ready:
+        if not isinstance(step.act, AwaitReady):
+            continue
+        act = AwaitServing(name=step.act.name, container_id=step.act.container_id, is_worker=step.act.is_worker)
+        yield replace(
+            step,
+            id=step.id.replace("ready", "serving", 1),
+            likely_s=None,
+            title=f"Check that {act.name} still {'runs' if act.is_worker else 'serves'}",
+            act=act,
+            limit_s=SERVING_LIMIT_S,
+            verifies="it still runs, not restarted since it was ready" + ("" if act.is_worker else ", and answers"),
+        )
+
+
+def rollback(down: Sequence[Phases], up: Sequence[Phases]) -> Iterator[Step]:
     """The steps that bring back what ran before; each does nothing where its result is there already.
 
     Args:
         down: the ranks in stop order.
         up: in start order.
     """
-    for rank in down:
-        yield from rank.take_back(grace_s)
-    for rank in up:
-        yield from rank.restore_guard_first()
-    for rank in up:
-        yield from rank.undo_change()
-    for rank in up:
-        yield from rank.await_old_memory()
-    for rank in up:
-        yield from rank.start_old()
-    ready = [step for rank in sorted(up, key=lambda rank: not rank.is_head) for step in rank.await_old_ready()]
+    yield from (step for rank in down for step in rank.take_back)
+    yield from (step for rank in up for step in rank.restore_guard_first)
+    yield from (step for rank in up for step in rank.undo_change)
+    yield from (step for rank in up for step in rank.old_memory)
+    yield from (step for rank in up for step in rank.start_old)
+    ready = [step for rank in sorted(up, key=lambda rank: not rank.is_head) for step in rank.old_ready]
     yield from ready
-    for rank in up:
-        yield from rank.settle_old()
-    yield from start_steps.serving(ready)
+    yield from (step for rank in up for step in rank.settle_old)
+    yield from serving(ready)

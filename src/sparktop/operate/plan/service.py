@@ -12,7 +12,6 @@ from sparktop.model.operation import Command, Privilege
 from sparktop.model.survey import Output, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.origin import systemctl
-from sparktop.operate.plan.running_rank import RunningRank
 from sparktop.operate.secrets.sudo import program
 from sparktop.operate.step.plan import Step
 
@@ -123,7 +122,7 @@ SYSTEM_FOLDER = "/etc/systemd/system"
 _HOME = re.compile(r"/[^\0\n:]+")
 
 
-def home_asks(view: NodeView) -> Iterator[Output]:
+def home_questions(view: NodeView) -> Iterator[Output]:
     """What tells the home folder of the node's user."""
     if view.facts is not None and view.facts.user_id is not None:
         yield Output(node=view.name, argv=("getent", "passwd", str(view.facts.user_id)))
@@ -131,8 +130,8 @@ def home_asks(view: NodeView) -> Iterator[Output]:
 
 def home_of(view: NodeView, survey: Survey) -> str:
     """The home folder of the node's user; empty where it isn't known."""
-    for ask in home_asks(view):
-        row = survey.value(ask)
+    for question in home_questions(view):
+        row = survey.value(question)
         fields = row.strip().split(":") if isinstance(row, str) else []
         if len(fields) >= 6 and _HOME.fullmatch(fields[5]):
             return fields[5]
@@ -145,8 +144,3 @@ def unit_folder(view: NodeView, survey: Survey, *, is_own: bool) -> str:
         return SYSTEM_FOLDER
     home = home_of(view, survey)
     return f"{home}/.config/systemd/user" if home else ""
-
-
-def service_of(rank: RunningRank) -> Service:
-    """The service that runs the rank."""
-    return Service(view=rank.view, unit=rank.origin.unit, is_own=rank.origin.is_own, engine=rank.name, mark=rank.mark)

@@ -7,7 +7,7 @@ first request the rate of the fall too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.engines.memory_needs import HOST_BYTES
@@ -22,7 +22,6 @@ from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.acts.request import SmokeTest
-from sparktop.operate.acts.serving import AwaitServing
 from sparktop.operate.container.inspected import Inspected
 from sparktop.operate.plan.common_steps import DROP, DROP_LIMIT_S, SYNC, SYNC_LIMIT_S
 from sparktop.operate.plan.running_rank import RunningRank
@@ -36,8 +35,6 @@ READY_AT_LEAST_S = 1800.0
 LOAD_LONGEST_S = 4 * 3600.0
 SMOKE_LIMIT_S = 600.0
 """The first request may compile kernels."""
-SERVING_LIMIT_S = 90.0
-"""A Docker Engine that is being restarted is waited for."""
 EMPTY_WITHIN_S = 4.0
 _READY_STATES = (EngineState.READY, EngineState.SERVING)
 _FREE_ENOUGH = '$1=="MemFree:"{f=$2} $1=="CmaTotal:"{t=$2} $1=="CmaFree:"{c=$2} END{if(t<c)c=0; exit !(f-c>=need)}'
@@ -204,23 +201,6 @@ def ready(node: str, mark: str, act: AwaitReady, limit_s: float, likely_s: float
         likely_s=likely_s,
         verifies="its endpoint or log says ready, in a run that began after the start",
     )
-
-
-def serving(ready: Iterable[Step]) -> Iterator[Step]:
-    """Check, when all else is done, that what became ready in these steps still serves."""
-    for step in ready:
-        if not isinstance(step.act, AwaitReady):
-            continue
-        act = AwaitServing(name=step.act.name, container_id=step.act.container_id, is_worker=step.act.is_worker)
-        yield replace(
-            step,
-            id=step.id.replace("ready", "serving", 1),
-            likely_s=None,
-            title=f"Check that {act.name} still {'runs' if act.is_worker else 'serves'}",
-            act=act,
-            limit_s=SERVING_LIMIT_S,
-            verifies="it still runs, not restarted since it was ready" + ("" if act.is_worker else ", and answers"),
-        )
 
 
 def smoke(node: str, act: SmokeTest) -> Step:

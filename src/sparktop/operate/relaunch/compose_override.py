@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import yaml
@@ -17,8 +16,8 @@ import yaml
 from sparktop.cmdline.launch_command import CommandLine
 from sparktop.cmdline.variables import escaped, references
 from sparktop.cmdline.yaml_nodes import values_of
-from sparktop.dataclass import dataclass
 from sparktop.masking import is_secret, mask_text
+from sparktop.operate.container.lifecycle import policy_word
 from sparktop.operate.relaunch.compose_project import Project
 from sparktop.operate.relaunch.compose_shell_values import environment_of
 from sparktop.operate.relaunch.rank_change import RankChange
@@ -27,36 +26,38 @@ from sparktop.operate.secrets.masking import secret_words, secrets_of
 WHY = "a secret that is kept in no file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedChange:
-    """A change with its secrets replaced by references to shell variables."""
+def settings(rank_change: RankChange, line: CommandLine, project: Project) -> tuple[dict[str, Any], dict[str, str]]:
+    """(the service's settings in the override file, the secrets by the shell variables that they are taken from).
 
-    environment: Mapping[str, str | None]
-    entrypoint: tuple[str, ...]
-    command: tuple[str, ...]
-    shell_values: Mapping[str, str] = field(repr=False)
-    """Secrets by the name of the shell variable that the references use."""
+    Args:
+        line: the changed command line.
 
-
-def seal_secrets(rank_change: RankChange, line: CommandLine, project: Project) -> SealedChange:
-    """Replace the secrets in a change's variables and in the new command line."""
-    shell_values: dict[str, str] = {}
+    Raises:
+        NotInOverride: Compose has no setting for an option, or an override can't remove it.
+    """
+    change, out, shell_values = rank_change.change, dict[str, Any](), dict[str, str]()
     environment: dict[str, str | None] = {}
-    for name, value in rank_change.change.environment.items():
-        if value is None or not is_secret(name, value):
-            environment[name] = value
-            continue
-        variable = _variable_name(name, value, project)
-        shell_values[variable] = value
-        environment[name] = _reference(variable)
-    known_secrets = set(secrets_of(rank_change.config, rank_change.change.environment))
+    for name, value in change.environment.items():
+        environment[name] = value
+        if value is not None and is_secret(name, value):
+            variable = _variable_name(name, value, project)
+            shell_values[variable] = value
+            environment[name] = _reference(variable)
+    known_secrets = set(secrets_of(rank_change.config, change.environment))
     entrypoint = _seal_words(line.entrypoint, known_secrets, project, shell_values)
-    return SealedChange(
-        environment=environment,
-        entrypoint=entrypoint,
-        command=_seal_words(line.command, known_secrets, project, shell_values),
-        shell_values=shell_values,
-    )
+    command = _seal_words(line.command, known_secrets, project, shell_values)
+    is_other = list(line.entrypoint) != rank_change.entrypoint
+    if change.image:
+        out["image"] = change.image
+    if is_other:
+        out["entrypoint"] = entrypoint
+    if is_other or list(line.command) != rank_change.command:  # a new entrypoint drops the image's command
+        out["command"] = command
+    if environment:
+        out["environment"] = environment
+    for name, option in change.options.items():
+        _overlay(out, _option_settings(name, option, rank_change.host))
+    return out, shell_values
 
 
 def _variable_name(name: str, value: str, project: Project) -> str:
@@ -75,7 +76,7 @@ def _variable_name(name: str, value: str, project: Project) -> str:
 
 def _seal_words(
     words: Sequence[str], known_secrets: set[str], project: Project, shell_values: dict[str, str]
-) -> tuple[str, ...]:
+) -> list[str]:
     secrets = {word for word in (*secret_words(words), *known_secrets) if word.strip()}
     out: list[str] = []
     for index, word in enumerate(words):
@@ -95,19 +96,12 @@ def _seal_words(
             out.append(word)
             continue
         flag = word.partition("=")[0] if word != value else words[index - 1] if index else ""
-        variable = _variable_with_value(value, project, shell_values) or _free_variable(
-            flag, index, value, shell_values
-        )
+        given = {**project.shell_values, **shell_values}
+        taken = next((name for name, known_value in given.items() if known_value == value), "")
+        variable = taken or _free_variable(flag, index, value, shell_values)
         shell_values[variable] = value
         out.append(Reference(escaped(word[: len(word) - len(value)]) + _reference(variable)))
-    return tuple(out)
-
-
-def _variable_with_value(value: str, project: Project, shell_values: Mapping[str, str]) -> str:
-    """A variable that the project takes from the shell already and that has this value; empty: none."""
-    return next(
-        (name for name, known_value in {**project.shell_values, **shell_values}.items() if known_value == value), ""
-    )
+    return out
 
 
 def _free_variable(flag: str, index: int, value: str, shell_values: Mapping[str, str]) -> str:
@@ -142,58 +136,19 @@ class Reference(str):
     __slots__ = ()
 
 
-def settings(
-    *,
-    environment: Mapping[str, str | None],
-    entrypoint: Sequence[str] | None,
-    command: Sequence[str] | None,
-    options: Mapping[str, Any],
-    host: Mapping[str, Any],
-    image: str | None,
-) -> dict[str, Any]:
-    """A service's settings in the override file.
-
-    Args:
-        environment: values, `Reference`s, or None for a variable to remove.
-        entrypoint: the whole entrypoint, where it changes.
-        command: the whole command, where it changes.
-        options: HostConfig entries, as Change has them.
-        host: the container's current HostConfig: what it has already isn't repeated.
-
-    Raises:
-        NotInOverride: Compose has no setting for an option, or an override can't remove it.
-    """
-    out: dict[str, Any] = {}
-    if image:
-        out["image"] = image
-    if entrypoint is not None:
-        out["entrypoint"] = list(entrypoint)
-    if command is not None:
-        out["command"] = list(command)
-    if environment:
-        out["environment"] = dict(environment)
-    for name, value in options.items():
-        _overlay(out, _option_settings(name, value, host))
-    return out
-
-
 def merged(before: str | None, service: str, new_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The new override: what sparktop wrote before, with these settings merged in.
 
     Raises:
         NotInOverride: the existing file was not written by sparktop.
     """
-    content = ours(before)
-    services = dict(content.get("services") or {})
-    services = {name: _templates(definition, Reference) for name, definition in services.items()}
-    service_settings: dict[str, Any] = services.get(service, {})
-    _overlay(service_settings, _templates(new_settings, lambda text: Reference(escaped(text))))
-    services[service] = service_settings
+    services = {name: dict(definition) for name, definition in ours(before).items()}
+    _overlay(services.setdefault(service, {}), _as_templates(new_settings))
     return {"services": services}
 
 
-def ours(text: str | None) -> Mapping[str, Any]:
-    """Services in an override that sparktop wrote; empty where there is no file.
+def ours(text: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """The services in an override that sparktop wrote; empty where there is no file.
 
     Raises:
         NotInOverride: somebody else wrote or edited it.
@@ -207,13 +162,13 @@ def ours(text: str | None) -> Mapping[str, Any]:
     services = content.get("services") if isinstance(content, Mapping) else None
     if not isinstance(services, Mapping) or not all(isinstance(service, Mapping) for service in services.values()):
         raise NotInOverride("it was not written by sparktop, or was changed by hand since so that it can't be read")
-    return {"services": dict(services)}
+    return services
 
 
 def written(content: Mapping[str, Any]) -> str:
     """The override as the text of a YAML file."""
     text: str = yaml.dump(
-        _quoted(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=False
+        content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=False
     )
     return HEAD + text
 
@@ -235,13 +190,15 @@ def _overlay(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
             base[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _templates(value: Any, convert: Callable[[str], Reference]) -> Any:
-    """The value with every text turned into a template by `convert`."""
+def _as_templates(value: Any) -> Any:
+    """The value with every text as Compose substitutes it to itself."""
     if isinstance(value, Mapping):
-        return {str(key): _templates(item, convert) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_templates(item, convert) for item in value]
-    return convert(value) if isinstance(value, str) and not isinstance(value, Reference) else value
+        return {str(key): _as_templates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_templates(item) for item in value]
+    if isinstance(value, Reference):
+        return str(value)
+    return escaped(value) if isinstance(value, str) else value
 
 
 # --- options
@@ -250,22 +207,15 @@ def _templates(value: Any, convert: Callable[[str], Reference]) -> Any:
 def _option_settings(name: str, value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
     if value is None:
         raise NotInOverride(f"an override file can't take the option {name} away")
-    word = _WORDS.get(name)
-    if word is not None:
-        return {word: _simple_value(name, value)}
-    maker = _MAKERS.get(name)
-    if maker is None:
+    if (maker := _MAKERS.get(name)) is not None:
+        return maker(value, host)
+    if name not in _WORDS:
         raise NotInOverride(f"the option {name} has no word in an override file that would do the same")
-    return maker(value, host)
-
-
-def _simple_value(name: str, value: Any) -> Any:
     texts = value if isinstance(value, list) else value.values() if isinstance(value, Mapping) else [value]
     if not all(isinstance(text, str | int) for text in texts):
-        raise NotInOverride(
-            f"the option {name} can't be said in compose's words: {json.dumps(value, default=str)[:80]}"
-        )
-    return value
+        shown = json.dumps(value, default=str)[:80]
+        raise NotInOverride(f"the option {name} can't be said in compose's words: {shown}")
+    return {_WORDS[name]: value}
 
 
 def _ulimits(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,9 +263,7 @@ def _gpus(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
-    name = str(value.get("Name") or "no") if isinstance(value, Mapping) else str(value)
-    retries = value.get("MaximumRetryCount") if isinstance(value, Mapping) else None
-    return {"restart": f"{name}:{retries}" if name == "on-failure" and retries else name}
+    return {"restart": policy_word(value)}
 
 
 def _hosts(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,34 +294,19 @@ _MAKERS: Mapping[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 # --- YAML
 
 
-class _Text(str):
-    __slots__ = ()
-
-
 class _Dumper(yaml.SafeDumper):
-    """Puts every text in double quotes, so that YAML 1.1 and 1.2 read the same ("1e3", "no", "0o17")."""
+    """Puts every text in double quotes, so that YAML 1.1 and 1.2 read the same ("1e3", "no", "0o17"); plain keys stay
+    plain."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
-
-_Dumper.add_representer(
-    _Text, lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", str(data), style='"')
-)
-
-
-def _quoted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {_key(str(key)): _quoted(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_quoted(item) for item in value]
-    if isinstance(value, Reference):
-        return _Text(value)
-    return _Text(escaped(value)) if isinstance(value, str) else value
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        node = super().represent_mapping(tag, mapping, flow_style)
+        for key, _ in node.value:
+            if _PLAIN_KEY.fullmatch(key.value):
+                key.style = None
+        return node
 
 
-def _key(text: str) -> str:
-    return text if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDLIKE else _Text(text)
-
-
-_WORDLIKE = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+_Dumper.add_representer(str, lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"'))

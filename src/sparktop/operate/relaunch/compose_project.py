@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import yaml
 
 from sparktop.cmdline.variables import env_file
-from sparktop.cmdline.yaml_nodes import values_of
+from sparktop.cmdline.yaml_nodes import Loader, values_of
 from sparktop.dataclass import dataclass
-from sparktop.model.survey import Ask, DockerGet, FileText, Output, Survey
-from sparktop.operate.relaunch.compose_shell_values import ShellValueUnknown, values_from_shell
-from sparktop.operate.relaunch.rank_change import RankChange
+from sparktop.model.survey import DockerGet, FileText, Output, Survey
+from sparktop.operate.relaunch.compose_shell_values import values_from_shell
+from sparktop.operate.relaunch.rank_change import CannotChange, RankChange
 
 OVERRIDE = "compose.sparktop.yaml"
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,200}", re.IGNORECASE)
@@ -28,15 +28,6 @@ _SERVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
 _ENTRY = re.compile(r"[^\0]+")
 V1_NEWEST_API = (1, 43)
 """From Docker 25 (API 1.44) on, docker-compose v1 fails while it recreates a container: 'ContainerConfig'."""
-
-
-class UnusableProject(ValueError):
-    """Why sparktop can't bring the project up; `remedies` say what would help."""
-
-    def __init__(self, reason: str, *remedies: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.remedies = remedies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,69 +71,61 @@ class Project:
         )  # fmt: skip
 
 
-def asks(rank_change: RankChange, survey: Survey) -> Iterator[Ask]:
-    """Questions about the project's files, its containers and the Compose program."""
-    node, origin = rank_change.rank.node, rank_change.origin
-    folder = origin.working_dir
-    if not folder.startswith("/"):
-        return
-    for path in dict.fromkeys(
-        (*_file_paths(rank_change), *_env_file_paths(rank_change), _join(folder, ".env"), _join(folder, OVERRIDE))
-    ):
-        yield FileText(node=node, path=path)
-    yield _writable_ask(node, folder)
-    if _PROJECT.fullmatch(origin.project) and _SERVICE.fullmatch(origin.service):
-        yield _siblings_ask(rank_change)
-    privileges = survey.privileges(node)
-    if privileges is not None and not privileges.has_compose:
-        yield _v1_ask(node)
-        yield _engine_ask(node)
-
-
 def project(rank_change: RankChange, survey: Survey) -> Project:
     """The project as it is now.
 
     Raises:
-        UnusableProject: it can't be brought up as it was.
+        CannotChange: it can't be brought up as it was.
     """
     origin, node = rank_change.origin, rank_change.rank.node
     folder = origin.working_dir
     if not folder.startswith("/") or not _ENTRY.fullmatch(folder):
-        raise UnusableProject(f"its project folder {folder[:80]!r} is not on {node}: it was brought up elsewhere")
+        raise CannotChange(f"its project folder {folder[:80]!r} is not on {node}: it was brought up elsewhere")
     if not _PROJECT.fullmatch(origin.project) or not _SERVICE.fullmatch(origin.service):
-        raise UnusableProject("its project's or service's name is none that compose would take")
-    program = _program(rank_change, survey)
+        raise CannotChange("its project's or service's name is none that compose would take")
+    files = [_join(folder, path) for path in origin.config_files]
+    env_files = tuple(_join(folder, path) for path in origin.environment_file.split(",") if path)
+    env_file_paths = env_files or (_join(folder, ".env"),)
     override = _join(folder, OVERRIDE)
-    files = _file_paths(rank_change)
-    texts = _file_texts(rank_change, [path for path in files if path != override], survey)
-    before = _override_text(rank_change, override, survey)
-    _refuse_read_only(rank_change, survey)
+    # All of it at once, whatever is refused.
+    there = {path: read(node, path, survey) for path in (*files, *env_file_paths, override)}
+    no_write = survey.problem(Output(node=node, argv=("test", "-w", folder)))
+    siblings = survey.value(_siblings_question(rank_change))
+    program = program_on(node, survey)
+    texts = _file_texts(node, {path: there[path] for path in files if path != override})
+    before, unread = there[override]
+    if unread:
+        raise CannotChange(f"{override} can't be read: {unread}", f"move it away: mv {override} {override}.old")
+    if no_write:
+        raise CannotChange(
+            f"the user may not write into {folder} on {node}, where the override file belongs ({no_write})",
+            "log in as the owner of the project, or do it by hand there:",
+        )
     uses_override = override in files and before is not None
     documents = [*texts.items(), *([(override, before)] if uses_override and before is not None else [])]
     definitions = tuple(
         definition
         for path, text in documents
-        if (definition := _service_definition(path, text, origin.service)) is not None
+        if (definition := service_definition(path, text, origin.service)) is not None
     )
     if not definitions:
-        raise UnusableProject(
+        raise CannotChange(
             f"no service {origin.service} is in its files ({', '.join(texts)}) any more",
             "restore them, and plan again",
         )
-    _refuse_several_containers(rank_change, survey)
-    env_files = _env_file_paths(rank_change)
-    variables = _env_file_values(
-        rank_change, env_files or (_join(folder, ".env"),), is_named=bool(env_files), survey=survey
-    )
-    try:
-        shell_values, notes = values_from_shell(
-            rank_change, definitions, [parsed(text) for _, text in documents], variables
+    if isinstance(siblings, list) and len(siblings) > 1:  # `up SERVICE` would recreate each of a scaled service
+        raise CannotChange(
+            f"compose has {len(siblings)} containers of its service {origin.service}: all would be recreated",
+            "edit the compose file, and bring them up one by one",
         )
-    except ShellValueUnknown as untold:
-        raise UnusableProject(
-            f"its files take {untold} from the shell, and the container doesn't tell what was given",
-            f"put it into {folder}/.env, and plan again",
-        ) from None
+    variables = dict[str, str | None]()
+    for path in env_file_paths:
+        text, _ = there[path]
+        if text is None and env_files:
+            raise CannotChange(f"its env file {path} no longer exists", f"restore it to {path}, and plan again")
+        variables |= env_file(text or "")
+    trees = [parsed(text) for _, text in documents]
+    shell_values, notes = values_from_shell(rank_change, definitions, trees, variables)
     return Project(
         program=program,
         name=origin.project,
@@ -168,7 +151,7 @@ def parsed(text: str) -> Any:
         return None
 
 
-class _Plain(yaml.SafeLoader):
+class _Plain(Loader):
     """Keeps numbers and the like as text: they are compared with what Docker has, not computed with."""
 
 
@@ -182,45 +165,35 @@ _Plain.add_multi_constructor("!", lambda loader, suffix, node: None)
 # --- parts
 
 
-def _file_paths(rank_change: RankChange) -> tuple[str, ...]:
-    return tuple(_join(rank_change.origin.working_dir, path) for path in rank_change.origin.config_files)
-
-
-def _env_file_paths(rank_change: RankChange) -> tuple[str, ...]:
-    paths = rank_change.origin.environment_file.split(",")
-    return tuple(_join(rank_change.origin.working_dir, path) for path in paths if path)
-
-
 def _join(folder: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(folder, path)) if path != "-" else path
 
 
-def _writable_ask(node: str, folder: str) -> Output:
-    return Output(node=node, argv=("test", "-w", folder))
+def read(node: str, path: str, survey: Survey) -> tuple[str | None, str]:
+    """(the file's text, why it isn't known)."""
+    question = FileText(node=node, path=path)
+    text = survey.value(question)
+    return text if isinstance(text, str) else None, survey.problem(question)
 
 
-def _v1_ask(node: str) -> Output:
-    return Output(node=node, argv=("docker-compose", "version", "--short"), limit_s=15.0)
+def program_on(node: str, survey: Survey) -> tuple[str, ...]:
+    """The first words of a Compose command there.
 
-
-def _engine_ask(node: str) -> DockerGet:
-    return DockerGet(node=node, path="/version")
-
-
-def _program(rank_change: RankChange, survey: Survey) -> tuple[str, ...]:
-    node = rank_change.rank.node
+    Raises:
+        CannotChange: it has none, or one that would fail.
+    """
     privileges = survey.privileges(node)
     if privileges is not None and privileges.has_compose:
         return ("docker", "compose")
     installs = f"on {node}: sudo apt-get install docker-compose-plugin   # or docker-compose-v2 of Ubuntu"
-    answer = survey.value(_v1_ask(node))
+    answer = survey.value(Output(node=node, argv=("docker-compose", "version", "--short"), limit_s=15.0))
+    engine = survey.value(DockerGet(node=node, path="/version"))
     if not isinstance(answer, str) or not re.match(r"v?\d+\.", answer.strip()):
-        raise UnusableProject(f"neither `docker compose` nor docker-compose works for the user on {node}", installs)
-    engine = survey.value(_engine_ask(node))
+        raise CannotChange(f"neither `docker compose` nor docker-compose works for the user on {node}", installs)
     version = str(engine.get("ApiVersion") or "") if isinstance(engine, Mapping) else ""
     api = re.fullmatch(r"(\d+)\.(\d+)", version)
     if answer.strip().lstrip("v").startswith("1.") and api and (int(api[1]), int(api[2])) > V1_NEWEST_API:
-        raise UnusableProject(
+        raise CannotChange(
             f"docker-compose {answer.strip()[:20]} on {node} fails at the Docker Engine there (API {version}) in the "
             "middle of recreating a container ('ContainerConfig')",
             installs,
@@ -228,18 +201,21 @@ def _program(rank_change: RankChange, survey: Survey) -> tuple[str, ...]:
     return ("docker-compose",)
 
 
-def _file_texts(rank_change: RankChange, files: Sequence[str], survey: Survey) -> dict[str, str]:
-    node, texts = rank_change.rank.node, dict[str, str]()
+def _file_texts(node: str, files: Mapping[str, tuple[str | None, str]]) -> dict[str, str]:
+    """The project's own files.
+
+    Args:
+        files: (text, why it isn't known) by path.
+    """
+    texts = dict[str, str]()
     if not files:
-        raise UnusableProject("its labels don't name the compose files")
-    for path in files:
-        ask = FileText(node=node, path=path)
-        text = survey.value(ask)
+        raise CannotChange("its labels don't name the compose files")
+    for path, (text, problem) in files.items():
         if path == "-":
-            raise UnusableProject("its compose file came on standard input: there is no copy")
-        if not isinstance(text, str):
-            why = survey.problem(ask) or "it doesn't exist"
-            raise UnusableProject(
+            raise CannotChange("its compose file came on standard input: there is no copy")
+        if text is None:
+            why = problem or "it doesn't exist"
+            raise CannotChange(
                 f"its compose file {path} can't be read on {node}: {why}",
                 f"restore it to {path} (a file of another machine can't be used), and plan again",
             )
@@ -247,47 +223,20 @@ def _file_texts(rank_change: RankChange, files: Sequence[str], survey: Survey) -
     return texts
 
 
-def _override_text(rank_change: RankChange, path: str, survey: Survey) -> str | None:
-    ask = FileText(node=rank_change.rank.node, path=path)
-    if survey.problem(ask):
-        raise UnusableProject(f"{path} can't be read: {survey.problem(ask)}", f"move it away: mv {path} {path}.old")
-    text = survey.value(ask)
-    return text if isinstance(text, str) else None
-
-
-def _refuse_read_only(rank_change: RankChange, survey: Survey) -> None:
-    folder, node = rank_change.origin.working_dir, rank_change.rank.node
-    if problem := survey.problem(_writable_ask(node, folder)):
-        raise UnusableProject(
-            f"the user may not write into {folder} on {node}, where the override file belongs ({problem})",
-            "log in as the owner of the project, or do it by hand there:",
-        )
-
-
-def _service_definition(path: str, text: str, service: str) -> Mapping[str, Any] | None:
+def service_definition(path: str, text: str, service: str) -> Mapping[str, Any] | None:
     document = parsed(text)
     if not isinstance(document, Mapping):
-        raise UnusableProject(f"{path} is no longer a compose file", "restore it, and plan again")
+        raise CannotChange(f"{path} is no longer a compose file", "restore it, and plan again")
     services = document.get("services", document if "version" not in document else None)
     definition = services.get(service) if isinstance(services, Mapping) else None
     return definition if isinstance(definition, Mapping) else None
 
 
-def _siblings_ask(rank_change: RankChange) -> DockerGet:
+def _siblings_question(rank_change: RankChange) -> DockerGet:
     label = "com.docker.compose."
     names = {"project": rank_change.origin.project, "service": rank_change.origin.service, "oneoff": "False"}
     filters = json.dumps({"label": [f"{label}{name}={value}" for name, value in names.items()]}, separators=(",", ":"))
     return DockerGet(node=rank_change.rank.node, path=f"/containers/json?all=1&filters={filters}")
-
-
-def _refuse_several_containers(rank_change: RankChange, survey: Survey) -> None:
-    """`up SERVICE` would recreate every container of a scaled service, so one of several is refused."""
-    rows = survey.value(_siblings_ask(rank_change))
-    if isinstance(rows, list) and len(rows) > 1:
-        raise UnusableProject(
-            f"compose has {len(rows)} containers of its service {rank_change.origin.service}: all would be recreated",
-            "edit the compose file, and bring them up one by one",
-        )
 
 
 def _container_name(rank_change: RankChange, program: Sequence[str], definitions: Sequence[Mapping[str, Any]]) -> str:
@@ -297,19 +246,10 @@ def _container_name(rank_change: RankChange, program: Sequence[str], definitions
     number = container.labels.get("com.docker.compose.container-number", "1") if container is not None else "1"
     if any("container_name" in definition for definition in definitions):
         return name
+    return usual_name(name, (origin.project, origin.service, number), program)
+
+
+def usual_name(name: str, parts: Sequence[str], program: Sequence[str]) -> str:
+    """The name that this Compose program gives, where `name` is one made of the project, the service and a number."""
     joint = "_" if program == ("docker-compose",) else "-"
-    usual = {mark: mark.join((origin.project, origin.service, number)) for mark in "_-"}
-    return usual[joint] if name in usual.values() else name
-
-
-def _env_file_values(
-    rank_change: RankChange, paths: Sequence[str], *, is_named: bool, survey: Survey
-) -> dict[str, str | None]:  # fmt: skip
-    values: dict[str, str | None] = {}
-    for path in paths:
-        text = survey.value(FileText(node=rank_change.rank.node, path=path))
-        if isinstance(text, str):
-            values |= env_file(text)
-        elif is_named:
-            raise UnusableProject(f"its env file {path} no longer exists", f"restore it to {path}, and plan again")
-    return values
+    return joint.join(parts) if name in ("-".join(parts), "_".join(parts)) else name

@@ -10,16 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparktop.cmdline.shell import Dialect, ShellWord, tokens
-from sparktop.cmdline.variables import filled, references, told
-from sparktop.operate.relaunch.rank_change import RankChange
+from sparktop.cmdline.variables import filled, recover_values, references
+from sparktop.operate.relaunch.rank_change import CannotChange, RankChange
+from sparktop.sanitise import items, mapping
 
 UNUSED = "not-given"
 """Value for a variable that Compose demands for other services: `up --no-deps` doesn't use it."""
 _WHOLE = ("command", "entrypoint")
-
-
-class ShellValueUnknown(ValueError):
-    """Variables whose values can't be read from the container."""
 
 
 def values_from_shell(
@@ -36,13 +33,13 @@ def values_from_shell(
         variables: from the env files; None for a value that isn't known.
 
     Raises:
-        ShellValueUnknown: a value that is needed can't be recovered; names the variables.
+        CannotChange: a value that is needed can't be recovered.
     """
     service = _merged_definition(definitions)
     values: dict[str, str] = {}
     unsure: set[str] = set()
     for template, actual in _template_pairs(rank_change, service):
-        for name, value in (told(template, actual) or {}).items():
+        for name, value in (recover_values(template, actual) or {}).items():
             if values.setdefault(name, value) != value:
                 unsure.add(name)
     shell_values, notes = dict[str, str](), list[str]()
@@ -55,14 +52,17 @@ def values_from_shell(
             continue
         shell_values[name] = value
     around = [document.get(key) for document in documents if isinstance(document, Mapping) for key in _AROUND]
-    missing = _missing_variables([service, *around], {*variables, *(values.keys() - unsure)})
+    missing = missing_variables([service, *around], {*variables, *(values.keys() - unsure)})
     if missing:
-        raise ShellValueUnknown(", ".join(missing))
+        raise CannotChange(
+            f"its files take {', '.join(missing)} from the shell, and the container doesn't tell what was given",
+            f"put it into {rank_change.origin.working_dir}/.env, and plan again",
+        )
     services = [document.get("services") for document in documents if isinstance(document, Mapping)]
     known_names = {*variables, *values}
-    demanded = _missing_variables(services, known_names, demanded=True)
+    demanded = missing_variables(services, known_names, demanded=True)
     # Compose v2 refuses a whole project in which one service's image is empty; 1.29 lets it be.
-    for name in sorted({*demanded, *_missing_variables(list(_images(services)), known_names)}):
+    for name in sorted({*demanded, *missing_variables(list(_images(services)), known_names)}):
         shell_values[name] = UNUSED
         notes.append(f"compose demands {name} for services that don't change here: it gets a placeholder.")
     return shell_values, notes
@@ -76,7 +76,7 @@ def environment_of(definition: Mapping[str, Any]) -> dict[str, str | None]:
     raw = definition.get("environment")
     if isinstance(raw, Mapping):
         return {str(name): None if value is None else str(value) for name, value in raw.items()}
-    pairs = (str(pair).partition("=") for pair in raw) if isinstance(raw, list) else ()
+    pairs = (str(pair).partition("=") for pair in items(raw))
     return {name: value if equals else None for name, equals, value in pairs}
 
 
@@ -97,7 +97,7 @@ def _merged_definition(definitions: Sequence[Mapping[str, Any]]) -> dict[str, An
     return out
 
 
-def _missing_variables(value: Any, known_names: set[str], *, demanded: bool = False) -> list[str]:
+def missing_variables(value: Any, known_names: set[str], *, demanded: bool = False) -> list[str]:
     references_by_name = {ref.name: ref for text in _scalars(value) for ref in references(text)}
     return sorted(
         name
@@ -109,9 +109,7 @@ def _missing_variables(value: Any, known_names: set[str], *, demanded: bool = Fa
 
 def _images(sections: Sequence[Any]) -> Iterator[Any]:
     for section in sections:
-        for service in section.values() if isinstance(section, Mapping) else ():
-            if isinstance(service, Mapping):
-                yield service.get("image")
+        yield from (mapping(service).get("image") for service in mapping(section).values())
 
 
 def _makes_difference(name: str, value: str, service: Mapping[str, Any]) -> bool:
@@ -150,7 +148,7 @@ def _word_pairs(templates: Sequence[str], actual: Sequence[str]) -> Iterator[tup
     """The same for a command, word by word; nothing where the command differs by now."""
     pairs = list(zip(templates, actual, strict=False))
     if len(templates) == len(actual) and all(
-        told(template, word) is not None or any(references(template)) for template, word in pairs
+        recover_values(template, word) is not None or any(references(template)) for template, word in pairs
     ):
         yield from pairs
 
@@ -170,29 +168,27 @@ def _words(value: Any) -> list[str]:
 
 def _mount_pairs(volumes: Any, binds: Any) -> Iterator[tuple[str, str]]:
     """The same for bind mounts, matched by their target."""
-    actual = {}
-    for bind in binds or ():
-        source, _, remainder = str(bind).partition(":")
-        actual[remainder.partition(":")[0]] = source
-    for volume in volumes if isinstance(volumes, list) else ():
-        if isinstance(volume, Mapping):
-            source, target = str(volume.get("source") or ""), str(volume.get("target") or "")
-        else:
-            source, target = _split_at_colon(str(volume))
+    rows = (str(bind).split(":") for bind in items(binds))
+    actual = {row[1]: row[0] for row in rows if len(row) > 1}
+    for source, target in _sides(volumes, "source"):
         if target in actual and source.startswith(("/", "$")):
             yield source, actual[target]
 
 
 def _port_pairs(ports: Any, bindings: Any) -> Iterator[tuple[str, str]]:
-    for port in ports if isinstance(ports, list) else ():
-        if isinstance(port, Mapping):
-            outside, inside = str(port.get("published") or ""), str(port.get("target") or "")
+    for outside, inside in _sides(ports, "published"):
+        rows = items(mapping(bindings).get(inside if "/" in inside else f"{inside}/tcp"))
+        if len(rows) == 1 and ":" not in outside:
+            yield outside, str(mapping(rows[0]).get("HostPort") or "")
+
+
+def _sides(entries: Any, outside: str) -> Iterator[tuple[str, str]]:
+    """(the node's side, the container's side) of volumes or ports, each in its long or its short form."""
+    for entry in items(entries):
+        if isinstance(entry, Mapping):
+            yield str(entry.get(outside) or ""), str(entry.get("target") or "")
         else:
-            outside, inside = _split_at_colon(str(port))
-        key = inside if "/" in inside else f"{inside}/tcp"
-        rows = bindings.get(key) if isinstance(bindings, Mapping) else None
-        if isinstance(rows, list) and len(rows) == 1 and isinstance(rows[0], Mapping) and ":" not in outside:
-            yield outside, str(rows[0].get("HostPort") or "")
+            yield _split_at_colon(str(entry))
 
 
 def _split_at_colon(text: str) -> tuple[str, str]:

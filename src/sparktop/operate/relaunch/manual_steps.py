@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sparktop import sanitise
@@ -12,6 +13,7 @@ from sparktop.cmdline.container_body import host_options, with_options
 from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.cmdline.launch_command import changed
 from sparktop.masking import is_secret, mask_argv
+from sparktop.model.change import Change
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch.compose_project import OVERRIDE
@@ -36,23 +38,29 @@ def command_line(rank_change: RankChange) -> str:
     return shlex.join(mask_argv(words))
 
 
+def _in_words(rank_change: RankChange, change: Change) -> Iterator[str]:
+    """The change itself, a line for each part; a secret as a reference to the shell's variable of that name."""
+    for name, value in change.environment.items():
+        yield f"variable: {name}={_shell_value(name, value)}" if value is not None else f"without the variable {name}"
+    if change.flags:
+        yield f"the engine's command line: {command_line(rank_change)}"
+    if change.options:
+        yield f"of its container: {json.dumps(dict(change.options), default=str)}"
+    if change.image:
+        yield f"image: {change.image}"
+
+
+def _shell_value(name: str, value: str) -> str:
+    return f'"${name}"' if is_secret(name, value) else shlex.quote(shown_value(name, value) or "")
+
+
 def _compose(rank_change: RankChange) -> Iterator[str]:
     origin = rank_change.origin
     folder = shlex.quote(origin.working_dir or ".")
     files = " ".join(f"-f {shlex.quote(path)}" for path in origin.config_files)
     env_file_option = f" --env-file {shlex.quote(origin.environment_file)}" if origin.environment_file else ""
-    yield f"write {folder}/{OVERRIDE}:"
-    yield f"services: {{ {json.dumps(origin.service)}: {{"
-    pairs = {name: shown_value(name, value) for name, value in rank_change.change.environment.items()}
-    if pairs:
-        yield f"  environment: {json.dumps(pairs)},"
-    if rank_change.change.flags:
-        yield f"  command: (whole) {command_line(rank_change)}"
-    if rank_change.change.options:
-        yield f"  # and, in compose's words, HostConfig {json.dumps(dict(rank_change.change.options), default=str)}"
-    if rank_change.change.image:
-        yield f"  image: {json.dumps(rank_change.change.image)}"
-    yield "} }"
+    yield f"write {folder}/{OVERRIDE}, of the service {json.dumps(origin.service)} with the change alone:"
+    yield from _in_words(rank_change, rank_change.change)
     yield (
         f"docker compose -p {shlex.quote(origin.project)} --project-directory {folder}{env_file_option} {files} "
         f"-f {folder}/{OVERRIDE} up -d --no-deps {shlex.quote(origin.service)}"
@@ -63,21 +71,13 @@ def _systemd(rank_change: RankChange) -> Iterator[str]:
     unit = shlex.quote(rank_change.origin.unit)
     systemctl = "systemctl --user" if rank_change.origin.is_own else "sudo systemctl"
     yield f"{systemctl} edit {unit}   # [Service], ExecStart= alone on a line, then the new ExecStart="
-    for name, value in rank_change.change.environment.items():
-        shown = shown_value(name, value)
-        yield f"  variable: {name}={shown}" if shown is not None else f"  without the variable {name}"
-    if rank_change.change.flags:
-        yield f"  the engine's command: {command_line(rank_change)}"
+    yield from _in_words(rank_change, rank_change.change)
     yield f"{systemctl} restart {unit}"
 
 
 def _command(rank_change: RankChange) -> Iterator[str]:
     yield from rank_change.origin.commands
-    for name, value in rank_change.change.environment.items():
-        shown = shown_value(name, value)
-        yield f"export {name}={shlex.quote(shown)}" if shown is not None else f"unset {name}"
-    if rank_change.rank.engine.argv:
-        yield f"its command line with the change: {command_line(rank_change)}"
+    yield from _in_words(rank_change, rank_change.change)
 
 
 _SPARKRUN_KEYS = {
@@ -115,8 +115,7 @@ def manual_only(rank_changes: tuple[RankChange, ...]) -> Refused:
 def refuse_orchestrated(rank_changes: tuple[RankChange, ...]) -> None:
     """Refuse a container that Kubernetes or Swarm would recreate."""
     for rank_change in rank_changes:
-        labels: Mapping[str, str] = rank_change.rank.container.labels if rank_change.rank.container is not None else {}
-        name = f"{rank_change.rank.name} on {rank_change.rank.node}"
+        labels = rank_change.rank.labels
         lines: tuple[str, ...]
         if pod := labels.get("io.kubernetes.pod.name"):
             space = shlex.quote(labels.get("io.kubernetes.pod.namespace", "default"))
@@ -131,8 +130,9 @@ def refuse_orchestrated(rank_changes: tuple[RankChange, ...]) -> None:
         else:
             continue
         raise Refused(
-            f"{name} is made by {orchestrator}, which would recreate its own next to ours",
-            tuple(sanitise.line(line) for line in (*lines, *_change_in_words(rank_change))),
+            f"{rank_change.rank.name} on {rank_change.rank.node} is made by {orchestrator}, which would recreate its "
+            "own next to ours",
+            tuple(sanitise.line(line) for line in (*lines, *_in_words(rank_change, rank_change.change))),
         )
 
 
@@ -140,29 +140,30 @@ def refuse_orchestrated(rank_changes: tuple[RankChange, ...]) -> None:
 
 
 def _sparkrun(rank_change: RankChange) -> Iterator[str]:
-    labels: Mapping[str, str] = rank_change.rank.container.labels if rank_change.rank.container is not None else {}
-    recipe = labels.get("sparkrun.recipe", "")
-    job = labels.get("sparkrun.cluster_id", "")
+    labels, change = rank_change.rank.labels, rank_change.change
+    recipe, job = labels.get("sparkrun.recipe", ""), labels.get("sparkrun.cluster_id", "")
     words: list[str] = []
     extra_words: list[str] = []
-    for flag, value in rank_change.change.flags.items():
+    for flag, value in change.flags.items():
         key = _SPARKRUN_KEYS.get(flag.replace("_", "-"))
         if key and value:
             words += ["-o", f"{key}={value}"]
         elif value is not None:
             shown = shown_value(flag, value)
             extra_words += [flag, *([shown] if shown else [])]
-    for name, option in rank_change.change.options.items():
+    for name, option in change.options.items():
         if name in _SPARKRUN_OPTIONS and isinstance(option, str | int):
             words += ["-o", f"{_SPARKRUN_OPTIONS[name]}={str(option).lower() if option in (True, False) else option}"]
-    if rank_change.change.image:
-        words += ["--image", rank_change.change.image]
+    if change.image:
+        words += ["--image", change.image]
     yield "where it was launched (sparkrun's own machine):"
     yield f"sparkrun stop {shlex.quote(job or recipe) if job or recipe else 'RECIPE'}"
     line = shlex.join([*words, *(["--", *extra_words] if extra_words else [])])
     target = shlex.quote(recipe) if recipe else "RECIPE"
     yield f"sparkrun run {target} {line}   # and the hosts and options that it was launched with".replace("  ", " ", 1)
-    yield from _not_covered(rank_change, by_flag=True, options=_SPARKRUN_OPTIONS, where="the recipe")
+    others = {name: option for name, option in change.options.items() if name not in _SPARKRUN_OPTIONS}
+    in_recipe = replace(change, flags={}, options=others, image=None)
+    yield from (f"in the recipe, {line}" for line in _in_words(rank_change, in_recipe))
     if rank_change.rank.engine.argv:
         yield f"its engine's command line is then: {command_line(rank_change)}"
 
@@ -180,7 +181,6 @@ def _eugr(rank_change: RankChange) -> Iterator[str]:
         f"{extra}./launch-cluster.sh{options} exec {command_line(rank_change)}   # and -n, --solo and the like, "
         "as it was launched; by run-recipe.sh: --gpu-mem and -- EXTRA"
     )
-    yield from _not_covered(rank_change, options=rank_change.change.options, where="the launch")
 
 
 def _docker_exec(rank_change: RankChange) -> Iterator[str]:
@@ -206,43 +206,10 @@ _FOR_ALL_RANKS = (OriginKind.SPARKRUN, OriginKind.EUGR)
 """These start every rank with one command."""
 
 
-def _change_in_words(rank_change: RankChange) -> Iterator[str]:
-    """The change itself, one line for each rank."""
-    for name, value in rank_change.change.environment.items():
-        yield f"variable: {name}={_shell_value(name, value)}" if value is not None else f"without the variable {name}"
-    if rank_change.change.flags:
-        yield f"the engine's command line: {command_line(rank_change)}"
-    if rank_change.change.options:
-        yield f"of its container: {json.dumps(dict(rank_change.change.options), default=str)}"
-    if rank_change.change.image:
-        yield f"image: {rank_change.change.image}"
-
-
-def _not_covered(
-    rank_change: RankChange, *, options: Mapping[str, Any], where: str, by_flag: bool = False
-) -> Iterator[str]:
-    """Parts of the change that the launcher's command has no option for."""
-    if by_flag:
-        for name, value in rank_change.change.environment.items():
-            setting = f"{name}={_shell_value(name, value)}" if value is not None else f"without {name}"
-            yield f"in env: of {where}: {setting}"
-    for flag, value in rank_change.change.flags.items():
-        if value is None and by_flag:
-            yield f"in {where}: without {flag}"
-    for name, option in rank_change.change.options.items():
-        if name not in options:
-            yield f"in {where}, of the container: {name} {json.dumps(option, default=str)}"
-
-
 def _shell_assignments(rank_change: RankChange) -> Iterator[str]:
     for name, value in rank_change.change.environment.items():
         if value is not None:
             yield f"{shlex.quote(name)}={_shell_value(name, value)}"
-
-
-def _shell_value(name: str, value: str) -> str:
-    """The value, quoted; a secret as a reference to the shell's variable of that name."""
-    return f'"${name}"' if is_secret(name, value) else shlex.quote(shown_value(name, value) or "")
 
 
 def _docker_options(rank_change: RankChange) -> str:

@@ -15,6 +15,7 @@ from sparktop.model.change import AUTO, Change
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
+from sparktop.operate.relaunch.sparktop_launch import set_parameter
 from sparktop.operate.secrets.masking import shown_value
 from sparktop.operate.step.run import Run
 from sparktop.recipe import parameters
@@ -91,10 +92,12 @@ def _launch_command(nodes: tuple[str, ...], order: Order, change: Change) -> str
         setting = _setting(name, value, now)
         if setting is None or not parameters.can_be_set(order.recipe.engine, name, setting):
             return ""
-        values[next((key for key in values if parameters.main_name(key) == name), name)] = setting
+        set_parameter(values, name, setting)
     if change.image:
         values["container"] = change.image
-    return launch_line(shelf.word(order.recipe), nodes, values, (f"{engine}@{node}" for node, engine in order.stops))
+    return launch_line(
+        shelf.recipe_argument(order.recipe), nodes, values, (f"{engine}@{node}" for node, engine in order.stops)
+    )
 
 
 def _setting(name: str, value: str | None, now: Mapping[str, str]) -> str | None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 
 from sparktop import sanitise
-from sparktop.cmdline.container_body import with_options
 from sparktop.cmdline.engine_flag_edits import FlagChange
 from sparktop.model.request import Request
 from sparktop.operate.relaunch.rank_change import RankChange
@@ -45,9 +44,7 @@ def change_differences(rank_change: RankChange, flags: Sequence[FlagChange]) -> 
             before=shown(flag.name, flag.before),
             after=shown(flag.name, flag.after),
         )
-    host = dict(rank_change.host)
-    changed_host = dict(host)
-    with_options(changed_host, change.options)
+    host, changed_host = rank_change.host, rank_change.changed_host
     for name in change.options:
         if host.get(name) != changed_host.get(name):
             yield Difference(

@@ -37,20 +37,16 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
     if not head.origin.recipe:
         return
     name = f"{head.rank.name} on {listed(rank_change.rank.node for rank_change in rank_changes)}"
+    command = command_of(head.rank.engine)
     for flag, value in head.change.flags.items():
-        main = parameters.main_name(flag)
-        if command_of(head.rank.engine).value(flag) == value:
-            continue
+        main, why = parameters.main_name(flag), ""
         if main in (*_PARALLELISM, *_RENDEZVOUS):
             reason = f"{sanitise.name(flag)} sets the nodes it runs on, or how they meet"
-            raise Refused(
-                f"{name} was launched from {head.origin.recipe}: {reason}, which only a launch can find out",
-                lines(rank_changes),
-            )
-        if main == "port" and head.host.get("PortBindings"):
-            raise Refused(
-                f"{name} has its port published by Docker: a new port must be published too", lines(rank_changes)
-            )
+            why = f"was launched from {head.origin.recipe}: {reason}, which only a launch can find out"
+        elif main == "port" and head.host.get("PortBindings"):
+            why = "has its port published by Docker: a new port must be published too"
+        if why and command.value(flag) != value:
+            raise Refused(f"{name} {why}", lines(rank_changes))
 
 
 def with_line(refused: Refused, rank_changes: Sequence[RankChange]) -> Refused:
@@ -63,10 +59,10 @@ def with_line(refused: Refused, rank_changes: Sequence[RankChange]) -> Refused:
 def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
     """The launch command with the change, and what of the change has to go into the recipe."""
     head = rank_changes[0]
-    values = labels.values_of(_container_labels(head.rank))
+    values = labels.values_of(head.rank.labels)
     settings, _ = _split_flags(head)
     for name, value in settings.items():
-        _set_parameter(values, name, value)
+        set_parameter(values, name, value)
     nodes = [rank_change.rank.node for rank_change in rank_changes]
     if (node_count := settings.get(_PARALLELISM[0])) is not None:
         nodes = [*nodes, "HOST"][: int(node_count)]
@@ -76,24 +72,16 @@ def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
 
 def again(ranks: Sequence[RunningRank]) -> Iterator[str]:
     """The command that launches the same again; nothing where sparktop didn't, or no parameters express its changes."""
-    container_labels = _container_labels(ranks[0]) if ranks else {}
+    if ranks:
+        yield from same(ranks, ranks[0].labels, "or from its recipe")
+
+
+def same(ranks: Sequence[RunningRank], container_labels: Mapping[str, str], words: str) -> Iterator[str]:
+    """The command that launches what has these labels; nothing where parameters can't express all of it."""
     recipe = labels.recipe_of(container_labels)
     if recipe and not container_labels.get(labels.CHANGED):
         line = launch_line(recipe, [rank.node for rank in ranks], labels.values_of(container_labels), [ranks[0].name])
-        yield sanitise.line(f"{line}   # or from its recipe", limit=4000)
-
-
-def equivalent(rank_changes: Sequence[RankChange], new_labels: Mapping[str, str]) -> Iterator[str]:
-    """The launch command with the relaunch's result; nothing where parameters can't express all of it."""
-    head = rank_changes[0]
-    if head.origin.recipe and not new_labels.get(labels.CHANGED):
-        line = launch_line(
-            head.origin.recipe,
-            [rank_change.rank.node for rank_change in rank_changes],
-            labels.values_of(new_labels),
-            [head.rank.name],
-        )
-        yield sanitise.line(f"{line}   # the same from its recipe", limit=4000)
+        yield sanitise.line(f"{line}   # {words}", limit=4000)
 
 
 def relabelled(
@@ -113,11 +101,11 @@ def relabelled(
     changed = {*labels.changed_in(before), *map(sanitise.name, other_names)}
     for flag in flags:
         if flag.after is not None and parameters.can_be_set(kind, flag.name, flag.after or "true"):
-            _set_parameter(values, flag.name, flag.after or "true")
+            set_parameter(values, flag.name, flag.after or "true")
         else:
             changed.add(sanitise.name(flag.name))
     if image and parameters.can_be_set(kind, "container", image):
-        _set_parameter(values, "container", image)
+        set_parameter(values, "container", image)
     elif image:
         changed.add("container")
     after[labels.VALUES] = json.dumps(values, sort_keys=True)
@@ -160,14 +148,7 @@ def _recipe_lines(rank_change: RankChange) -> Iterator[str]:
         yield f"{where}, in executor_config: {name} {json.dumps(option, default=str)}"
 
 
-# --- labels
-
-
-def _container_labels(rank: RunningRank) -> Mapping[str, str]:
-    return rank.container.labels if rank.container is not None else {}
-
-
-def _set_parameter(values: dict[str, str], name: str, value: str) -> None:
+def set_parameter(values: dict[str, str], name: str, value: str) -> None:
     """Set it under the name that the operator used, if it is set already."""
     main = parameters.main_name(name)
     name_in_use = next((key for key in values if parameters.main_name(key) == main), main)

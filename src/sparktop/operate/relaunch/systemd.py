@@ -8,151 +8,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 from sparktop import sanitise
-from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
+from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.cmdline.systemd import Unreadable
-from sparktop.dataclass import dataclass
 from sparktop.engines.ranks import is_alive
-from sparktop.model.fleet import FleetState
-from sparktop.model.operation import Operation
-from sparktop.model.request import Request
-from sparktop.model.survey import Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.remote_file import RemoteFile
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import RunningRank
-from sparktop.operate.plan.service import Service, service_of
+from sparktop.operate.plan.running_start import phases_anew
+from sparktop.operate.plan.sequence import Phases
+from sparktop.operate.plan.service import Service
 from sparktop.operate.plan.start_steps import with_rollback
 from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch import manual_steps, systemd_drop_in
-from sparktop.operate.relaunch.rank_change import RankChange, targets
-from sparktop.operate.relaunch.rank_relaunch import RankRelaunch
-from sparktop.operate.relaunch.systemd_drop_in import DropIn, NoDropIn, drop_in_of
+from sparktop.operate.relaunch.rank_change import CannotChange, Given, RankChange, RankRelaunch, targets
+from sparktop.operate.relaunch.systemd_drop_in import DropIn, drop_in_of
 from sparktop.operate.secrets.sudo import root_refusal
-from sparktop.operate.step.plan import Difference, Step
+from sparktop.operate.step.plan import Step
 
 RELOAD_LIMIT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropInRelaunch(RankRelaunch):
-    """One rank's service with the drop-in that changes it."""
-
-    drop_in: DropIn
-    text: str = field(repr=False)
-    """The new content of the drop-in."""
-
-    @property
-    def evidence_name(self) -> str:
-        return self.rank.engine.name
-
-    @property
-    def service(self) -> Service:
-        return service_of(self.rank)
-
-    def prepare(self) -> Iterator[Step]:
-        yield Step(
-            id=f"check{self.mark}",
-            title=f"Check that {self.drop_in.path} is as it was read",
-            node=self.node,
-            act=Remote(operations=(self._file.check(),)),
-            limit_s=30.0,
-            verifies="it has not changed since",
-        )
-
-    def before_start(self) -> Iterator[Step]:
-        """Write the drop-in and reload systemd; the undo restores the drop-in."""
-        write = Step(
-            id=f"write{self.mark}",
-            title=f"Write {self.drop_in.path} and have systemd read it",
-            node=self.node,
-            act=Remote(
-                operations=(self._file.check(), self._file.write(), self.service.reload()),
-                undo=self._restore_file(),
-            ),
-            limit_s=2 * RELOAD_LIMIT_S + 60.0,
-            verifies="systemd has reloaded its files",
-        )
-        yield with_rollback(write)
-
-    def start(self) -> Iterator[Step]:
-        yield with_rollback(self.service.start())
-
-    # the way back
-
-    def take_back(self, grace_s: float) -> Iterator[Step]:
-        yield replace(self.service.stop(grace_s), id=f"back-stop{self.mark}")
-
-    def undo_change(self) -> Iterator[Step]:
-        """Restore or remove the drop-in, reload systemd and reset the service's failure count."""
-        state = "as it was" if self.drop_in.before is not None else "removed"
-        yield Step(
-            id=f"back-file{self.mark}",
-            title=f"{self.drop_in.path} {state}, and systemd reads it",
-            node=self.node,
-            act=Remote(operations=(*self._restore_file(), self.service.forget())),
-            limit_s=2 * RELOAD_LIMIT_S + 60.0,
-            verifies="systemd has reloaded its files",
-        )
-
-    def await_old_memory(self) -> Iterator[Step]:
-        yield self._old_memory("")
-
-    def start_old(self) -> Iterator[Step]:
-        yield replace(self.service.start(), id=f"back-start{self.mark}")
-
-    def await_old_ready(self) -> Iterator[Step]:
-        yield self._old_ready(any_run=False)
-
-    # operations
-
-    @property
-    def _file(self) -> RemoteFile:
-        drop_in, privilege = self.drop_in, self.service.privilege
-        return RemoteFile(path=drop_in.path, before=drop_in.before, after=self.text, privilege=privilege)
-
-    def _restore_file(self) -> tuple[Operation, ...]:
-        return (self._file.restore(), self.service.reload())
-
-    # what the review says
-
-    def file_differences(self) -> Iterator[Difference]:
-        yield from self._file.differences()
-
-    def _until(self) -> str:
-        return f"{self.service.unit} has reloaded it"
-
-    def _what_stays(self, request: Request, others: Sequence[RankRelaunch]) -> str:
-        return (
-            f"The change stays in {self.drop_in.path}. The rollback restores that file "
-            f"{'as it was' if self.drop_in.before else 'removed'}"
-        )
-
-    def warnings(self) -> Iterator[str]:
-        yield from reload_warnings(self.rank)
-        yield from self.rank_change.notes
-        if self.drop_in.is_stale:
-            yield (
-                f"The files of {self.service.unit} on {self.node} changed after systemd read them: that takes "
-                "effect too."
-            )
-        if self.is_head and self.rank.container is not None:
-            yield ("A container that the service recreates has no id yet: the guard is armed when it has loaded.")
-
-    @property
-    def is_sudo_lasting(self) -> bool:
-        return False
-
-    def typed_start(self) -> Iterator[str]:
-        where, path = f"on {self.node}: ", self.drop_in.path
-        yield f"{where}{self.service.sudo}mkdir -p -- {shlex.quote(path.rpartition('/')[0])}"
-        yield f"{where}{self.service.sudo}tee -- {shlex.quote(path)} >/dev/null <<'END'"
-        yield from (sanitise.line(row) for row in self.text.splitlines())
-        yield "END"
-        yield f"{where}{self.service.typed_manager} daemon-reload"
-        yield where + self.service.typed("start")
 
 
 def reload_warnings(rank: RunningRank) -> Iterator[str]:
@@ -182,20 +59,17 @@ def reload_warnings(rank: RunningRank) -> Iterator[str]:
         yield (
             "systemd reloads its files (daemon-reload): with NVIDIA's container toolkit before 1.18.1 that can take "
             f"the GPU from containers that run on {rank.node}: {names_text}. They would say 'Failed to initialize "
-            "NVML: "
-            "Unknown Error', and must be restarted."
+            "NVML: Unknown Error', and must be restarted."
         )
 
 
-def rank_relaunch(
-    rank_change: RankChange,
-    picture: FleetState,
-    survey: Survey,
-    wanted_bytes: int | None,
-    head_flags: Sequence[FlagChange],
-) -> DropInRelaunch:
-    """One rank's relaunch."""
-    rank, unit = rank_change.rank, rank_change.origin.unit
+def relaunches(rank_changes: Sequence[RankChange], given: Given) -> tuple[RankRelaunch, ...]:
+    """Each rank's service, with the drop-in that changes it."""
+    return tuple(_relaunch(rank_change, given) for rank_change in rank_changes)
+
+
+def _relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+    rank, unit, survey = rank_change.rank, rank_change.origin.unit, given.survey
 
     def refused(reason: str, *remedies: str) -> Refused:
         return Refused(reason, (*remedies, *manual_steps.lines(rank_change)))
@@ -212,24 +86,87 @@ def rank_relaunch(
         )
     try:
         drop_in = drop_in_of(rank_change, survey)
-        edit = systemd_drop_in.edited(rank_change, drop_in)
-    except NoDropIn as error:
+        text, flags = systemd_drop_in.edited(rank_change, drop_in)
+    except CannotChange as error:
         raise refused(f"{unit} on {rank.node} can't be changed by a drop-in: {error}", *error.remedies) from error
     except (CannotEdit, Unreadable) as error:
         raise refused(f"the command of {unit} on {rank.node} can't be changed from here: {error}") from error
-    if not rank.origin.is_own:
-        service = service_of(rank)
+    service = rank.service
+    assert service is not None  # Podman's is refused above
+    if not service.is_own:
         needed = [service.argv("stop"), service.argv("start"), service.reload_argv]
         if (no_root := root_refusal(survey.privileges(rank.node), needed, rank.node)) is not None:
             root_note = "and writing a service's drop-in means being root there: no narrower sudo rule permits it"
             raise refused(no_root.reason, *no_root.remedies, root_note)
-    target, old_target = targets(rank_change, edit.flags, wanted_bytes)
-    return DropInRelaunch(
+    target, old_target = targets(rank_change, flags, given.wanted_bytes)
+    file = RemoteFile(path=drop_in.path, before=drop_in.before, after=text, privilege=service.privilege)
+    base = phases_anew(rank, survey, target, old_target, any_run=False, api_key=rank_change.api_key)
+    return RankRelaunch(
         rank=rank,
         rank_change=rank_change,
         target=target,
-        old_target=old_target,
-        drop_in=drop_in,
-        text=edit.text,
-        flags=edit.flags,
+        phases=_phases(base, service, file, given.grace_s),
+        flags=flags,
+        until=f"{unit} has reloaded it",
+        stays=f"The change stays in {file.path}. The rollback restores that file "
+        f"{'as it was' if file.before else 'removed'}",
+        warnings=(*reload_warnings(rank), *rank_change.notes, *_notes(rank, drop_in)),
+        typed_start=tuple(_typed(service, file)),
+        file=file,
     )
+
+
+def _phases(base: Phases, service: Service, file: RemoteFile, grace_s: float) -> Phases:
+    node, mark = service.node, service.mark
+    check = Step(
+        id=f"check{mark}",
+        title=f"Check that {file.path} is as it was read",
+        node=node,
+        act=Remote(operations=(file.check(),)),
+        limit_s=30.0,
+        verifies="it has not changed since",
+    )
+    restore = (file.restore(), service.reload())
+    write = Step(
+        id=f"write{mark}",
+        title=f"Write {file.path} and have systemd read it",
+        node=node,
+        act=Remote(operations=(file.check(), file.write(), service.reload()), undo=restore),
+        limit_s=2 * RELOAD_LIMIT_S + 60.0,
+        verifies="systemd has reloaded its files",
+    )
+    undo_write = Step(
+        id=f"back-file{mark}",
+        title=f"{file.path} {'as it was' if file.before is not None else 'removed'}, and systemd reads it",
+        node=node,
+        act=Remote(operations=(*restore, service.forget())),
+        limit_s=2 * RELOAD_LIMIT_S + 60.0,
+        verifies="systemd has reloaded its files",
+    )
+    return replace(
+        base,
+        prepare=(check,),
+        before_start=(with_rollback(write),),
+        start=(with_rollback(service.start()),),
+        take_back=(replace(service.stop(grace_s), id=f"back-stop{mark}"),),
+        undo_change=(undo_write,),
+        start_old=(replace(service.start(), id=f"back-start{mark}"),),
+    )
+
+
+def _notes(rank: RunningRank, drop_in: DropIn) -> Iterator[str]:
+    if drop_in.is_stale:
+        unit = rank.origin.unit
+        yield f"The files of {unit} on {rank.node} changed after systemd read them: that takes effect too."
+    if rank.is_head and rank.container is not None:
+        yield "A container that the service recreates has no id yet: the guard is armed when it has loaded."
+
+
+def _typed(service: Service, file: RemoteFile) -> Iterator[str]:
+    where, path = f"on {service.node}: ", file.path
+    yield f"{where}{service.sudo}mkdir -p -- {shlex.quote(path.rpartition('/')[0])}"
+    yield f"{where}{service.sudo}tee -- {shlex.quote(path)} >/dev/null <<'END'"
+    yield from (sanitise.line(row) for row in file.after.splitlines())
+    yield "END"
+    yield f"{where}{service.typed_manager} daemon-reload"
+    yield where + service.typed("start")

@@ -7,23 +7,26 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sparktop.dataclass import dataclass
 from sparktop.diagnose.container_exit import exit_detail
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Expect
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Survey
 from sparktop.model.telemetry import Unit
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
-from sparktop.operate.plan.common_steps import evidence_step, privilege_asks, resolved_step
+from sparktop.operate.plan.common_steps import evidence_step, questions_of, resolved_step
 from sparktop.operate.plan.origin import SERVICE_NAME, OriginKind
-from sparktop.operate.plan.running_rank import RunningRank, in_order, inspect_ranks, requested_asks, requested_ranks
-from sparktop.operate.plan.running_starter import policy_again, start_again
-from sparktop.operate.plan.sequence import sequence, way_back
-from sparktop.operate.plan.service import Service, service_of
-from sparktop.operate.plan.starter import Starter
+from sparktop.operate.plan.running_rank import (
+    RunningRank,
+    in_order,
+    inspect_ranks,
+    requested_ranks,
+)
+from sparktop.operate.plan.running_start import policy_again, start_again
+from sparktop.operate.plan.sequence import Phases, Steps, rollback, sequence
+from sparktop.operate.plan.service import Service
 from sparktop.operate.plan.stop_steps import down_steps, typed_stop
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
@@ -48,7 +51,7 @@ def looping_service(request: Request, picture: FleetState) -> tuple[Service, Uni
     return None
 
 
-def plan_service(request: Request, service: Service, unit: Unit, picture: FleetState, survey: Survey) -> Plan:
+def plan_service(request: Request, service: Service, unit: Unit, survey: Survey) -> Plan:
     """Collect evidence, then `systemctl stop`, which no Restart= undoes.
 
     Raises:
@@ -65,9 +68,9 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
             f"{unit.name} doesn't loop: nothing has started it again since it was started",
             (f"to stop it: on {node}: {service.typed('stop')}",),
         )
-    looping = (LoopingService(service=service),)
+    looping = (Phases(start_old=(replace(service.start(), id="back-start"),)),)
     steps = (
-        *sequence(looping, before=(evidence_step((node,)),), stop=(service.stop(GRACE_S),), survey=survey),
+        *sequence(looping, before=(evidence_step((node,)),), stop=(service.stop(GRACE_S),)),
         *resolved_step(request, node),
     )
     require_root_for(steps, survey)
@@ -78,7 +81,7 @@ def plan_service(request: Request, service: Service, unit: Unit, picture: FleetS
         title=f"Break the restart loop of {unit.name} on {node}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(way_back((), looping, GRACE_S)),
+        rollback=tuple(rollback((), looping)),
         effect=f"{unit.name}{times} is stopped and stays stopped.{code} Its journal says why it ends.",
         warnings=(next_steps(service), *sudo_notes(steps, survey, node)),
     )
@@ -104,17 +107,10 @@ STILL_S = 15.0
 """How long the container has to stay down before the loop counts as broken, seconds."""
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    """Questions about the engine's ranks, or about the service that is named."""
-    if looping_service(request, picture) is not None:
-        return privilege_asks(request)
-    return requested_asks(request, picture, survey)
-
-
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Collect evidence, turn the restart policy off, stop, kill, and check that it stays down."""
     if (named := looping_service(request, picture)) is not None:
-        return plan_service(request, *named, picture, survey)
+        return plan_service(request, *named, survey)
     team = requested_ranks(request, picture)
     ranks = inspect_ranks(team, survey)
     for rank in ranks:
@@ -138,10 +134,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     down, up = in_order(ranks, ranks)
     steps = (
         *sequence(
-            [LoopingEngine(rank=rank) for rank in ranks],
+            [_phases(rank) for rank in ranks],
             before=(evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),),
             stop=down_steps(down, GRACE_S),
-            survey=survey,
         ),
         *resolved_step(request, ranks[0].node),
     )
@@ -151,13 +146,14 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Break the restart loop of {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(way_back((), [LoopingEngine(rank=rank) for rank in up], GRACE_S)),
+        rollback=tuple(rollback((), [_phases(rank) for rank in up])),
         effect=_effect(ranks),
         warnings=tuple(_warnings(ranks, steps, survey)),
-        equivalent=tuple(_equivalent(down)),
+        equivalent=tuple(line for rank in down for line in typed_stop(rank, GRACE_S)),
     )
 
 
+questions = questions_of(plan)
 SETTLED_S = 600.0
 """An engine that has served, or a service that has run, for so long has ended its loop."""
 
@@ -195,52 +191,37 @@ def _between_restarts(rank: RunningRank) -> RunningRank:
     return replace(rank, container=replace(container, loops=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopingEngine(Starter):
+def _phases(rank: RunningRank) -> Phases:
     """A rank that is stopped, and seen to stay down; its way back lets it loop as it did."""
+    return Phases(ready=_stays_down(rank), start_old=start_again(rank), settle_old=policy_again(rank))
 
-    rank: RunningRank
 
-    def await_ready(self) -> Iterator[Step]:
-        """See that the container is down with its restart policy off, and that both still hold STILL_S later."""
-        container = self.rank.container
-        if container is None or container.auto_remove:
-            return
-        down = Expect(
-            path=f"{container.path}/json",
-            equals={
-                "Id": container.container_id,
-                "State.Running": False,
-                "State.Restarting": False,
-                "HostConfig.RestartPolicy.Name": "no",
-            },
-            otherwise=f"{container.name} runs again, or its restart policy is on again: something else starts it",
-        )
-        pause = Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0)
-        yield Step(
-            id=f"still{self.rank.mark}",
+def _stays_down(rank: RunningRank) -> Steps:
+    """See that the container is down with its restart policy off, and that both still hold STILL_S later."""
+    container = rank.container
+    if container is None or container.auto_remove:
+        return ()
+    down = Expect(
+        path=f"{container.path}/json",
+        equals={
+            "Id": container.container_id,
+            "State.Running": False,
+            "State.Restarting": False,
+            "HostConfig.RestartPolicy.Name": "no",
+        },
+        otherwise=f"{container.name} runs again, or its restart policy is on again: something else starts it",
+    )
+    pause = Command(argv=("sleep", f"{STILL_S:.0f}"), limit_s=STILL_S + 15.0)
+    return (
+        Step(
+            id=f"still{rank.mark}",
             title=f"Check that {container.name} stays stopped for {STILL_S:.0f} s",
             node=container.node,
             act=Remote(operations=(replace(down, within_s=10.0), pause, down)),
             limit_s=STILL_S + 60.0,
             verifies="its restart count stays the same",
-        )
-
-    def start_old(self) -> Iterator[Step]:
-        yield from start_again(self.rank)
-
-    def settle_old(self) -> Iterator[Step]:
-        yield from policy_again(self.rank)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopingService(Starter):
-    """A service that systemd starts again and again, whose engine never lives to be seen."""
-
-    service: Service
-
-    def start_old(self) -> Iterator[Step]:
-        yield replace(self.service.start(), id="back-start")
+        ),
+    )
 
 
 def exit_reasons(rank: RunningRank) -> str:
@@ -273,11 +254,6 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
         if rank.container is not None and rank.container.restarts:
             command = lifecycle.policy_command(rank.container.name, rank.container.policy_body)
             yield f"The restart policy of {rank.container.name} stays off: {command}"
-        if rank.origin.is_service:
-            yield next_steps(service_of(rank))
+        if rank.service is not None:
+            yield next_steps(rank.service)
         yield from sudo_notes(steps, survey, rank.node)
-
-
-def _equivalent(down: Sequence[RunningRank]) -> Iterator[str]:
-    for rank in down:
-        yield from typed_stop(rank, GRACE_S)

@@ -9,27 +9,22 @@ from sparktop.engines.memory_target import gib_option
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
 from sparktop.model.survey import Survey
-from sparktop.operate.container import lifecycle
-from sparktop.operate.plan.common_steps import evidence_step, link_steps, resolved_step
+from sparktop.operate.plan.common_steps import questions_of
 from sparktop.operate.plan.origin import OriginKind
-from sparktop.operate.plan.outlook import doubt
+from sparktop.operate.plan.outlook import expected_failure
 from sparktop.operate.plan.running_rank import (
     RunningRank,
-    in_order,
     inspect_ranks,
     lost_work,
     neighbours,
     refuse_launched,
     refuse_status,
-    requested_asks,
     requested_ranks,
     require_all_ranks,
 )
-from sparktop.operate.plan.running_starter import Existing, existing
-from sparktop.operate.plan.sequence import sequence, way_back
-from sparktop.operate.plan.service import service_of
-from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, may, typed_memory
-from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
+from sparktop.operate.plan.running_start import RunningStart, anew, existing, room_steps
+from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, load_s, may
+from sparktop.operate.plan.stop_steps import grace_of
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root, sudo_notes
@@ -39,9 +34,6 @@ from sparktop.text.units import gib, span
 
 MEMORY_LONGEST_S = 3600.0
 """Longest that the operator may have it wait for memory."""
-
-
-asks = requested_asks
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -54,44 +46,37 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         _refuse_unstartable(rank)
     with refused_options():
         target_bytes = gib_option(request.options.get("target_gib", ""))
-        grace_s = grace_of(request, ranks)
+        grace_s = grace_of(request, ranks, picture)
         limit_s = _limit_option(request.options.get("memory_limit_s", ""))
-    starters = [existing(rank, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
-    down, up = in_order(ranks, starters)
-    steps = tuple(
-        sequence(
-            starters,
-            up=up,
-            before=(
-                evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks]),
-                *link_steps([rank.node for rank in ranks], picture),
-            ),
-            stop=down_steps([starter.rank for starter in down], grace_s, is_coming_back=True),
-            survey=survey,
-            is_proven=request.options.get("smoke", "yes") != "no",
-            then=resolved_step(request, ranks[0].node),
-        )
-    )
+    starters = [existing(rank, survey, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
+    steps, back, typed = anew(request, starters, picture, grace_s)
     _require_root(ranks, survey)
-    expected = doubt(starters, picture)
+    expected = expected_failure(starters, picture)
     return Plan(
         request=request,
         title=f"Safe restart of {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=risk_of(steps),
         steps=steps,
-        way_back=tuple(way_back((), up, grace_s)),
+        rollback=back,
         effect=_effect(starters, grace_s),
         warnings=tuple(dict.fromkeys((*filter(None, (expected,)), *_warnings(request, starters, steps, survey)))),
-        doubt=expected,
-        equivalent=tuple(_equivalent(down, up, grace_s)),
-        secrets=tuple(dict.fromkeys(starter.api_key for starter in starters if starter.api_key)),
+        expected_failure=expected,
+        equivalent=(*typed, *sparktop_launch.again(ranks)),
+        secrets=tuple(dict.fromkeys(box.api_key for rank in ranks if (box := rank.container) and box.api_key)),
     )
 
 
-def _effect(starters: Sequence[Existing], grace_s: float) -> str:
+questions = questions_of(plan)
+
+
+def _effect(starters: Sequence[RunningStart], grace_s: float) -> str:
     head = starters[0]
-    took = f" Its last load took {span(head.load_s)}." if head.load_s is not None else ""
-    targets = "; ".join(f"{starter.node}: {_target_text(starter)}" for starter in starters)
+    last_load_s = load_s(head.rank.engine)
+    took = f" Its last load took {span(last_load_s)}." if last_load_s is not None else ""
+    nodes_by_target: dict[str, list[str]] = {}
+    for starter in starters:
+        nodes_by_target.setdefault(_target_text(starter), []).append(starter.node)
+    targets = "; ".join(f"{listed(nodes)}: {text}" for text, nodes in nodes_by_target.items())
     down = (
         f"{head.name} is down from its stop (at most {grace_s:.0f} s) until it has loaded again."
         if any(starter.rank.runs for starter in starters)
@@ -100,7 +85,7 @@ def _effect(starters: Sequence[Existing], grace_s: float) -> str:
     return f"{down}{took} It starts only when there is memory for it: {targets}. Otherwise nothing is started."
 
 
-def _target_text(starter: Existing) -> str:
+def _target_text(starter: RunningStart) -> str:
     """What must be available, and of an engine that is down what is, where that is less."""
     target, sample = starter.target, starter.rank.view.sample
     text = f"{gib(target.target_bytes)} available ({target.sentence})"
@@ -109,7 +94,9 @@ def _target_text(starter: Existing) -> str:
     return f"{text}, {gib(sample.memory.available_bytes)} now"
 
 
-def _warnings(request: Request, starters: Sequence[Existing], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
+def _warnings(
+    request: Request, starters: Sequence[RunningStart], steps: Sequence[Step], survey: Survey
+) -> Iterator[str]:
     """What the review warns of: lost requests, memory, the restart policy, sudo."""
     head = starters[0].rank
     yield from lost_work(head)
@@ -123,7 +110,7 @@ def _warnings(request: Request, starters: Sequence[Existing], steps: Sequence[St
         yield f"No endpoint of {head.name} is known yet: the request goes to the port that it opens."
 
 
-def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
+def _rank_warnings(starter: RunningStart, survey: Survey) -> Iterator[str]:
     rank = starter.rank
     yield from neighbours(rank)
     if rank.container is not None:
@@ -133,29 +120,13 @@ def _rank_warnings(starter: Existing, survey: Survey) -> Iterator[str]:
             f"{rank.origin.unit} runs it on {rank.node}: this restarts that service. Its new container "
             "has no id yet, so the guard is armed only when the engine has loaded."
         )
-    for step in starter.room_steps(survey):
+    for step in room_steps(rank, starter.target, survey):
         if may(step, rank.node, survey):
             continue
         if step.id.startswith("shm"):
             yield f"Files in /dev/shm on {rank.node} stay: removing them needs root there."
         else:
             yield f"Caches of {rank.node} are not dropped, should free memory fall short: that needs root there."
-
-
-def _equivalent(down: Sequence[Existing], up: Sequence[Existing], grace_s: float) -> Iterator[str]:
-    """The same restart as shell commands."""
-    for starter in down:
-        yield from typed_stop(starter.rank, grace_s)
-    for starter in up:
-        rank, where = starter.rank, f"on {starter.node}: "
-        yield typed_memory(starter.node, starter.target.target_bytes)
-        if rank.origin.is_service:
-            yield where + service_of(rank).typed("start")
-        else:
-            yield f"{where}docker start {starter.container.name}"
-            if starter.container.restarts:
-                yield where + lifecycle.policy_command(starter.container.name, starter.container.policy_body)
-    yield from sparktop_launch.again([starter.rank for starter in sorted(up, key=lambda starter: not starter.is_head)])
 
 
 # --- refusals
@@ -190,8 +161,7 @@ def _refuse_unstartable(rank: RunningRank) -> None:
 def _require_root(ranks: Sequence[RunningRank], survey: Survey) -> None:
     """Refuse where a service needs root; other steps that need it are left out, and the review says so."""
     for rank in ranks:
-        if rank.origin.is_service and not rank.origin.is_own:
-            service = service_of(rank)
+        if (service := rank.service) is not None and not service.is_own:
             commands = [service.argv("stop"), service.argv("start")]
             require_root(survey.privileges(rank.node), commands, rank.node)
 

@@ -8,30 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import SLACK_BYTES, held_bytes, reachable_bytes
-from sparktop.engines.rank_order import missing
+from sparktop.engines.ranks import missing
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Survey
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.container import lifecycle
-from sparktop.operate.plan.common_steps import evidence_step, resolved_step
+from sparktop.operate.plan.common_steps import evidence_step, questions_of, resolved_step
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import (
     RunningRank,
     in_order,
     inspect_ranks,
     neighbours,
-    requested_asks,
     requested_ranks,
     requests_lost,
 )
-from sparktop.operate.plan.running_starter import start_again
-from sparktop.operate.plan.sequence import sequence, way_back
-from sparktop.operate.plan.service import service_of
-from sparktop.operate.plan.starter import Starter
-from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, processes
+from sparktop.operate.plan.running_start import start_again
+from sparktop.operate.plan.sequence import Phases, Steps, rollback, sequence
+from sparktop.operate.plan.stop_steps import down_steps, grace_of, is_urgent, typed_stop
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
@@ -51,29 +47,24 @@ BACK_SHARE = 0.9
 """Share of its memory to wait for: other processes take and free some meanwhile."""
 
 
-asks = requested_asks
-
-
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Collect evidence, stop with grace, kill, and watch its memory come back; whatever started it."""
     team = requested_ranks(request, picture)
     ranks = inspect_ranks(team, survey)
     with refused_options():
-        grace_s = grace_of(request, ranks)
-    if not any(_is_stoppable(rank, survey) for rank in ranks):
+        grace_s = grace_of(request, ranks, picture)
+    if not any(_is_stoppable(rank) for rank in ranks):
         where = listed(rank.node for rank in ranks)
         raise Refused(f"{ranks[0].name} on {where} does not run", _start_commands(ranks))
     down, up = in_order(ranks, ranks)
     evidence = evidence_step([rank.node for rank in ranks], [rank.engine.name for rank in ranks])
-    urgent = is_urgent(request, ranks)
-    stop = down_steps(down, grace_s, with_policy=False, survey=survey)
-    starters = [StoppedEngine(rank=rank) for rank in ranks]
+    urgent = is_urgent(request, ranks, picture)
+    stop = down_steps(down, grace_s, with_policy=False)
     steps = (
         *sequence(
-            starters,
+            [_phases(rank) for rank in ranks],
             before=() if urgent else (evidence,),
             stop=(*stop, evidence) if urgent else stop,
-            survey=survey,
         ),
         *resolved_step(request, ranks[0].node),
     )
@@ -83,58 +74,55 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Stop {ranks[0].name} on {listed(rank.node for rank in ranks)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(way_back((), [StoppedEngine(rank=rank) for rank in up], grace_s)),
+        rollback=tuple(rollback((), [_phases(rank) for rank in up])),
         effect=_effect(ranks, grace_s),
         warnings=(
             *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
             *dict.fromkeys(_warnings(ranks, steps, survey, missing(team))),
         ),
-        equivalent=tuple(_equivalent(down, grace_s, survey)),
+        equivalent=tuple(line for rank in down for line in typed_stop(rank, grace_s, with_policy=False)),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedEngine(Starter):
-    """A rank that is stopped, and whose memory comes back."""
-
-    rank: RunningRank
-
-    def await_memory(self) -> Iterator[Step]:
-        """Wait until most of its memory is available; the run goes on where it isn't."""
-        rank = self.rank
-        engine_bytes = held_bytes(rank.engine, rank.view)
-        sample = rank.view.sample
-        if not engine_bytes or engine_bytes < GIB or sample is None:
-            return
-        target = sample.memory.available_bytes + int(BACK_SHARE * engine_bytes)
-        reachable = reachable_bytes(rank.engine, rank.view)
-        if reachable is not None:
-            target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
-        yield Step(
-            id=f"memory{rank.mark}",
-            title=f"Wait for {gib(target)} available on {rank.node}",
-            node=rank.node,
-            act=AwaitMemory(target_bytes=target),
-            limit_s=MEMORY_S,
-            verifies=f"most of its {gib(engine_bytes)} are free again",
-            on_failure=OnFailure.GO_ON,
-        )
-
-    def await_ready(self) -> Iterator[Step]:
-        """See, at the end, that the container is there, stopped, with its restart policy."""
-        container = self.rank.container
-        if container is not None and not container.auto_remove and not self.rank.origin.is_service:
-            yield lifecycle.stays_stopped(container, self.rank.mark)
-
-    def start_old(self) -> Iterator[Step]:
-        if self.rank.is_startable:
-            yield from start_again(self.rank)
+questions = questions_of(plan)
 
 
-def _is_stoppable(rank: RunningRank, survey: Survey) -> bool:
+def _phases(rank: RunningRank) -> Phases:
+    """A rank that is stopped, and seen to stay so at the end, with its restart policy; and whose memory comes back."""
+    container = rank.container
+    stays: Steps = ()
+    if container is not None and not container.auto_remove and not rank.origin.is_service:
+        stays = (lifecycle.stays_stopped(container, rank.mark),)
+    return Phases(
+        memory=tuple(_await_memory(rank)), ready=stays, start_old=start_again(rank) if rank.is_startable else ()
+    )
+
+
+def _await_memory(rank: RunningRank) -> Iterator[Step]:
+    """Wait until most of its memory is available; the run goes on where it isn't."""
+    engine_bytes = held_bytes(rank.engine, rank.view)
+    sample = rank.view.sample
+    if not engine_bytes or engine_bytes < GIB or sample is None:
+        return
+    target = sample.memory.available_bytes + int(BACK_SHARE * engine_bytes)
+    reachable = reachable_bytes(rank.engine, rank.view)
+    if reachable is not None:
+        target = min(target, max(sample.memory.available_bytes, reachable - SLACK_BYTES))
+    yield Step(
+        id=f"memory{rank.mark}",
+        title=f"Wait for {gib(target)} available on {rank.node}",
+        node=rank.node,
+        act=AwaitMemory(target_bytes=target),
+        limit_s=MEMORY_S,
+        verifies=f"most of its {gib(engine_bytes)} are free again",
+        on_failure=OnFailure.GO_ON,
+    )
+
+
+def _is_stoppable(rank: RunningRank) -> bool:
     """Whether anything runs that can be stopped."""
     if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
-        return bool(processes(rank, survey))
+        return bool(rank.processes)
     return rank.runs
 
 
@@ -184,13 +172,3 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
         if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
             yield f"{rank.name} on {rank.node} runs in no container and no service: nothing here can start it again."
         yield from sudo_notes(steps, survey, rank.node, with_lines=rank.container is not None)
-
-
-def _equivalent(down: Sequence[RunningRank], grace_s: float, survey: Survey) -> Iterator[str]:
-    for rank in down:
-        if rank.origin.is_service:
-            yield f"on {rank.node}: {service_of(rank).typed('stop')}"
-        elif rank.container is not None:
-            yield f"on {rank.node}: docker stop -t {grace_s:.0f} {rank.container.name}"
-        elif rows := processes(rank, survey):
-            yield f"on {rank.node}: kill {rows[0].pid}; after {grace_s:.0f} s: kill -9 {rows[0].pid}"

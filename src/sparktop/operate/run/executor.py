@@ -127,7 +127,7 @@ class PlanExecution:
         except asyncio.CancelledError:
             self._close()
         except Exception as error:  # noqa: BLE001 - a fault of ours must end the run in sight, not leave it running
-            fault = faults.named(f"the run {self.run.id}", error)
+            fault = faults.report(f"the run {self.run.id}", error)
             await self._finish(RunState.FAILED, f"The run was ended by {fault}")
         finally:
             for task in keeping:
@@ -175,7 +175,7 @@ class PlanExecution:
             if result.is_aborted:
                 detail = self._record.run.steps[index].detail if result.state is StepState.FAILED else ""
                 why = f"Aborted at: {step.title}{': ' + detail.rstrip('.') if detail else ''}"
-                if self._plan.is_all_or_nothing and self._plan.way_back and self._has_acted:
+                if self._plan.is_all_or_nothing and self._plan.rollback and self._has_acted:
                     unknown = step if result.state is StepState.UNKNOWN else None
                     return await self._roll_back(why, then=RunState.ABORTED, unknown=unknown)
                 return await self._finish(RunState.ABORTED, f"{why}.")
@@ -184,7 +184,7 @@ class PlanExecution:
             step_run = self._record.run.steps[index]
             if result.state is StepState.UNKNOWN:
                 # What has served is not taken back for a node's silence alone.
-                is_whole = self._plan.is_all_or_nothing and bool(self._plan.way_back) and not step.act.is_check
+                is_whole = self._plan.is_all_or_nothing and bool(self._plan.rollback) and not step.act.is_check
                 if is_whole and step.on_failure in _CONTINUES:
                     self._go_on(step, f"{step.title}: {step_run.detail}")
                     continue
@@ -196,7 +196,7 @@ class PlanExecution:
                 return await self._finish(RunState.NO_HELP, how)
             if step.on_failure in _CONTINUES and not result.is_last:
                 self._go_on(step, run_text.failed(step_run))
-            elif step.on_failure is OnFailure.ROLL_BACK and self._plan.way_back and self._has_acted:
+            elif step.on_failure is OnFailure.ROLL_BACK and self._plan.rollback and self._has_acted:
                 return await self._roll_back(run_text.failed(step_run))
             else:
                 return await self._finish(RunState.FAILED, run_text.failed(step_run))
@@ -218,7 +218,7 @@ class PlanExecution:
         self._record.update(state=self._state, message=why)
         self._record.note("note", text="rolling back", why=self.run.message)
         used_ids = {step_run.step.id for step_run in self.run.steps}
-        steps = [replace(back, id=f"back-{back.id}") if back.id in used_ids else back for back in self._plan.way_back]
+        steps = [replace(back, id=f"back-{back.id}") if back.id in used_ids else back for back in self._plan.rollback]
         self._last_checks, self._is_settled = _checks_at_end(steps), False
         failures: dict[str, str] = {}
         was_skipped = False
@@ -405,7 +405,7 @@ class PlanExecution:
         try:
             return await in_thread(self._context.keep_measured, self.run, self._begun_picture)
         except Exception as error:  # noqa: BLE001 - the run is over, and its result is shown all the same
-            return faults.named("keeping what was measured", error)
+            return faults.report("keeping what was measured", error)
 
     async def _settle(self) -> None:
         """Wait until the picture shows how the run leaves its nodes: before the last checks, else at the end."""
@@ -421,10 +421,10 @@ class PlanExecution:
         run = self.run
         guards = () if state is RunState.DONE else armed_guards(self._guards, self._context.picture())
         problems = [*self._problems, *self._broken, *guards]
-        can_go_back = bool(self._plan.way_back) and self._has_touched and state in _CAN_ROLL_BACK
+        can_go_back = bool(self._plan.rollback) and self._has_touched and state in _CAN_ROLL_BACK
         brief = text = sentences(how, *problems)
         if state is RunState.DONE:
-            left = run_text.set_aside(self._plan.steps, self._context.picture()) if self._plan.is_way_back else ""
+            left = run_text.set_aside(self._plan.steps, self._context.picture()) if self._plan.is_rollback else ""
             text = run_text.success(run, self._context.clock.monotonic() - self._began_s, left, but=problems)
         elif state is not RunState.ROLLED_BACK:
             text = run_text.message(run, how, but=problems)

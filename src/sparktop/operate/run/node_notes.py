@@ -52,7 +52,7 @@ class NodeNotes:
             async with self._sending[node]:
                 while line is not None and self._sent[node] < len(self._entries):
                     entry = json.dumps({**self._entries[self._sent[node]], "as": node}, default=str)
-                    ask = NoteRun(node=node, run_id=self._run_id, entry=entry)
-                    if (await line.ask([ask]))[ask].problem:
+                    question = NoteRun(node=node, run_id=self._run_id, entry=entry)
+                    if (await line.ask([question]))[question].problem:
                         return
                     self._sent[node] += 1

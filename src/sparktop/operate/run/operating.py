@@ -6,20 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from sparktop.model.bringup import Changed
-from sparktop.model.fleet import FleetState
-from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask
-from sparktop.operate.runner.api import AskSecret
-from sparktop.operate.step.plan import Plan, Refusal
-from sparktop.operate.step.run import Run
-
 if TYPE_CHECKING:
+    from sparktop.model.bringup import Changed
+    from sparktop.model.fleet import FleetState
+    from sparktop.model.request import Request
+    from sparktop.model.survey import Answer, Question
     from sparktop.operate.audit.interrupted_runs import InterruptedRun
+    from sparktop.operate.runner.api import AskSecret
+    from sparktop.operate.step.plan import Plan, Refusal
+    from sparktop.operate.step.run import Run
 
-OnChange = Callable[[Run], None]
+OnChange = Callable[["Run"], None]
 """Called on the event loop with each new state of a run."""
-KeepMeasured = Callable[[Run, FleetState], str]
+KeepMeasured = Callable[["Run", "FleetState"], str]
 """Keeps what an ended run has measured, by the picture from before it; returns why it couldn't, or "". Blocks."""
 
 
@@ -46,7 +45,7 @@ class Operating(Protocol):
     async def plan(self, request: Request) -> Plan | Refusal:
         """Ask the nodes the planner's questions, and plan. Nothing is changed."""
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
         """Put read-only questions to the nodes; one that can't be answered gets an Answer with a problem."""
 
     def start(self, plan: Plan, *, secret: AskSecret, changed: OnChange) -> Execution:
@@ -61,5 +60,5 @@ class Operating(Protocol):
     def read(self, run_id: str) -> None:
         """Note that the operator has read how an interrupted run was left."""
 
-    def way_back(self, run: Run) -> Plan | None:
+    def rollback(self, run: Run) -> Plan | None:
         """The rollback of a run that failed or did not help, as a plan of its own to review."""

@@ -42,14 +42,14 @@ def failed(step_run: StepRun) -> str:
 def hint(run: Run, *, can_go_back: bool) -> str:
     """What to do next: the rollback as a plan, and as commands for when the plan is no longer available."""
     states = (StepState.FAILED, StepState.UNKNOWN)
-    if run.plan.is_way_back:
+    if run.plan.is_rollback:
         left = _left_by_hand(run, (*states, StepState.SKIPPED), tuple(OnFailure))
         return f"What is left of the rollback, by hand: {left}" if left else "No step of the rollback is left to do."
     failed_text = _left_by_hand(run, states, (OnFailure.FAIL_AT_END,))
     commands_text = "; ".join(by_hand(run))
     parts = [f"What failed, by hand: {failed_text}."] if failed_text else []
     if can_go_back:
-        parts.append(f"You can roll back: {'; '.join(step.title for step in run.plan.way_back)}.")
+        parts.append(f"You can roll back: {'; '.join(step.title for step in run.plan.rollback)}.")
         parts += [f"By hand: {commands_text}"] if commands_text else []
     elif commands_text:
         parts.append(f"To undo it: {commands_text}")

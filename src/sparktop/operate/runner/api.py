@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sparktop.dataclass import dataclass
 from sparktop.model.operation import Operation
-from sparktop.model.survey import Answer, Ask
+from sparktop.model.survey import Answer, Question
 from sparktop.transport.base import Transport
 
 
@@ -129,7 +129,7 @@ class NodeLine(Protocol):
     def transport(self) -> Transport:
         """For reading only: an engine's endpoint, a log file."""
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
         """Answer questions that change nothing; a question that fails gets an Answer with a problem."""
 
     async def lock(self, who: str, what: str) -> LockHolder | None:

@@ -16,7 +16,7 @@ from typing import Any
 from sparktop import faults, wire
 from sparktop.bounds import json_of, whole_or_none
 from sparktop.errors import LinkLost, NoAnswer, ProbeError, TransportError
-from sparktop.model.survey import Answer, Ask, AskPrivileges
+from sparktop.model.survey import Answer, PrivilegesQuestion, Question
 from sparktop.model.telemetry import Garbled
 from sparktop.operate.runner import codec
 from sparktop.operate.runner.api import NOBODY, AskSecret, LockHolder, OnResult, Operations, Outcome, OutcomeState
@@ -183,7 +183,7 @@ class RunnerLine:
             self._end(error.message)
             return
         except Exception as error:  # noqa: BLE001 - whoever waits for an answer must hear that none will come
-            self._end(faults.named(f"the runner of {self._node}", error))
+            self._end(faults.report(f"the runner of {self._node}", error))
             return
         reason = self._bye_reason or self._channel.error_tail().rpartition("\n")[2]
         self._end("the runner ended" + (f": {reason}" if reason else ""))
@@ -239,17 +239,17 @@ class RunnerLine:
     def transport(self) -> Transport:
         return self._transport
 
-    async def ask(self, asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        distinct_asks = tuple(dict.fromkeys(asks))
+    async def ask(self, questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        distinct_questions = tuple(dict.fromkeys(questions))
         async with asyncio.TaskGroup() as group:
-            tasks = {ask: group.create_task(self._answer_or_lost(ask)) for ask in distinct_asks}
+            tasks = {ask: group.create_task(self._answer_or_lost(ask)) for ask in distinct_questions}
         results = {ask: task.result() for ask, task in tasks.items()}
         for answer in results.values():
             if isinstance(answer, LinkLost):
                 raise answer
         return {ask: answer for ask, answer in results.items() if isinstance(answer, Answer)}
 
-    async def _answer_or_lost(self, ask: Ask) -> Answer | LinkLost:
+    async def _answer_or_lost(self, ask: Question) -> Answer | LinkLost:
         """An answer, or LinkLost as a value: a task group would wrap the exception."""
         try:
             async with self._asking:
@@ -257,19 +257,19 @@ class RunnerLine:
         except LinkLost as error:
             return error
 
-    async def _answer(self, ask: Ask) -> Answer:
+    async def _answer(self, ask: Question) -> Answer:
         if ask.node != self._node:
             return Answer(problem=f"this is {self._node}, and {ask.node} was asked")
-        if isinstance(ask, AskPrivileges) and self._privileges is not None:
+        if isinstance(ask, PrivilegesQuestion) and self._privileges is not None:
             return self._privileges
-        limit_s = codec.ask_limit_s(ask) + ASK_SLACK_S
+        limit_s = codec.question_limit_s(ask) + ASK_SLACK_S
         pieces: list[str] = []
         left = ANSWER_CHARS
         unreadable = ""
         request = self._request()
         try:
             async with asyncio.timeout(limit_s):
-                await request.send(codec.ask_words(ask))
+                await request.send(codec.question_words(ask))
                 while True:
                     try:
                         words = await request.reply()
@@ -291,7 +291,7 @@ class RunnerLine:
         finally:
             request.close()
         answer = codec.answer_of(ask, words, "".join(pieces))
-        if isinstance(ask, AskPrivileges) and answer.value is not None:
+        if isinstance(ask, PrivilegesQuestion) and answer.value is not None:
             self._privileges = answer
         return answer
 

@@ -15,8 +15,6 @@ from sparktop.bounds import json_of, whole_or_none
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
 from sparktop.model.survey import (
     Answer,
-    Ask,
-    AskPrivileges,
     DockerGet,
     DockerLog,
     FileText,
@@ -26,6 +24,8 @@ from sparktop.model.survey import (
     OperatorKeys,
     Output,
     Privileges,
+    PrivilegesQuestion,
+    Question,
     RunNotes,
 )
 from sparktop.operate.runner.api import LockHolder, OperationResult, Operations, Outcome, OutcomeState, Progress
@@ -196,46 +196,46 @@ def holder_of(words: Mapping[str, Any]) -> LockHolder:
 # --- questions
 
 
-def ask_words(ask: Ask) -> Words:
+def question_words(question: Question) -> Words:
     """A question as JSON-ready data."""
-    match ask:
-        case AskPrivileges():
+    match question:
+        case PrivilegesQuestion():
             return {"privileges": 1}
         case OperatorKeys():
             raise TypeError("the operator's keys are no question for a node")
         case DockerGet():
-            return {"get": {"path": ask.path, "seconds": GET_LIMIT_S}}
+            return {"get": {"path": question.path, "seconds": GET_LIMIT_S}}
         case DockerLog():
-            path = f"/containers/{ask.container_id}/logs?stdout=1&stderr=1&timestamps=1&tail={ask.lines}"
-            return {"get": {"path": path, "seconds": ask.limit_s, "limit": ask.limit_bytes, "from_end": True}}
+            path = f"/containers/{question.container_id}/logs?stdout=1&stderr=1&timestamps=1&tail={question.lines}"
+            return {"get": {"path": path, "seconds": question.limit_s, "limit": question.limit_bytes, "from_end": True}}
         case Output():
             return {
                 "output": {
-                    "argv": list(ask.argv),
-                    "seconds": ask.limit_s,
-                    "limit": ask.limit_bytes,
-                    "from_end": ask.is_tail,
+                    "argv": list(question.argv),
+                    "seconds": question.limit_s,
+                    "limit": question.limit_bytes,
+                    "from_end": question.is_tail,
                 }
             }
         case FileText():
-            return {"file": {"path": ask.path, "limit": ask.limit_bytes, "from_end": ask.is_tail}}
+            return {"file": {"path": question.path, "limit": question.limit_bytes, "from_end": question.is_tail}}
         case ModelsOnDisk():
-            return {"models": {"roots": list(ask.roots), "cache": ask.cache, "seconds": ask.limit_s}}
+            return {"models": {"roots": list(question.roots), "cache": question.cache, "seconds": question.limit_s}}
         case RunNotes():
             return {"notes": 1}
         case NoteRun():
-            return {"note": {"run": ask.run_id, "entry": ask.entry}}
+            return {"note": {"run": question.run_id, "entry": question.entry}}
         case HubModel():
-            hub = {"repo": ask.repo, "revision": ask.revision, "hub": ask.hub, "token": ask.token}
-            return {"hub": {**hub, "seconds": ask.limit_s}}
+            hub = {"repo": question.repo, "revision": question.revision, "hub": question.hub, "token": question.token}
+            return {"hub": {**hub, "seconds": question.limit_s}}
 
 
-def ask_limit_s(ask: Ask) -> float:
+def question_limit_s(question: Question) -> float:
     """How long its answer may take on the node."""
-    return ask.limit_s if isinstance(ask, Output | DockerLog | ModelsOnDisk | HubModel) else GET_LIMIT_S
+    return question.limit_s if isinstance(question, Output | DockerLog | ModelsOnDisk | HubModel) else GET_LIMIT_S
 
 
-def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
+def answer_of(question: Question, words: Mapping[str, Any], text: str) -> Answer:
     """An answer: `words` is the last part of the reply, `text` all chunks before it.
 
     A command that failed has a problem, and its output until then as the value.
@@ -243,13 +243,13 @@ def answer_of(ask: Ask, words: Mapping[str, Any], text: str) -> Answer:
     problem = sentence_of(words.get("problem"))
     if words.get("kind") == "refused":
         return Answer(problem=problem or "the runner refused it")
-    if isinstance(ask, AskPrivileges):
+    if isinstance(question, PrivilegesQuestion):
         return Answer(value=privileges_of(words))
     code = whole_or_none(words.get("code"))
     if words.get("found") is not True:
         return Answer(problem=problem, code=code)
-    if isinstance(ask, DockerGet | ModelsOnDisk | HubModel | RunNotes):
-        source = "Docker" if isinstance(ask, DockerGet) else "the runner"
+    if isinstance(question, DockerGet | ModelsOnDisk | HubModel | RunNotes):
+        source = "Docker" if isinstance(question, DockerGet) else "the runner"
         if words.get("cut") is True:
             return Answer(problem=f"{source}'s answer is too long")
         try:

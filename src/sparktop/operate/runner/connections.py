@@ -109,7 +109,7 @@ class RunnerConnections:
             except TransportError as error:
                 reason = f"{error.message}. {error.hint}" if error.hint else error.message
             except Exception as error:  # noqa: BLE001 - a run waits for it, and must hear why it doesn't come
-                reason = faults.named(f"the runner of {node}", error)
+                reason = faults.report(f"the runner of {node}", error)
             deaths = 0 if loop.time() - began_s > LIVED_S else deaths + 1
             self._problems[node] = reason or "the runner ends again and again"
             if deaths > len(RESTARTS_S):

@@ -14,13 +14,12 @@ from dataclasses import field, replace
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.engines.listening import is_loopback, listen_host
-from sparktop.engines.rank_order import find
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import find, is_alive
 from sparktop.model.engine import Engine
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, AskPrivileges, FileText, Output, Survey
+from sparktop.model.survey import FileText, Output, PrivilegesQuestion, Question, Survey
 from sparktop.operate.acts.checks import CheckExposed
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.remote_file import FOR_ALL, RemoteFile, remove
@@ -39,7 +38,7 @@ from sparktop.operate.serve.proxy_config import (
     site_text,
     upstream,
 )
-from sparktop.operate.serve.sites import sites_ask, statements
+from sparktop.operate.serve.sites import sites_question, statements
 from sparktop.operate.serve.unit import PRINT
 from sparktop.operate.step.plan import Difference, OnFailure, Plan, Step
 
@@ -65,21 +64,21 @@ class Layout:
     key_owner: tuple[str, ...] = ("-m", "0600")
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     """Questions to the proxy's host; none where the file is only printed."""
     host = request.options.get("on", "")
     if not host:
         return ()
     kind = _kind(request)
-    questions: list[Ask] = [
-        AskPrivileges(node=host),
-        _program_ask(host, kind),
-        _running_ask(host, kind),
-        _folder_ask(host),
-        sites_ask(host),
+    questions: list[Question] = [
+        PrivilegesQuestion(node=host),
+        _program_question(host, kind),
+        _running_question(host, kind),
+        _folder_question(host),
+        sites_question(host),
         FileText(node=host, path="/proc/net/if_inet6"),
     ]
-    if all(ask in survey.answers for ask in questions):
+    if all(question in survey.answers for question in questions):
         layout = _layout(request, survey)
         questions += [FileText(node=host, path=path) for path in (layout.site, layout.key)]
         questions += [FileText(node=host, path=_CADDYFILE)] if kind is Proxy.CADDY else []
@@ -213,15 +212,15 @@ def _kind(request: Request) -> Proxy:
     return Proxy(request.options.get("with") or Proxy.NGINX)
 
 
-def _program_ask(host: str, kind: Proxy) -> Output:
+def _program_question(host: str, kind: Proxy) -> Output:
     return Output(node=host, argv=("which", str(kind)))
 
 
-def _running_ask(host: str, kind: Proxy) -> Output:
+def _running_question(host: str, kind: Proxy) -> Output:
     return Output(node=host, argv=("pgrep", "-x", str(kind)))
 
 
-def _folder_ask(host: str) -> Output:
+def _folder_question(host: str) -> Output:
     return Output(node=host, argv=("ls", "-d", _ENABLED, "/etc/nginx/conf.d"))
 
 
@@ -237,7 +236,7 @@ def _layout(request: Request, survey: Survey) -> Layout:
             reload=("/usr/bin/caddy", "reload", "--adapter", "caddyfile", "--config", _CADDYFILE),
             key_owner=("-m", "0640", "-g", "caddy"),
         )
-    folders = str(survey.value(_folder_ask(host)) or "") if host else _ENABLED
+    folders = str(survey.value(_folder_question(host)) or "") if host else _ENABLED
     has_sites = _ENABLED in folders.split()
     return Layout(
         proxy=Proxy.NGINX,
@@ -251,12 +250,12 @@ def _layout(request: Request, survey: Survey) -> Layout:
 
 def _require_proxy(request: Request, survey: Survey) -> None:
     host, kind = request.options["on"], _kind(request)
-    if not survey.value(_program_ask(host, kind)):
+    if not survey.value(_program_question(host, kind)):
         raise Refused(
             f"{kind} is not installed on {host}",
             (f"on {host}: sudo apt-get install {'nginx-light' if kind is Proxy.NGINX else 'caddy'}",),
         )
-    if not survey.value(_running_ask(host, kind)):
+    if not survey.value(_running_question(host, kind)):
         raise Refused(
             f"{kind} is installed on {host} and doesn't run: nothing would read the new file",
             (f"to start it, now and at boot: on {host}: sudo systemctl enable --now {kind}",),
@@ -265,7 +264,7 @@ def _require_proxy(request: Request, survey: Survey) -> None:
 
 def _doubled(site: Site, layout: Layout, host: str, survey: Survey) -> Iterator[str]:
     """Other files that nginx loads with the same upstream."""
-    for path, statement in statements(survey.value(sites_ask(host))):
+    for path, statement in statements(survey.value(sites_question(host))):
         words = statement.replace("{", " ").split()
         if words[:2] == ["upstream", site.identifier] and path not in (layout.site, layout.link):
             yield sanitise.line(path)
@@ -346,7 +345,7 @@ class Files:
             verifies="it has taken the order",
         )
 
-    def way_back(self) -> Iterator[Step]:
+    def rollback(self) -> Iterator[Step]:
         yield Step(
             id="back-site",
             title=f"{self.layout.site} {'removed' if self.before is None else 'as it was'}, and loaded",
@@ -385,7 +384,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
                 (f"edit it: on {host}: sudo nano {layout.site}", "or remove it (--remove), expose again, run certbot"),
             )
         text = before  # a new key alone
-    key_ask = FileText(node=host, path=layout.key)
+    key_question = FileText(node=host, path=layout.key)
     caddyfile = _text(survey, host, _CADDYFILE) or ""
     files = Files(
         host=host,
@@ -393,7 +392,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
         text=text,
         key=key_text(site, layout.proxy, key),
         before=before,
-        had_key=survey.value(key_ask) is not None or bool(survey.problem(key_ask)),
+        had_key=survey.value(key_question) is not None or bool(survey.problem(key_question)),
         caddyfile=caddyfile if layout.proxy is Proxy.CADDY and _IMPORT not in caddyfile else None,
     )
     steps: list[Step] = [files.write(), with_rollback(files.load())]
@@ -418,7 +417,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
     return replace(
         whole,
         steps=tuple(steps),
-        way_back=tuple(files.way_back()),
+        rollback=tuple(files.rollback()),
         is_all_or_nothing=True,
         effect=f"{layout.proxy} on {host} passes /v1/ and /health of {site.name} to {what}, for who sends the key. "
         "Requests under way go on.",
@@ -448,7 +447,7 @@ def _warnings(
     if is_plain:
         add = f": sudo certbot --nginx -d {site.name}" if layout.proxy is Proxy.NGINX else ""
         yield f"Plain HTTP: keys and prompts can be read on the way. Add TLS before it faces the internet{add}"
-    for path, statement in statements(survey.value(sites_ask(host))):
+    for path, statement in statements(survey.value(sites_question(host))):
         names = statement.rstrip(" ;").split()[1:]
         if statement.split()[:1] == ["server_name"] and site.name in names and path not in (layout.site, layout.link):
             yield f"{sanitise.line(path)} on {host} serves {site.name} too: nginx takes the first of one port."

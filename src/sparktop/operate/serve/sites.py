@@ -13,7 +13,7 @@ _PROXIED = re.compile(r"(?:server|reverse_proxy) (?:127\.0\.0\.1|\[::1\]):(\d{1,
 _NAME = re.compile(r"server_name (\S+?);|(?:http://([^\s:]+)|([a-z0-9-]+(?:\.[a-z0-9-]+)+))(?::\d+)? \{")
 
 
-def sites_ask(host: str) -> Output:
+def sites_question(host: str) -> Output:
     """Asks for upstreams, servers and names in all that nginx loads, and in sparktop's sites of Caddy; links are
     followed."""
     return Output(node=host, argv=("grep", "-RsE", _STATEMENTS, *_FOLDERS))

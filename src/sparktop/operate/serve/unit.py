@@ -8,7 +8,6 @@ systemd would start a failing one again and again (docs/facts/engines.md C13).
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -21,24 +20,23 @@ from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, FileText, Survey
+from sparktop.model.survey import FileText, Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.lifecycle import NewContainer
-from sparktop.operate.container.recreate import CannotRecreate, recreation
+from sparktop.operate.container.recreate import recreation
 from sparktop.operate.container.remote_file import RemoteFile, remove
-from sparktop.operate.plan.common_steps import evidence_step
+from sparktop.operate.plan.common_steps import evidence_step, questions_of, stamp
 from sparktop.operate.plan.origin import OriginKind
 from sparktop.operate.plan.running_rank import in_order, lost_work, refuse_launched, refuse_status
-from sparktop.operate.plan.running_starter import RunningStarter
-from sparktop.operate.plan.sequence import sequence, way_back
-from sparktop.operate.plan.service import Service, home_asks, home_of, unit_folder
+from sparktop.operate.plan.running_start import RunningStart, phases_anew
+from sparktop.operate.plan.sequence import Phases, rollback, sequence
+from sparktop.operate.plan.service import Service, home_of, home_questions, unit_folder
 from sparktop.operate.plan.start_steps import guard_note, with_rollback
 from sparktop.operate.plan.stop_steps import down_steps, grace_of, typed_stop
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import relaunch_text, systemd_drop_in
 from sparktop.operate.relaunch.rank_change import RankChange, ranks_with_change, targets
-from sparktop.operate.relaunch.rank_change import asks as rank_asks
 from sparktop.operate.relaunch.systemd import reload_warnings
 from sparktop.operate.secrets.masking import secret_words, secrets_of
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
@@ -127,71 +125,49 @@ class UnitFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitStart(RunningStarter):
+class UnitStart(RunningStart):
     """A rank whose container systemd runs from now on."""
 
     file: UnitFile
     new: NewContainer = field(repr=False)
     """The old container, and its name from now on."""
 
-    @property
-    def kept_id(self) -> str:
-        return self.new.kept_id
 
-    def prepare(self) -> Iterator[Step]:
-        yield self.file.write()
-
-    def before_start(self) -> Iterator[Step]:
-        if self.new.keeps_old:
-            yield lifecycle.set_old_aside(self.new)
-
-    def start(self) -> Iterator[Step]:
-        yield with_rollback(self.file.enable())
-
-    def await_ready(self) -> Iterator[Step]:
-        yield with_rollback(self._ready())
-
-    def take_back(self, grace_s: float) -> Iterator[Step]:
-        yield replace(self.file.service.stop(grace_s), id=f"back-stop{self.mark}")
-
-    def undo_change(self) -> Iterator[Step]:
-        service = self.file.service
-        yield Step(
-            id=f"back-file{self.mark}",
-            title=f"Disable {service.unit}, {self.file.path} {'removed' if self.file.before is None else 'as it was'}",
-            node=self.node,
-            act=Remote(
-                operations=(
-                    service.enable(now=False),
-                    *self.file.take_back(),
-                    service.forget(),
-                    *lifecycle.free_name(self.new),
-                )
-            ),
-            limit_s=300.0,
-            verifies="systemd has reloaded its files, and the container that it made is removed",
-            undoes=(f"write{self.mark}",),
-        )
-
-    def await_old_memory(self) -> Iterator[Step]:
-        if self.container.was_running:
-            yield self._old_memory(self.container.container_id)
-
-    def start_old(self) -> Iterator[Step]:
-        yield lifecycle.restore_old(self.new)
-
-    def await_old_ready(self) -> Iterator[Step]:
-        if self.container.was_running:
-            yield self._old_ready()
+def _phases(base: Phases, file: UnitFile, new: NewContainer, grace_s: float) -> Phases:
+    service = file.service
+    undo = Step(
+        id=f"back-file{service.mark}",
+        title=f"Disable {service.unit}, {file.path} {'removed' if file.before is None else 'as it was'}",
+        node=service.node,
+        act=Remote(
+            operations=(
+                service.enable(now=False),
+                *file.take_back(),
+                service.forget(),
+                *lifecycle.free_name(new),
+            )
+        ),
+        limit_s=300.0,
+        verifies="systemd has reloaded its files, and the container that it made is removed",
+        undoes=(f"write{service.mark}",),
+    )
+    return replace(
+        base,
+        prepare=(file.write(),),
+        before_start=(lifecycle.set_old_aside(new),) if new.keeps_old else (),
+        start=(with_rollback(file.enable()),),
+        take_back=(replace(service.stop(grace_s), id=f"back-stop{service.mark}"),),
+        undo_change=(undo,),
+        start_old=(lifecycle.restore_old(new),),
+    )
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     """Questions about every rank, its image, and the unit file that may be there."""
-    questions = rank_asks(request, picture, survey)
-    if any(ask not in survey.answers for ask in questions):
+    if questions := questions_of(ranks_with_change)(request, picture, survey):
         return questions
     ranks = ranks_with_change(request, picture, survey)
-    homes = [ask for one in ranks for ask in home_asks(one.rank.view)]
+    homes = [question for one in ranks for question in home_questions(one.rank.view)]
     paths = [_path(one, request, survey) for one in ranks]
     files = [
         FileText(node=one.rank.node, path=file)
@@ -199,16 +175,15 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
         if path
         for file in (path, drop_in_path(path))
     ]
-    return (*questions, *homes, *files, *(_secrets_ask(one, request, survey) for one in ranks))
+    return (*homes, *files, *(_secrets_question(one, request, survey) for one in ranks))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """The plan; with the option `print` only its files."""
     rank_changes = ranks_with_change(request, picture, survey)
     with refused_options():
-        grace_s = grace_of(request, [change.rank for change in rank_changes])
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(picture.wall_s))
-    starters = [_starter(change, request, survey, stamp) for change in rank_changes]
+        grace_s = grace_of(request, [change.rank for change in rank_changes], picture)
+    starters = [_starter(change, request, survey, stamp(picture), grace_s) for change in rank_changes]
     several = len(starters) > 1
     files = {f"{one.node}:{one.file.path}" if several else one.file.path: one.file.text for one in starters}
     head, secrets = starters[0], [value for change in rank_changes for value in secrets_of(change.config)]
@@ -229,18 +204,17 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     down, up = in_order([one.rank for one in starters], starters)
     steps = tuple(
         sequence(
-            starters,
-            up=up,
+            [one.phases for one in starters],
+            up=[one.phases for one in up],
             before=(evidence_step([one.node for one in starters], [one.name for one in starters]),),
             stop=(with_rollback(step) for step in down_steps([one.rank for one in down], grace_s, is_coming_back=True)),
-            survey=survey,
         )
     )
     require_root_for(steps, survey)
     return replace(
         whole,
         steps=steps,
-        way_back=tuple(way_back(down, up, grace_s)),
+        rollback=tuple(rollback([one.phases for one in down], [one.phases for one in up])),
         is_all_or_nothing=True,
         effect=_effect(head),
         warnings=tuple(dict.fromkeys(_warnings(starters, rank_changes, steps, survey))),
@@ -249,7 +223,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     )
 
 
-def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -> UnitStart:
+def _starter(change: RankChange, request: Request, survey: Survey, made_at: str, grace_s: float) -> UnitStart:
     """The rank with its unit; refused where a unit can't run what runs now."""
     rank, container = change.rank, change.rank.container
     if rank.origin.is_service or rank.origin.kind is OriginKind.PODMAN:
@@ -262,12 +236,7 @@ def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -
         raise Refused(f"{rank.name} on {rank.node} runs in no container", ("sparktop launch RECIPE HOST starts one",))
     refuse_launched(rank)
     refuse_status(container)
-    same_tag = change.tagged_image is not None and change.tagged_image.get("Id") == change.image_id
-    reference = change.image_name if same_tag and change.image_name else change.image_id
-    try:
-        recreated = recreation(change.raw, change.image, image_name=reference)
-    except CannotRecreate as error:
-        raise Refused(error.reason, error.remedies) from error
+    recreated = recreation(change.raw, change.image, image_name=change.image_reference)
     if recreated.connects:
         networks = ", ".join(network for network, _ in recreated.connects)
         raise Refused(
@@ -284,7 +253,7 @@ def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -
             f"the command of {container.name} on {rank.node} holds a secret, and everybody can read a unit file",
             (f"make it a variable, whose value goes into a file of mode 0600: {relaunch}",),
         )
-    secrets_ask = _secrets_ask(change, request, survey)
+    secrets_question = _secrets_question(change, request, survey)
     path = _path(change, request, survey)
     if not path:
         raise Refused(f"the home folder of the user of {rank.node} isn't known", ("leave out --user",))
@@ -299,34 +268,37 @@ def _starter(change: RankChange, request: Request, survey: Survey, stamp: str) -
         has_secrets=bool(secrets),
         is_own=is_own,
     )
-    target, old_target = targets(change, (), None)
-    return UnitStart(
-        rank=rank,
-        target=target,
-        old_target=old_target,
-        file=UnitFile(
-            service=service,
-            path=path,
-            text=text,
-            before=text_before(survey, rank.node, path),
-            drop_in=text_before(survey, rank.node, drop_in_path(path)),
-            secrets_path=secrets_ask.path,
-            secrets=secrets,
-            had_secrets=survey.value(secrets_ask) is not None or bool(survey.problem(secrets_ask)),
-        ),
-        new=NewContainer(
-            node=rank.node,
-            mark=rank.mark,
-            name=container.name,
-            created_name=container.name,
-            body={},
-            old=container,
-            before_name=f"{container.name}-before-{stamp}",
-            old_body=recreation(change.raw, change.image, image_name=change.image_id).body
-            if container.auto_remove
-            else {},
-        ),
+    file = UnitFile(
+        service=service,
+        path=path,
+        text=text,
+        before=text_before(survey, rank.node, path),
+        drop_in=text_before(survey, rank.node, drop_in_path(path)),
+        secrets_path=secrets_question.path,
+        secrets=secrets,
+        had_secrets=survey.value(secrets_question) is not None or bool(survey.problem(secrets_question)),
     )
+    new = NewContainer(
+        node=rank.node,
+        mark=rank.mark,
+        name=container.name,
+        made_at=made_at,
+        body={},
+        old=container,
+        old_body=change.old_body,
+    )
+    target, old_target = targets(change, (), None)
+    base = phases_anew(
+        rank,
+        survey,
+        target,
+        old_target,
+        old_id=new.kept_id,
+        old_runs=container.container_id,
+        was_running=container.was_running,
+        api_key=container.api_key,
+    )
+    return UnitStart(rank=rank, target=target, phases=_phases(base, file, new, grace_s), file=file, new=new)
 
 
 def _body(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -351,7 +323,7 @@ def _path(change: RankChange, request: Request, survey: Survey) -> str:
     return f"{folder}/{change.rank.name}.service" if folder else ""
 
 
-def _secrets_ask(change: RankChange, request: Request, survey: Survey) -> FileText:
+def _secrets_question(change: RankChange, request: Request, survey: Survey) -> FileText:
     rank, is_own = change.rank, request.options.get("user") == "yes"
     path = environment_file(rank.name, is_own=is_own, home=home_of(rank.view, survey))
     return FileText(node=rank.node, path=path, limit_bytes=1)
@@ -381,7 +353,7 @@ def _refuse_stranger(file: UnitFile, name: str) -> None:
 
 def _refuse_waiting(one: UnitStart) -> None:
     """An engine that does not serve isn't given to systemd, which would start it again and again."""
-    if not one.rank.ran or (one.is_head and one.rank.engine.endpoint is None):
+    if not one.rank.ran or (one.rank.is_head and one.rank.engine.endpoint is None):
         raise Refused(
             f"{one.name} on {one.node} does not serve: systemd would start it again and again",
             (f"sparktop act safe-restart {shlex.quote(one.node)} --engine {shlex.quote(one.name)}   # then again",),

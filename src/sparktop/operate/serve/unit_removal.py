@@ -9,11 +9,11 @@ from dataclasses import replace
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, FileText, Survey
+from sparktop.model.survey import FileText, Question, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.plan.common_steps import evidence_step, privilege_asks
+from sparktop.operate.plan.common_steps import evidence_step, privilege_questions
 from sparktop.operate.plan.running_rank import requests_lost
-from sparktop.operate.plan.service import Service, home_asks, home_of, unit_folder
+from sparktop.operate.plan.service import Service, home_of, home_questions, unit_folder
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.serve.unit import UnitFile, drop_in_path, gone, text_before
@@ -21,13 +21,18 @@ from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.recipe.export import UNIT_HEAD, environment_file
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     """The unit's file, of the system or of the user, on each node."""
     views = _views(request, picture)
-    homes = tuple(ask for view in views for ask in home_asks(view))
+    homes = tuple(question for view in views for question in home_questions(view))
     files = [_file(view, request.target, survey, is_own=is_own) for view in views for is_own in (False, True)]
-    units = [ask for ask in files if ask is not None]
-    return (*privilege_asks(request), *homes, *units, *(replace(ask, path=drop_in_path(ask.path)) for ask in units))
+    units = [question for question in files if question is not None]
+    return (
+        *privilege_questions(request),
+        *homes,
+        *units,
+        *(replace(question, path=drop_in_path(question.path)) for question in units),
+    )
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -50,7 +55,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Remove {files[0].service.unit} from {' and '.join(nodes)}",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(step for file in files for step in _way_back(file)),
+        rollback=tuple(step for file in files for step in _way_back(file)),
         effect=f"Stops {request.target}. Nothing starts it again, neither after a failure nor at boot. Its container "
         "stays, stopped.",
         warnings=tuple(_warnings(request, picture, steps, survey, files)),
@@ -74,15 +79,15 @@ def _file(view: NodeView, name: str, survey: Survey, *, is_own: bool) -> FileTex
 
 def _installed(view: NodeView, name: str, survey: Survey) -> Iterator[UnitFile]:
     for is_own in (False, True):
-        ask = _file(view, name, survey, is_own=is_own)
-        text = survey.value(ask) if ask is not None else None
-        if ask is not None and isinstance(text, str) and text.startswith(UNIT_HEAD):
+        question = _file(view, name, survey, is_own=is_own)
+        text = survey.value(question) if question is not None else None
+        if question is not None and isinstance(text, str) and text.startswith(UNIT_HEAD):
             service = Service(view=view, unit=f"{name}.service", is_own=is_own, engine=name)
             secrets_path = environment_file(name, is_own=is_own, home=home_of(view, survey))
             secrets_path = secrets_path if "\nEnvironmentFile=" in text else ""
-            drop_in = text_before(survey, view.name, drop_in_path(ask.path))
+            drop_in = text_before(survey, view.name, drop_in_path(question.path))
             yield UnitFile(
-                service=service, path=ask.path, text="", before=text, secrets_path=secrets_path, drop_in=drop_in
+                service=service, path=question.path, text="", before=text, secrets_path=secrets_path, drop_in=drop_in
             )
 
 

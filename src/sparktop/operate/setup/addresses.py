@@ -19,14 +19,14 @@ from sparktop.checks.fabric import Shape, halves
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, FileText, Survey
+from sparktop.model.survey import FileText, Question, Survey
 from sparktop.model.telemetry import Interface
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.remote_file import RemoteFile, remove
-from sparktop.operate.plan.common_steps import privilege_asks, step_id
+from sparktop.operate.plan.common_steps import privilege_questions, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
-from sparktop.operate.setup.neighbours import neighbours_ask, wiring
+from sparktop.operate.setup.neighbours import neighbours_question, wiring
 from sparktop.operate.step.plan import Difference, Plan, Step
 from sparktop.text.sentences import listed
 
@@ -45,12 +45,12 @@ taken."""
 LIMIT_S = 60.0
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    heard = (neighbours_ask(node) for node in request.nodes)
-    return (*privilege_asks(request), *(_file_ask(node) for node in request.nodes), *heard)
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    heard = (neighbours_question(node) for node in request.nodes)
+    return (*privilege_questions(request), *(_file_question(node) for node in request.nodes), *heard)
 
 
-def _file_ask(node: str) -> FileText:
+def _file_question(node: str) -> FileText:
     return FileText(node=node, path=FILE)
 
 
@@ -66,7 +66,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     )
     _refuse_what_works(segments)
     for node in request.nodes:
-        if survey.value(_file_ask(node)) is not None or survey.problem(_file_ask(node)):
+        if survey.value(_file_question(node)) is not None or survey.problem(_file_question(node)):
             raise Refused(
                 f"{FILE} is there already on {node}",
                 (f"read it, and remove it if it is of no use: on {node}: sudo rm {FILE} && sudo netplan apply",),
@@ -92,7 +92,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Give the cable{'s' if len(request.nodes) > 2 else ''} between {listed(request.nodes)} addresses",
         risk=Risk.DISRUPTIVE,
         steps=steps,
-        way_back=tuple(_remove_step(node, back[node], request.nodes) for node in files),
+        rollback=tuple(_remove_step(node, back[node], request.nodes) for node in files),
         effect=(
             f"netplan applies {FILE}. A node that sparktop loses by it takes the addresses back after {RETURN_S} s, "
             "or at a reboot. Interfaces that have an address keep it; no route is added."

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.plan.common_steps import login_user, privilege_asks, step_id
+from sparktop.operate.plan.common_steps import login_user, privilege_questions, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import program, require_root_for, sudo_notes
 from sparktop.operate.step.plan import Plan, Step
@@ -24,13 +24,13 @@ _IS_MEMBER = '$1==g{n=split($4,m,",");for(i=1;i<=n;i++)if(m[i]==u)f=1} END{exit 
 """awk over /etc/group: exit code 0 where user u is listed in group g."""
 
 
-def members_ask(node: str, user: str) -> Output:
+def members_question(node: str, user: str) -> Output:
     """Asks the user database for the user's groups, whatever the session has."""
     return Output(node=node, argv=("id", "-nG", user))
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return (*privilege_asks(request), *(members_ask(node, _user(node, picture)) for node in request.nodes))
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    return (*privilege_questions(request), *(members_question(node, _user(node, picture)) for node in request.nodes))
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -53,7 +53,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Add {who} to the group {group}",
         risk=Risk.SAFE,
         steps=steps,
-        way_back=tuple(_member_step("leave", node, users[node], group, request.nodes) for node in nodes),
+        rollback=tuple(_member_step("leave", node, users[node], group, request.nodes) for node in nodes),
         effect=f"{GROUPS[group]} It holds from the next login on: quit sparktop and connect again.",
         warnings=tuple(note for node in nodes for note in sudo_notes(steps, survey, node)),
     )
@@ -67,10 +67,10 @@ def _user(node: str, picture: FleetState) -> str:
 
 
 def _is_member(node: str, group: str, picture: FleetState, survey: Survey) -> bool:
-    ask = members_ask(node, _user(node, picture))
-    groups = survey.value(ask)
+    question = members_question(node, _user(node, picture))
+    groups = survey.value(question)
     if not isinstance(groups, str):
-        raise Refused(f"the groups on {node} are not known: {survey.problem(ask) or 'not read'}")
+        raise Refused(f"the groups on {node} are not known: {survey.problem(question) or 'not read'}")
     return group in groups.split()
 
 

@@ -12,12 +12,12 @@ from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState, LoginMethod
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, OperatorKeys, PublicKey, Survey
+from sparktop.model.survey import OperatorKeys, PublicKey, Question, Survey
 from sparktop.operate.acts.checks import CheckLogin
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.plan.common_steps import step_id
 from sparktop.operate.refused import Refused
-from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, ssh_folder
+from sparktop.operate.setup.ssh_folder import SshFolder, folder_questions, ssh_folder
 from sparktop.operate.step.plan import Difference, Plan, Step
 
 FILE = "authorized_keys"
@@ -34,9 +34,11 @@ def shown_key(key: PublicKey) -> str:
     return f"{name}, {key.fingerprint}"
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     return tuple(
-        ask for node in request.nodes for ask in (OperatorKeys(node=node), *folder_asks(node, picture, survey, (FILE,)))
+        question
+        for node in request.nodes
+        for question in (OperatorKeys(node=node), *folder_questions(node, picture, survey, (FILE,)))
     )
 
 
@@ -78,10 +80,10 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 def _chosen(request: Request, node: str, survey: Survey) -> PublicKey:
     """The operator's key that is named, or the only one."""
-    ask = OperatorKeys(node=node)
-    keys: Sequence[PublicKey] = survey.value(ask) or ()
+    question = OperatorKeys(node=node)
+    keys: Sequence[PublicKey] = survey.value(question) or ()
     if not keys:
-        why = survey.problem(ask)
+        why = survey.problem(question)
         raise Refused(
             f"your public keys can't be listed: {why}" if why else "there is no public key on this machine yet",
             (f"here: {MAKE_KEY}", "then again; the private half stays in ~/.ssh of this machine"),
@@ -108,7 +110,7 @@ def _addition(request: Request, installs: Sequence[_Install], picture: FleetStat
         title=f"Install your public key for {' and '.join(f'{one.folder.user} on {one.folder.node}' for one in due)}",
         risk=Risk.SAFE,
         steps=tuple(step for one in due for step in _steps(one, request.nodes)),
-        way_back=tuple(_remove_step(one, request.nodes) for one in due if not one.lines),
+        rollback=tuple(_remove_step(one, request.nodes) for one in due if not one.lines),
         effect=f"Whoever has the private half of {' and '.join(keys)} can log in there. The password still works.",
         differences=tuple(difference for one in due for difference in _differences(one)),
         equivalent=tuple(_by_hand(one) for one in due),

@@ -15,12 +15,12 @@ from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import link
 from sparktop.operate.plan.common_steps import login_user, step_id
 from sparktop.operate.refused import Refused
-from sparktop.operate.setup.ssh_folder import SshFolder, folder_asks, home_ask, home_in, ssh_folder
+from sparktop.operate.setup.ssh_folder import SshFolder, folder_questions, home_in, home_question, ssh_folder
 from sparktop.operate.step.plan import Difference, Plan, Step
 
 AUTHORIZED, KNOWN, CONFIG = "authorized_keys", "known_hosts", "config"
@@ -33,7 +33,7 @@ LIMIT_S = 60.0
 _HOST_KEY = re.compile(r"(ssh|ecdsa)-[\w.@-]+ [A-Za-z0-9+/]+={0,2}")
 
 
-def login_ask(near: str, address: str) -> Output:
+def login_question(near: str, address: str) -> Output:
     """Asks one node to log in to another; nothing is accepted or saved, not even the host's other keys."""
     return Output(node=near, argv=_login(address), limit_s=10.0)
 
@@ -43,18 +43,18 @@ def _login(address: str) -> tuple[str, ...]:
     return ("ssh", *(word for setting in settings for word in ("-o", setting)), "--", address, "true")
 
 
-def key_ask(node: str, path: str) -> Output:
+def key_question(node: str, path: str) -> Output:
     """Asks for the public half of a private key that has no passphrase; exit code 255 for another, 1 for none."""
     return Output(node=node, argv=("ssh-keygen", "-y", "-P", "", "-f", path))
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
     return tuple(
         chain(
-            *(link.asks(pair, picture) for pair in combinations(request.nodes, 2)),
-            *(_node_asks(node, picture, survey) for node in request.nodes),
+            *(link.questions(pair, picture) for pair in combinations(request.nodes, 2)),
+            *(_node_questions(node, picture, survey) for node in request.nodes),
             *(
-                (login_ask(near, address),)
+                (login_question(near, address),)
                 for near, far in permutations(request.nodes, 2)
                 if (address := _address(near, far, picture, survey))
             ),
@@ -62,11 +62,11 @@ def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ..
     )
 
 
-def _node_asks(node: str, picture: FleetState, survey: Survey) -> Iterator[Ask]:
-    yield link.reached_ask(node)
-    yield from folder_asks(node, picture, survey, FILES)
-    if home := home_in(survey.value(home_ask(node, login_user(node, picture)))):
-        yield from (key_ask(node, f"{home}/.ssh/{name}") for name in (*USUAL_KEYS, OWN_KEY))
+def _node_questions(node: str, picture: FleetState, survey: Survey) -> Iterator[Question]:
+    yield link.reached_question(node)
+    yield from folder_questions(node, picture, survey, FILES)
+    if home := home_in(survey.value(home_question(node, login_user(node, picture)))):
+        yield from (key_question(node, f"{home}/.ssh/{name}") for name in (*USUAL_KEYS, OWN_KEY))
 
 
 def _address(near: str, far: str, picture: FleetState, survey: Survey) -> str:
@@ -129,7 +129,7 @@ def _node(node: str, nodes: Sequence[str], picture: FleetState, survey: Survey) 
             )
     return _Node(
         folder=folder,
-        port=_port(survey.value(link.reached_ask(node))),
+        port=_port(survey.value(link.reached_question(node))),
         host_key=host_key,
         key_name=name,
         public_key=public_key,
@@ -146,7 +146,7 @@ def _saved_as(node: str, nodes: Sequence[str]) -> str:
 def _own_key(folder: SshFolder, survey: Survey) -> tuple[str, str]:
     """(file, public half) of the first key that needs no passphrase; empty where there is none."""
     for name in (*USUAL_KEYS, OWN_KEY):
-        text = survey.value(key_ask(folder.node, folder.path(name)))
+        text = survey.value(key_question(folder.node, folder.path(name)))
         words = text.split() if isinstance(text, str) and folder.has(name) else []
         if len(words) >= 2 and _HOST_KEY.fullmatch(f"{words[0]} {words[1]}"):
             return name, f"{words[0]} {words[1]}"
@@ -303,8 +303,8 @@ def _once(commands: Iterable[Command]) -> tuple[Command, ...]:
 
 
 def _addition(request: Request, changes: Sequence[_Change], picture: FleetState, survey: Survey) -> Plan:
-    logins = [login_ask(one.node.name, _first(one.node, other)) for one in changes for other in one.others]
-    answers = [survey.answers.get(ask) for ask in logins]
+    logins = [login_question(one.node.name, _first(one.node, other)) for one in changes for other in one.others]
+    answers = [survey.answers.get(question) for question in logins]
     if all(answer is not None and answer.code == 0 for answer in answers):
         raise Refused(f"{' and '.join(request.nodes)} log in to each other already, without a question")
     new = [one.node for one in changes if one.node.is_new]
@@ -318,7 +318,7 @@ def _addition(request: Request, changes: Sequence[_Change], picture: FleetState,
             *(_know_step(one, request.nodes) for one in due),
             *(_login_step(one, request.nodes) for one in changes),
         ),
-        way_back=tuple(_forget_step(one, request.nodes) for one in due),
+        rollback=tuple(_forget_step(one, request.nodes) for one in due),
         effect=(
             "Who is logged in on one of them can log in to the others as the same user. Host keys are those of "
             "sparktop's own connections; private keys stay where they are."

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Ask, Survey
+from sparktop.model.survey import Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container.remote_file import RemoteFile, remove
 from sparktop.operate.machine.reboot import REBOOT
-from sparktop.operate.plan.common_steps import privilege_asks, step_id
+from sparktop.operate.plan.common_steps import privilege_questions, step_id
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import (
     SUDOERS_FILE,
@@ -34,8 +34,8 @@ ROOT_COMMANDS: tuple[tuple[str, ...], ...] = (
 """What sparktop runs as root at night: dropping caches, rebooting, reading the kernel log."""
 
 
-def asks(request: Request, picture: FleetState, survey: Survey) -> tuple[Ask, ...]:
-    return privilege_asks(request)
+def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Question, ...]:
+    return privilege_questions(request)
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
@@ -50,7 +50,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         title=f"Permit {len(ROOT_COMMANDS)} root commands without a password on {' and '.join(lines)}",
         risk=Risk.SAFE,
         steps=steps,
-        way_back=tuple(_remove_step(node, request.nodes) for node in lines),
+        rollback=tuple(_remove_step(node, request.nodes) for node in lines),
         effect="sudo runs exactly these commands without a password. Everything else asks as before.",
         warnings=tuple(note for node in lines for note in sudo_notes(steps, survey, node, with_lines=False)),
         differences=tuple(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sparktop.dataclass import dataclass
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.survey import Ask, FileText, Output, Survey
+from sparktop.model.survey import FileText, Output, Question, Survey
 from sparktop.operate.plan.common_steps import login_user
 from sparktop.operate.refused import Refused
 from sparktop.operate.step.plan import Difference
@@ -26,18 +26,18 @@ _SPECIAL = re.compile(r"[][\\.*^$|]")
 """In sed's basic regular expressions, with | as their end."""
 
 
-def home_ask(node: str, user: str) -> Output:
+def home_question(node: str, user: str) -> Output:
     return Output(node=node, argv=("getent", "passwd", user))
 
 
-def entries_ask(node: str, home: str) -> Output:
+def entries_question(node: str, home: str) -> Output:
     """Asks for type, mode, owner and path of the home, ~/.ssh and what is in it; a link is not followed."""
     mine = ("-path", home, "-o", "-path", f"{home}/{FOLDER}", "-o", "-path", f"{home}/{FOLDER}/*")
     argv = ("find", home, "-maxdepth", "2", "(", *mine, ")", "-printf", r"%y %m %U %P\n", "-o", "-prune")
     return Output(node=node, argv=argv)
 
 
-def writable_ask(node: str, path: str) -> Output:
+def writable_question(node: str, path: str) -> Output:
     """Asks whether the user can write there: exit code 1 also where the file system is read-only."""
     return Output(node=node, argv=("test", "-w", path))
 
@@ -157,15 +157,15 @@ def _mode(mode: str, path: str) -> Command:
 # --- reading it
 
 
-def folder_asks(node: str, picture: FleetState, survey: Survey, names: Sequence[str]) -> Iterator[Ask]:
+def folder_questions(node: str, picture: FleetState, survey: Survey, names: Sequence[str]) -> Iterator[Question]:
     """What has to be asked, round by round, to read the folder with these files."""
-    ask = home_ask(node, login_user(node, picture))
-    yield ask
-    home = home_in(survey.value(ask))
+    question = home_question(node, login_user(node, picture))
+    yield question
+    home = home_in(survey.value(question))
     if home:
-        yield entries_ask(node, home)
-        yield writable_ask(node, home)
-        yield writable_ask(node, f"{home}/{FOLDER}")
+        yield entries_question(node, home)
+        yield writable_question(node, home)
+        yield writable_question(node, f"{home}/{FOLDER}")
         yield from (FileText(node=node, path=f"{home}/{FOLDER}/{name}") for name in names)
 
 
@@ -184,19 +184,19 @@ def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[s
         Refused: it can't be read, is another user's, a link, or on a read-only file system.
     """
     user = login_user(node, picture)
-    ask = home_ask(node, user)
-    home = home_in(survey.value(ask))
+    question = home_question(node, user)
+    home = home_in(survey.value(question))
     if not home:
         raise Refused(
-            f"the home of {user} on {node} is not known: {survey.problem(ask) or 'the user database has none'}"
+            f"the home of {user} on {node} is not known: {survey.problem(question) or 'the user database has none'}"
         )
-    found = survey.value(entries_ask(node, home))
+    found = survey.value(entries_question(node, home))
     if not isinstance(found, str):
-        raise Refused(f"{home} on {node} can't be read: {survey.problem(entries_ask(node, home)) or 'not read'}")
+        raise Refused(f"{home} on {node} can't be read: {survey.problem(entries_question(node, home)) or 'not read'}")
     entries = dict(_entries(found))
     _require_own(node, user, home, entries, names, picture)
     deepest = f"{home}/{FOLDER}" if FOLDER in entries else home
-    answer = survey.answers.get(writable_ask(node, deepest))
+    answer = survey.answers.get(writable_question(node, deepest))
     if answer is None or answer.code != 0:
         raise Refused(
             f"{user} can't write to {deepest} on {node}: read-only, or another user's",
@@ -204,10 +204,10 @@ def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[s
         )
     texts: dict[str, str] = {}
     for name in names:
-        text_ask = FileText(node=node, path=f"{home}/{FOLDER}/{name}")
-        text = survey.value(text_ask)
-        if text is None and (problem := survey.problem(text_ask)):
-            raise Refused(f"{text_ask.path} on {node} can't be read: {problem}")
+        text_question = FileText(node=node, path=f"{home}/{FOLDER}/{name}")
+        text = survey.value(text_question)
+        if text is None and (problem := survey.problem(text_question)):
+            raise Refused(f"{text_question.path} on {node} can't be read: {problem}")
         texts[name] = text if isinstance(text, str) else ""
     return SshFolder(node=node, user=user, home=home, entries=entries, texts=texts)
 

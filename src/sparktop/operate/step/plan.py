@@ -82,9 +82,9 @@ class Plan:
     """ "Safe restart of vllm-qwen36 on spark1"."""
     risk: Risk
     steps: tuple[Step, ...]
-    way_back: tuple[Step, ...] = ()
+    rollback: tuple[Step, ...] = ()
     """The steps of the rollback; started automatically after a step with ROLL_BACK, else offered."""
-    is_way_back: bool = False
+    is_rollback: bool = False
     """Its steps lead back from another plan."""
     is_all_or_nothing: bool = False
     """If the operator aborts, the rollback starts at once: a partial result is worse than none."""
@@ -96,7 +96,7 @@ class Plan:
     """A command line that shows the result; secrets named, never written."""
     warnings: tuple[str, ...] = ()
     """What is lost, and what the plan won't fix."""
-    doubt: str = ""
+    expected_failure: str = ""
     """Why it is expected to fail now, also the first of `warnings`; empty: nothing says so."""
     differences: tuple[Difference, ...] = ()
     equivalent: tuple[str, ...] = ()

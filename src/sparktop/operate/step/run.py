@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sparktop.dataclass import dataclass
-from sparktop.operate.step.placeholders import saved_for
 from sparktop.operate.step.step_result import Cause, Figures, StepState
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class RunState(StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
     ABORTED = "aborted"
-    CUT_OFF = "cut off"
+    INTERRUPTED = "cut off"
     """Its console was killed during the run; reported later, from the audit."""
     REFUSED = "refused"
     """The gate refused the run; nothing was done."""
@@ -104,5 +103,7 @@ class Run:
 
     def typed(self, step: Step, *, undoes: bool = False) -> str:
         """What does one of its steps by hand, or `undoes` it, with the ids that it saved; "" where nothing is typed."""
+        from sparktop.operate.step.placeholders import saved_for
+
         act = step.act.filled(saved_for(step.node, self.saved))
         return "; ".join(() if act is None else act.undoing() if undoes else act.commands())

@@ -27,7 +27,7 @@ from sparktop.probe.remote.host_facts import FACTS_S, host_facts
 from sparktop.probe.remote.kernel_log import kernel_child
 from sparktop.probe.remote.nvml import nvml_child
 from sparktop.probe.remote.outbox import Outbox, encode
-from sparktop.probe.remote.pace import Pace, until_beat_s
+from sparktop.probe.remote.pace import SampleInterval, until_beat_s
 from sparktop.probe.remote.parsers import parse_cpu, parse_load, parse_meminfo, parse_pressure, parse_vmstat
 from sparktop.probe.remote.scanner import scanner_child
 from sparktop.probe.remote.system import CLAIM, EVENT, STATE_FOLDERS, boottime
@@ -56,7 +56,7 @@ class Probe:
         self.digest = digest
         self.settings = settings
         self.lease_s = lease_s
-        self.pace = Pace(interval_s)
+        self.pace = SampleInterval(interval_s)
         self.outbox = Outbox(out, lambda: self.leave("the reader is gone", say=False))
         self.files: dict[str, int] = {}
         self.heard_at = time.monotonic()

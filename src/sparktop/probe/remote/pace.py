@@ -15,7 +15,7 @@ def until_beat_s(interval_s: float, wall_s: float) -> float:
     return left_s if left_s >= interval_s / 2 else left_s + interval_s
 
 
-class Pace:
+class SampleInterval:
     """Seconds to the next sample: fewer while memory is low and moving or falls fast, more while sampling is slow."""
 
     FALL_KB_PER_S = 1_500_000.0

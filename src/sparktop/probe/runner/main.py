@@ -150,7 +150,7 @@ class Child:
         os._exit(0)
 
 
-def teller(data: int, number: object, *, matters: bool) -> Callable[..., bool]:
+def line_writer(data: int, number: object, *, matters: bool) -> Callable[..., bool]:
     """A function that writes lines of the protocol to the runner, for the child that answers request `number`.
 
     It returns False when the runner is gone, or ends the child where its lines `matters`. A line that `may_skip` is
@@ -353,7 +353,7 @@ class Runner(Requests):
 
     def answer(self, request: Words, data: int, control: int) -> None:
         load(*QUESTION_PARTS)
-        tell = teller(data, request.get("id"), matters=True)
+        tell = line_writer(data, request.get("id"), matters=True)
         try:
             Question(tell, docker=self.docker, control=control, folders=self.folders).answer(request)
         except Exception as error:  # the console waits for an answer
@@ -390,7 +390,7 @@ class Runner(Requests):
                 folder=folder,
                 docker=self.docker,
                 journal=journal,
-                tell=teller(data, number, matters=False),
+                tell=line_writer(data, number, matters=False),
                 answers=control,
             )
             work.run()

@@ -1,23 +1,24 @@
-"""Check a recipe's command before it is rendered for any node, and read facts about the launch from it."""
+"""Check a recipe's command before it is rendered for any node."""
 
 from __future__ import annotations
 
-import json
 import re
+from math import prod
 
 import yaml
 
 from sparktop.cmdline.engine_argv import has, value_of
+from sparktop.cmdline.engine_command import of_process
 from sparktop.cmdline.yaml_nodes import text_at
-from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import MOST_NODES, Recipe
 from sparktop.recipe import parameters
-from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 from sparktop.recipe.render.environment import node_parameters
-from sparktop.recipe.template import TemplateError, fill, known_values, render, server_of, used
+from sparktop.recipe.settings import made_up
+from sparktop.recipe.template import fill, known_values, render, split_env, used
 
 _FIXED_RANK = re.compile(r"--node[-_]rank[=\s]+\d|--data[-_]parallel[-_](?:start[-_])?rank[=\s]+\d")
 """Flags that must differ from rank to rank, written with a fixed value."""
@@ -26,8 +27,6 @@ _NODE_VALUES = {
 }
 """Example values of the parameters that every node fills in for itself."""
 _NO_CHAT = ("embed", "embedding", "score", "classify", "reward")
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+\Z")
-_DRAFT_FLAGS = ("--speculative-draft-model-path", "--speculative-draft-model", "--speculative-config.model")
 _ALWAYS_USED = frozenset(
     (
         "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "served_model_name",
@@ -37,63 +36,29 @@ _ALWAYS_USED = frozenset(
 """Parameters that affect the launch even where the command doesn't use them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandFacts:
-    """What a command says about the launch."""
-
-    is_ray: bool = False
-    served_name: str = ""
-    drafts: tuple[str, ...] = ()
-    """Repositories of the draft models it names."""
-
-
-def check_command(fields: Fields, recipe: Recipe) -> CommandFacts:
-    """Render the command with the recipe's own values; problems are reported at their line of the command."""
+def checked_argv(fields: Fields, recipe: Recipe) -> tuple[str, ...]:
+    """The command rendered with the recipe's own values; empty without one, or where a problem of it was reported."""
     _check_environment(fields, recipe)
+    section = fields.section("defaults")
     if not recipe.command.strip():
         if not recipe.defaults and recipe.model:
             text = "missing, and there are no `defaults` to build one from"
-            fields.add(
-                "command", text, kind=ProblemKind.MISSING, remedy="for example `vllm serve {model} --port {port}`"
-            )
-        _note_typos(fields, recipe)
-        return CommandFacts()
+            fields.missing("command", text, "for example `vllm serve {model} --port {port}`")
+        for name in section:
+            if meant := parameters.nearest_parameter(name, recipe.engine):
+                text = f"becomes --{name.replace('_', '-')}, a flag that sparktop doesn't know"
+                section.add(name, text, kind=ProblemKind.NOTE, nearest=meant)
+        return ()
     try:
-        argv = render(recipe.command, _NODE_VALUES | known_values(recipe))
-    except TemplateError as error:
+        argv = render(recipe.command, _NODE_VALUES | made_up(recipe) | known_values(recipe))
+    except CannotRender as error:
         _add_template_problem(fields, error)
-        return CommandFacts()
+        return ()
     _check_argv(fields, recipe, argv)
-    idle = sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED)
-    section = fields.section("defaults")
-    for name in idle:
-        note = "the command doesn't use it, so it has no effect"
-        section.add(name, note, kind=ProblemKind.NOTE, remedy=f"write {{{name}}} into the command, or remove it")
-    return CommandFacts(
-        is_ray=value_of(argv, "--distributed-executor-backend") == "ray",
-        served_name=value_of(argv, "--served-model-name") or "",
-        drafts=_draft_models(argv),
-    )
-
-
-def _note_typos(fields: Fields, recipe: Recipe) -> None:
-    """Without a command every default becomes a flag: report names that look like typos of known ones."""
-    section = fields.section("defaults")
-    for name in section:
-        if meant := parameters.nearest_parameter(name, recipe.engine):
-            note = f"becomes --{name.replace('_', '-')}, a flag that sparktop doesn't know"
-            section.add(name, note, kind=ProblemKind.NOTE, nearest=meant)
-
-
-def _draft_models(argv: tuple[str, ...]) -> tuple[str, ...]:
-    models = [value_of(argv, flag) or "" for flag in _DRAFT_FLAGS]
-    try:
-        config = json.loads(value_of(argv, "--speculative-config") or "{}")
-    except (ValueError, RecursionError):
-        config = {}
-    if isinstance(config, dict):
-        models.append(str(config.get("model", "")))
-    return tuple(dict.fromkeys(model for model in models if _REPOSITORY.match(model)))
+    for name in sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED):
+        remedy = f"write {{{name}}} into the command, or remove it"
+        section.note(name, "the command doesn't use it, so it has no effect", remedy)
+    return argv
 
 
 _NODE_COUNTS = ("min_nodes", *(f"defaults.{axis}_parallel" for axis in ("tensor", "pipeline", "data")))
@@ -101,33 +66,28 @@ _NODE_COUNTS = ("min_nodes", *(f"defaults.{axis}_parallel" for axis in ("tensor"
 
 
 def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
-    engine = server_of(argv)
-    if engine is None:
+    started = of_process(split_env(argv)[0])
+    if started is None:
         text = f"`{shown(' '.join(argv[:3]))}` starts no server that sparktop knows"
         remedy = (
             "vllm serve, sglang serve, python3 -m sglang.launch_server, python3 -m vllm.entrypoints.openai.api_server"
         )
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"known servers: {remedy}")
-    elif engine is not recipe.engine and "runtime" in fields:
-        text = f"the command starts {engine.traits.name}, but `runtime` says {recipe.engine.traits.name}"
+    elif started.kind is not recipe.engine and "runtime" in fields:
+        text = f"the command starts {started.kind.traits.name}, but `runtime` says {recipe.engine.traits.name}"
         fields.add("runtime", text)
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="remove it: the launch adds it")
     if value_of(argv, "--runner") == "pooling" or value_of(argv, "--task") in _NO_CHAT or has(argv, "--is-embedding"):
         text = "it serves embeddings or a ranking, but sparktop proves a launch by a chat answer"
-        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="launch it with sparkrun")
-    tensor, pipeline, data = (_size(argv, f"{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
-    ranks = tensor * pipeline * (data if recipe.engine is EngineKind.VLLM else 1)
+        fields.unsupported("command", text, "launch it with sparkrun")
+    axes = ("tensor", "pipeline", *(["data"] if recipe.engine is EngineKind.VLLM else []))
+    ranks = prod(started.count(f"{axis}-parallel-size") for axis in axes) if started is not None else 1
     is_said = any(p.kind is ProblemKind.UNSUPPORTED and p.key in _NODE_COUNTS for p in fields.sheet.problems)
     if ranks > MOST_NODES and not is_said:
         text = f"it needs {ranks} Sparks, but sparktop launches on {MOST_NODES} at most"
-        fields.add("command", text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on fewer")
-
-
-def _size(argv: tuple[str, ...], flag: str) -> int:
-    size = value_of(argv, flag) or ""
-    return int(size) if size.isdecimal() and 0 < len(size) < 5 else 1
+        fields.unsupported("command", text, "a smaller quantisation may fit on fewer")
 
 
 def _check_environment(fields: Fields, recipe: Recipe) -> None:
@@ -137,12 +97,12 @@ def _check_environment(fields: Fields, recipe: Recipe) -> None:
             if name not in section:
                 continue
             try:
-                fill(value, _NODE_VALUES | known_values(recipe))
-            except TemplateError as error:
-                section.add(name, error.reason, nearest=error.nearest, remedy=" ".join(error.remedies))
+                fill(value, _NODE_VALUES | made_up(recipe) | known_values(recipe))
+            except CannotRender as error:
+                section.refused(name, error)
 
 
-def _add_template_problem(fields: Fields, error: TemplateError) -> None:
+def _add_template_problem(fields: Fields, error: CannotRender) -> None:
     """Report a template's problem at its own line of the file."""
     node = fields.node("command")
     offset = fields.place("command")
@@ -152,11 +112,4 @@ def _add_template_problem(fields: Fields, error: TemplateError) -> None:
         if source_text is not None and len(source_text.at) == len(source_text.text):
             index = min(error.offset + lead, len(source_text.at) - 1)
             offset = source_text.at[index] if index >= 0 else offset
-    fields.sheet.add(
-        offset,
-        fields.dotted("command"),
-        error.reason,
-        kind=ProblemKind.TEMPLATE,
-        nearest=error.nearest,
-        remedy="; ".join(filter(None, error.remedies)),
-    )
+    fields.refused("command", error, ProblemKind.TEMPLATE, offset)

@@ -1,92 +1,50 @@
-"""Read sparktop's own keys of a recipe, under `runtime_config: sparktop:`."""
+"""Read the sections of a recipe that sparktop adds, under `runtime_config: sparktop:`; problems go to the sheet."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 
-from sparktop.dataclass import dataclass
-from sparktop.model.recipe import Expected, Muted, Need, Proof, Provenance, Requirement
+from sparktop.errors import nearest
+from sparktop.model.recipe import Expected, Muted, Need, Proof, Provenance, Requirement, Scalar
 from sparktop.recipe.models import is_path, is_repo
-from sparktop.recipe.problems import ProblemKind, nearest, shown
+from sparktop.recipe.problems import shown
 from sparktop.recipe.read.fields import Fields
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXECUTORS = ("native", "ray")
 KEYS = (
     "title", "executor", "served_name", "model_inside", "models", "node_environment", "need", "requires", "ready",
-    "smoke_test", "expected", "mute", "provenance", "risks",
+    "smoke_test", "expected", "mute", "provenance", "risks", "settings",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
-    """The values of sparktop's own keys, with defaults for missing ones."""
-
-    title: str = ""
-    executor: str = ""
-    served_name: str = ""
-    has_model_inside: bool = False
-    more_models: tuple[str, ...] = ()
-    node_environment: dict[str, str] = field(default_factory=dict)
-    need: Need = field(default_factory=Need)
-    requires: Requirement = field(default_factory=Requirement)
-    proof: Proof = field(default_factory=Proof)
-    has_ready_limit: bool = False
-    """Whether `proof.ready_limit_s` was set here."""
-    expected: Expected = field(default_factory=Expected)
-    muted: tuple[Muted, ...] = ()
-    provenance: tuple[Provenance, ...] = ()
-    risks: tuple[str, ...] = ()
-
-
-def read_extension(fields: Fields) -> Extension:
-    """Read the section; problems go to the sheet."""
-    ready = fields.section("ready")
-    ready_limit_s = ready.number("limit_s", least=10, most=86_400)
-    ready.finish()
-    extension = Extension(
-        title=fields.text("title", is_any=True).strip(),
-        executor=fields.choice("executor", EXECUTORS),
-        served_name=fields.word("served_name"),
-        has_model_inside=fields.flag("model_inside"),
-        more_models=_models(fields),
-        node_environment=_node_environment(fields.section("node_environment")),
-        need=_need(fields.section("need")),
-        requires=_requires(fields.section("requires")),
-        proof=_proof(fields.section("smoke_test"), ready_limit_s),
-        has_ready_limit=ready_limit_s is not None,
-        expected=_expected(fields.section("expected")),
-        muted=tuple(muted for section in fields.sections("mute") if (muted := _muted(section))),
-        provenance=tuple(provenance for entry in fields.sections("provenance") if (provenance := _provenance(entry))),
-        risks=fields.texts("risks"),
+def finish(own: Fields) -> None:
+    """Report every key that was not read; one of `need` may stand one level too high, misspelt or not."""
+    meant = {name: nearest(name, (need_field.name for need_field in dataclass_fields(Need))) for name in own}
+    own.finish(
+        elsewhere={
+            name: f"{own.dotted('need')}.{nearest_key}"
+            for name, nearest_key in meant.items()
+            if nearest_key and not nearest(name, KEYS)
+        }
     )
-    fields.finish(elsewhere=_misplaced_keys(fields))
-    return extension
 
 
-def _misplaced_keys(fields: Fields) -> dict[str, str]:
-    """Keys of `need` that stand one level too high, misspelt or not, with the key to use instead."""
-    meant = {name: nearest(name, (need_field.name for need_field in dataclass_fields(Need))) for name in fields}
-    return {
-        name: f"{fields.dotted('need')}.{nearest_key}"
-        for name, nearest_key in meant.items()
-        if nearest_key and not nearest(name, KEYS)
-    }
-
-
-def _models(fields: Fields) -> tuple[str, ...]:
-    names = fields.texts("models")
+def read_models(own: Fields) -> tuple[str, ...]:
+    """The further models."""
+    names = own.texts("models")
     for name in names:
         if "{" not in name and not is_repo(name) and not is_path(name):
-            fields.add(
+            own.add(
                 "models", f"`{shown(name)}` is not a model name", remedy="a Hugging Face name is organisation/model"
             )
     return names
 
 
-def _node_environment(fields: Fields) -> dict[str, str]:
+def read_texts_by_name(fields: Fields) -> dict[str, str]:
+    """Texts by the names of variables or parameters."""
     values = {name: fields.text(name, is_any=True) for name in fields}
     for name in values:
         if not VARIABLE.fullmatch(name):
@@ -94,15 +52,20 @@ def _node_environment(fields: Fields) -> dict[str, str]:
     return values
 
 
-def _need(fields: Fields) -> Need:
+def read_need(fields: Fields, metadata: Mapping[str, Scalar]) -> Need:
+    """Memory that it needs; the weights from sparkrun's metadata where the section has none."""
     names = ("weights_gib", "kv_bytes_per_token", "active_gib", "spike_gib", "reserve_gib")
     figures = {name: fields.number(name) for name in names}
+    pinned = metadata.get("model_vram")
+    if figures["weights_gib"] is None and isinstance(pinned, int | float) and not isinstance(pinned, bool):
+        figures["weights_gib"] = float(pinned) if pinned > 0 else None
     need = Need(**figures, share=fields.number("share", least=0.05, most=0.98))
     fields.finish()
     return need
 
 
-def _requires(fields: Fields) -> Requirement:
+def read_requires(fields: Fields) -> Requirement:
+    """What it wants to be checked before a launch."""
     default = Requirement()
     equal_memory_gib = fields.number("equal_memory_gib")
     requires = Requirement(
@@ -119,20 +82,35 @@ def _requires(fields: Fields) -> Requirement:
     return requires
 
 
-def _proof(fields: Fields, ready_limit_s: float | None) -> Proof:
-    default = Proof()
+def read_proof(own: Fields, readiness: Fields) -> Proof:
+    """What proves a launch: by sparktop's own keys, else by sparkrun's `readiness`."""
+    default, ready, smoke = Proof(), own.section("ready"), own.section("smoke_test")
+    prompts = smoke.text("prompt").strip(), readiness.text("inference_prompt").strip(), default.prompt
+    limit_s = ready.number("limit_s", least=10, most=86_400)
+    limits_s = [readiness.number(name, least=1, most=86_400) or 0.0 for name in ("port_timeout_s", "health_timeout_s")]
+    if limit_s is None and any(limits_s):
+        limit_s = max(sum(limits_s), 60.0)
     proof = Proof(
-        prompt=fields.text("prompt").strip() or default.prompt,
-        max_tokens=fields.whole("max_tokens", least=1, most=100_000) or default.max_tokens,
-        measure_tokens=fields.whole("measure_tokens", least=1, most=100_000) or default.measure_tokens,
-        ready_limit_s=default.ready_limit_s if ready_limit_s is None else ready_limit_s,
-        is_reasoning=fields.flag("reasoning"),
+        prompt=next(filter(None, prompts)),
+        max_tokens=smoke.whole("max_tokens", least=1, most=100_000) or default.max_tokens,
+        measure_tokens=smoke.whole("measure_tokens", least=1, most=100_000) or default.measure_tokens,
+        ready_limit_s=default.ready_limit_s if limit_s is None else limit_s,
+        is_reasoning=smoke.flag("reasoning"),
     )
-    fields.finish()
+    readiness.number("inference_timeout_s", least=1, most=86_400)
+    readiness.text("inference_style")
+    for name in ("inference_timeout_s", "inference_style"):
+        if name in readiness:
+            readiness.note(name, "has no effect: sparktop's first request is a chat, watched to its end")
+    if not readiness.flag("inference", True):
+        readiness.note("inference", "has no effect: sparktop proves every launch by a first request")
+    for section in (ready, smoke, readiness):
+        section.finish()
     return proof
 
 
-def _expected(fields: Fields) -> Expected:
+def read_expected(fields: Fields) -> Expected:
+    """Figures that somebody measured."""
     names = ("tokens_s", "tokens_s_most", "first_token_s", "load_s", "available_gib")
     figures = {name: fields.number(name) for name in names}
     expected = Expected(**figures, source=fields.text("source").strip())
@@ -143,17 +121,19 @@ def _expected(fields: Fields) -> Expected:
     return expected
 
 
-def _muted(fields: Fields) -> Muted | None:
+def read_muted(fields: Fields) -> Muted | None:
+    """A lint rule that is muted; None without a rule or a reason."""
     muted = Muted(rule=fields.word("rule"), reason=fields.text("reason").strip())
     fields.finish()
     if not muted.rule:
-        fields.add("rule", "missing: name the lint rule", kind=ProblemKind.MISSING)
+        fields.missing("rule", "missing: name the lint rule")
     if not muted.reason:
-        fields.add("reason", "missing: say why you mute the rule", kind=ProblemKind.MISSING)
+        fields.missing("reason", "missing: say why you mute the rule")
     return muted if muted.rule and muted.reason else None
 
 
-def _provenance(fields: Fields) -> Provenance | None:
+def read_provenance(fields: Fields) -> Provenance | None:
+    """Where the recipe comes from; None without a source."""
     provenance = Provenance(
         source=fields.text("source").strip(),
         date=fields.text("date", is_any=True).strip(),
@@ -162,6 +142,6 @@ def _provenance(fields: Fields) -> Provenance | None:
     )
     fields.finish()
     if not provenance.source:
-        fields.add("source", "missing: say where it comes from", kind=ProblemKind.MISSING)
+        fields.missing("source", "missing: say where it comes from")
         return None
     return provenance

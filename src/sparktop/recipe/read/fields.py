@@ -7,19 +7,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
 from sparktop.cmdline.source import Document
 from sparktop.cmdline.yaml_nodes import pairs
 from sparktop.dataclass import dataclass
+from sparktop.errors import nearest
 from sparktop.model.recipe import Scalar
-from sparktop.recipe.problems import Problem, ProblemKind, nearest, shown
+from sparktop.recipe.container_spec import CannotRender
+from sparktop.recipe.problems import Problem, ProblemKind, shown
 
-MAX_VALUES = 5_000
-"""Per recipe, with aliases expanded: a small file can expand to any number."""
-MAX_DEPTH = 12
 MAX_PROBLEMS = 100
 MAX_NAMED = 30
 """The most known keys listed in the problem of an unknown one."""
@@ -27,6 +26,7 @@ _TAG = "tag:yaml.org,2002:"
 _PLAIN = re.compile(r"\d{1,9}\.\d{1,9}")
 _constructor = yaml.constructor.SafeConstructor()
 
+_T = TypeVar("_T")
 Plain = Scalar | list["Plain"] | dict[str, "Plain"] | None
 
 
@@ -56,17 +56,12 @@ class Entry(NamedTuple):
     node: yaml.Node
 
 
-class Endless(Exception):
-    """Values without end: an anchor within itself, or anchors that multiply."""
-
-
 @dataclass(slots=True)
 class Sheet:
     """A recipe file while it is being read: its text, and its problems so far."""
 
     document: Document
     problems: list[Problem] = field(default_factory=list)
-    values_left: int = MAX_VALUES
 
     def add(self, offset: int, key: str, text: str, *, kind: ProblemKind, nearest: str = "", remedy: str = "") -> None:
         """Report a problem at an offset of the text; ignored once there are too many."""
@@ -95,23 +90,20 @@ class Sheet:
         """Whether there are so many problems that more would not help."""
         return len(self.problems) >= MAX_PROBLEMS and any(problem.is_error for problem in self.problems)
 
-    def plain(self, node: yaml.Node, depth: int = 0) -> Plain:
-        """A node's value as Python has it; a timestamp stays text.
 
-        Raises:
-            Endless: too many or too deeply nested values.
-            ValueError: an invalid number, or a custom tag.
-        """
-        self.values_left -= 1
-        if self.values_left < 0 or depth > MAX_DEPTH:
-            raise Endless
-        if isinstance(node, yaml.ScalarNode):
-            return scalar_of(node)
-        if not node.tag.startswith(_TAG) or "/" in node.tag:
-            raise ValueError(f"the tag {shown(node.tag, 30)} is not a standard YAML tag")
-        if isinstance(node, yaml.SequenceNode):
-            return [self.plain(item, depth + 1) for item in node.value]
-        return {key.text: self.plain(value, depth + 1) for key, value in pairs(node)}
+def value_of(node: yaml.Node) -> Plain:
+    """A node's value as Python has it; a timestamp stays text. How much it can be, the loader has limited.
+
+    Raises:
+        ValueError: an invalid number, or a custom tag.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return scalar_of(node)
+    if not node.tag.startswith(_TAG) or "/" in node.tag:
+        raise ValueError(f"the tag {shown(node.tag, 30)} is not a standard YAML tag")
+    if isinstance(node, yaml.SequenceNode):
+        return [value_of(item) for item in node.value]
+    return {key.text: value_of(value) for key, value in pairs(node)}
 
 
 def scalar_of(node: yaml.ScalarNode) -> Scalar | None:
@@ -218,33 +210,53 @@ class Fields:
         """Report a problem with a key."""
         self.sheet.add(self.place(name), self.dotted(name), text, kind=kind, nearest=nearest, remedy=remedy)
 
+    def note(self, name: str, text: str, remedy: str = "") -> None:
+        """Tell of something that is taken, perhaps not as its author means it."""
+        self.add(name, text, kind=ProblemKind.NOTE, remedy=remedy)
+
+    def missing(self, name: str, text: str, remedy: str = "") -> None:
+        """Report what has to be there."""
+        self.add(name, text, kind=ProblemKind.MISSING, remedy=remedy)
+
+    def unsupported(self, name: str, text: str, remedy: str) -> None:
+        """Refuse what sparktop knows and doesn't support."""
+        self.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy=remedy)
+
+    def refused(
+        self, name: str, error: CannotRender, kind: ProblemKind = ProblemKind.WRONG, offset: int | None = None
+    ) -> None:
+        """Report why no launch can be made of a key's value, at the key, or at this offset of the text."""
+        kind = ProblemKind.UNSUPPORTED if error.is_unsupported else kind
+        place = self.place(name) if offset is None else offset
+        remedy = "; ".join(filter(None, error.remedies))
+        self.sheet.add(place, self.dotted(name), error.text, kind=kind, nearest=error.nearest, remedy=remedy)
+
     def plain(self, name: str) -> Plain:
         """The value of any type; None where it is missing or unreadable, which is reported."""
         node = self.node(name)
         if node is None:
             return None
         try:
-            return self.sheet.plain(node)
-        except Endless:
-            self.add(name, "too many values, or too deeply nested, for a recipe", remedy="write it without anchors")
+            return value_of(node)
         except ValueError as error:
             self.add(name, shown(error))
+        return None
+
+    def _of(self, name: str, kinds: type[_T] | tuple[type[_T], ...], expected: str) -> _T | None:
+        """The value of one of these types; None where it is missing, or of another type, which is reported."""
+        value = self.plain(name)
+        if value is None or (isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))):
+            return value
+        self._add_wrong_type(name, expected, self._entries[name].node)
         return None
 
     def text(self, name: str, default: str = "", *, is_any: bool = False) -> str:
         """A text; with `is_any` also a number or a date, as written."""
         node = self.node(name)
-        if node is None:
-            return default
-        value = self.plain(name)
-        if value is None:
-            return default
-        if isinstance(value, str):
-            return value
         if is_any and isinstance(node, yaml.ScalarNode):
-            return str(node.value)
-        self._add_wrong_type(name, "a text", node)
-        return default
+            return default if self.plain(name) is None else str(node.value)
+        value = self._of(name, str, "a text")
+        return default if value is None else value
 
     def word(self, name: str, *, is_any: bool = False) -> str:
         """A text without white space, such as the name of a model or an image."""
@@ -256,16 +268,11 @@ class Fields:
 
     def number(self, name: str, *, least: float = 0.0, most: float = 1e15) -> float | None:
         """A number within its limits."""
-        value = self.plain(name)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if least <= value <= most:
-                return float(value)
-            limits = f"from {least:g} to {most:g}" if most < 1e15 else f"{least:g} or more"
-            self.add(name, f"{value} is out of range: {limits}")
-            return None
-        self._add_wrong_type(name, "a number", self._entries[name].node)
+        value = self._of(name, (int, float), "a number")
+        if value is None or least <= value <= most:
+            return value if value is None else float(value)
+        limits = f"from {least:g} to {most:g}" if most < 1e15 else f"{least:g} or more"
+        self.add(name, f"{value} is out of range: {limits}")
         return None
 
     def whole(self, name: str, *, least: int = 0, most: int = 1 << 40) -> int | None:
@@ -280,23 +287,16 @@ class Fields:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false."""
-        value = self.plain(name)
-        if value is None:
-            return default
-        if isinstance(value, bool):
-            return value
-        self._add_wrong_type(name, "true or false", self._entries[name].node)
-        return default
+        value = self._of(name, bool, "true or false")
+        return default if value is None else value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
-        value = self.plain(name)
-        if value is None:
+        value = self._of(name, list, "a list of texts") or ()
+        if not all(isinstance(item, str) for item in value):
+            self._add_wrong_type(name, "a list of texts", self._entries[name].node)
             return ()
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(str(entry) for entry in value)
-        self._add_wrong_type(name, "a list of texts", self._entries[name].node)
-        return ()
+        return tuple(map(str, value))
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """One of the choices; empty where the key is missing."""
@@ -322,9 +322,6 @@ class Fields:
             return ()
         if not isinstance(node, yaml.SequenceNode) or not all(isinstance(e, yaml.MappingNode) for e in node.value):
             self._add_wrong_type(name, "a list of mappings", node)
-            return ()
-        if len(node.value) > MAX_VALUES // 10:
-            self.add(name, "too many for a recipe")
             return ()
         dotted = self.dotted(name)
         return tuple(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.problems import shown
 from sparktop.recipe.read.fields import Fields
 
 _B12X = "eugr/spark-vllm-b12x:latest"
@@ -39,7 +39,7 @@ def prebuilt_image(fields: Fields, container: str, build_args: Sequence[str]) ->
         return ""
     if not named:
         note = f"`{shown(container)}` is a local name: where no node has it, sparktop pulls {pulled}"
-        fields.add("container", note, kind=ProblemKind.NOTE, remedy="as spark-vllm-docker and sparkrun do")
+        fields.note("container", note, "as spark-vllm-docker and sparkrun do")
     return pulled
 
 
@@ -53,11 +53,6 @@ def build_instructions(fields: Fields, container: str, build_args: Sequence[str]
     args = build_args or filter(None, (_VARIANTS.get(container.removesuffix(":latest")),))
     build_command = f"./build-and-copy.sh -t {container} {' '.join(args)}".strip()
     text = f"`{shown(container)}` must already be on every node: sparktop builds no image"
-    fields.add(
-        "build_args" if build_args else "container",
-        text,
-        kind=ProblemKind.NOTE,
-        remedy=f"build it: {shown(build_command, 160)}",
-    )
+    fields.note("build_args" if build_args else "container", text, f"build it: {shown(build_command, 160)}")
     instructions = f"run {shown(build_command, 160)} in spark-vllm-docker, for every node"
     return f"The image {shown(container)} can't be pulled: {instructions}."

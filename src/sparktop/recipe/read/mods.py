@@ -13,12 +13,13 @@ from pathlib import Path
 
 from sparktop import files
 from sparktop.config import shown as shown_path
+from sparktop.errors import ConfigError
 from sparktop.model.recipe import Patch, PatchFile, RecipeSource
-from sparktop.recipe.problems import ProblemKind, shown
+from sparktop.recipe.problems import shown
 from sparktop.recipe.read.fields import Fields
 
 Finder = Callable[[str], Patch]
-"""A mod by its name; raises ModProblem."""
+"""A mod by its name; raises ConfigError where its files can't be had."""
 BUILT_IN = "drop-caches"
 """What every launch does anyway."""
 MAX_BYTES, MAX_FILES = 5_000_000, 500
@@ -29,17 +30,9 @@ _NAME = re.compile(r"(?:@(?P<scope>[\w.-]+)/)?(?P<rel>[\w-][\w.-]*(?:/[\w-][\w.-
 _IN_BACKGROUND = re.compile(r"(?<![&>])&\s*(?:$|;)|\bnohup\b|\bsetsid\b", re.MULTILINE)
 
 
-class ModProblem(Exception):
-    """Why a mod's files can't be had, and what to do."""
-
-    def __init__(self, text: str, remedy: str = "") -> None:
-        super().__init__(text)
-        self.remedy = remedy
-
-
 def nowhere(name: str) -> Patch:
     """The finder of a recipe that is in no folder."""
-    raise ModProblem("the recipe is in no folder")
+    raise ConfigError("the recipe is in no folder")
 
 
 def read_patches(fields: Fields, config: Fields, find: Finder) -> tuple[Patch, ...]:
@@ -53,7 +46,7 @@ def _commands(fields: Fields) -> Iterator[Patch]:
     for number, item in enumerate(value if isinstance(value, list) else [value] if value else (), 1):
         if not isinstance(item, str):
             text = "copies a file of another machine into the container"
-            fields.add("pre_exec", text, kind=ProblemKind.UNSUPPORTED, remedy="make it a mod: a folder with run.sh")
+            fields.unsupported("pre_exec", text, "make it a mod: a folder with run.sh")
         elif _stays_in_image(fields, "pre_exec", item, item):
             yield Patch(name=f"pre_exec {number}", command=item)
 
@@ -63,7 +56,7 @@ def _stays_in_image(fields: Fields, key: str, name: str, script: str) -> bool:
     if not _IN_BACKGROUND.search(script):
         return True
     text = f"`{shown(name)}` leaves a process running, which an image can't keep"
-    fields.add(key, text, kind=ProblemKind.UNSUPPORTED, remedy="start it in the image's entrypoint")
+    fields.unsupported(key, text, "start it in the image's entrypoint")
     return False
 
 
@@ -73,14 +66,12 @@ def _mods(fields: Fields, find: Finder) -> Iterator[Patch]:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             fields.add("mods", f"`{shown(name)}` is no name of a mod", remedy="write a list of folder names")
         elif name.rpartition("/")[2] == BUILT_IN:
-            note = f"not needed for `{BUILT_IN}`: sparktop drops caches once, before every launch"
-            fields.add("mods", note, kind=ProblemKind.NOTE)
+            fields.note("mods", f"not needed for `{BUILT_IN}`: sparktop drops caches once, before every launch")
         else:
             try:
                 patch = find(name)
-            except ModProblem as problem:
-                text = f"`{shown(name)}`: {problem}"
-                fields.add("mods", text, kind=ProblemKind.MISSING, remedy=problem.remedy)
+            except ConfigError as error:
+                fields.missing("mods", f"`{shown(name)}`: {error.message}", error.hint or "")
                 continue
             script = next((file.content for file in patch.files if file.path == "run.sh"), b"")
             if _stays_in_image(fields, "mods", name, script.decode("utf-8", "replace")):
@@ -98,7 +89,7 @@ def finder(recipe: Path, sources: Sequence[RecipeSource]) -> Finder:
             if os.path.isfile(folder / rel / "run.sh"):  # Path's own raises where the name is too long
                 return Patch(name=name, files=_files(folder / rel), source=source)
         where = f"@{match['scope']}" if match["scope"] else f"{shown_path(recipe.absolute().parent)} and its repository"
-        raise ModProblem(f"no folder of that name with run.sh in {where}, nor in a source of recipes", _EUGR)
+        raise ConfigError(f"no folder of that name with run.sh in {where}, nor in a source of recipes", hint=_EUGR)
 
     return find
 
@@ -137,14 +128,14 @@ def _files(folder: Path) -> tuple[PatchFile, ...]:
         for name in sorted((*names, *(each for each in folders if os.path.islink(os.path.join(where, each))))):
             path = Path(where, name)
             if path.is_symlink():  # to whatever on this machine: nothing of that goes into a container
-                raise ModProblem(f"{shown_path(path)} is a link: put the file there")
+                raise ConfigError(f"{shown_path(path)} is a link: put the file there")
             try:
                 content = files.read(path, left + 1)
             except OSError as error:
-                raise ModProblem(f"{shown_path(path)} can't be read: {error.strerror or error}") from error
+                raise ConfigError(f"{shown_path(path)} can't be read: {error.strerror or error}") from error
             left -= len(content)
             if left < 0 or len(found) >= MAX_FILES:
-                raise ModProblem(f"{shown_path(folder)} has more than {MAX_BYTES // 10**6} MB or {MAX_FILES} files")
+                raise ConfigError(f"{shown_path(folder)} has more than {MAX_BYTES // 10**6} MB or {MAX_FILES} files")
             is_program = os.access(path, os.X_OK)
             found.append(PatchFile(path=path.relative_to(folder).as_posix(), content=content, is_program=is_program))
     return tuple(found)

@@ -14,11 +14,13 @@ from sparktop.dataclass import dataclass
 from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe.container_spec import CannotRender, NodeContext, Rendered
 from sparktop.recipe.operator_secrets import names_used
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.fields import Fields, Sheet
 from sparktop.recipe.read.mods import Finder, nowhere
 from sparktop.recipe.read.sparkrun import read_recipe
 from sparktop.recipe.render.render import render
+from sparktop.recipe.settings import made_up
 
 
 def check_rendering(fields: Fields, recipe: Recipe) -> None:
@@ -45,7 +47,7 @@ def check_rendering(fields: Fields, recipe: Recipe) -> None:
 
 
 def render_made_up(recipe: Recipe, nodes: int, values: Mapping[str, str] | None = None) -> Rendered:
-    """The launch on imaginary nodes: detected values and secrets are placeholders.
+    """The launch on imaginary nodes: detected values, secrets and settings that nobody gave are placeholders.
 
     Raises:
         CannotRender: the recipe can't become a launch.
@@ -61,7 +63,8 @@ def render_made_up(recipe: Recipe, nodes: int, values: Mapping[str, str] | None 
         )
         for index in range(nodes)
     )
-    return render(Order(recipe=recipe, values=values or {}, secrets=secrets), node_contexts)
+    order = Order(recipe=recipe, values=made_up(recipe) | dict(values or {}), secrets=secrets)
+    return render(resolve(order), node_contexts)
 
 
 ENDINGS = (".yaml", ".yml")
@@ -97,26 +100,21 @@ def read(text: str, path: str, find_mod: Finder = nowhere) -> Reading:
     if "\0" in text:
         return unreadable(path, 1, "a binary file, not a recipe")
     if len(text) > MAX_CHARS:
-        return unreadable(
-            path, 1, f"{len(text) // 1000:,} kB: too large for a recipe", "a recipe is a YAML file of a few kB"
-        )
+        why = f"{len(text) // 1000:,} kB: too large for a recipe"
+        return unreadable(path, 1, why, "a recipe is a YAML file of a few kB")
     try:
         root = root_of(document)
     except UnreadableYaml as error:
         return unreadable(path, error.line, error.what, error.hint or "")
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
         return unreadable(path, 1, "the file is empty", "a recipe needs at least `model`, `container` and `command`")
+    line = document.line_of(root.start_mark.index)
     if not isinstance(root, yaml.MappingNode):
-        return unreadable(path, document.line_of(root.start_mark.index), "not a recipe: it is not a mapping of keys")
+        return unreadable(path, line, "not a recipe: it is not a mapping of keys")
     sheet = Sheet(document)
     fields = Fields(sheet, root)
     if not _RECIPE_KEYS & set(fields):
-        return unreadable(
-            path,
-            document.line_of(root.start_mark.index),
-            "it has no key of a recipe",
-            "a recipe needs at least `model`",
-        )
+        return unreadable(path, line, "it has no key of a recipe", "a recipe needs at least `model`")
     if following := _NEXT_DOCUMENT.search(text, root.end_mark.index):
         sheet.add(
             following.start(),
@@ -132,7 +130,7 @@ def read(text: str, path: str, find_mod: Finder = nowhere) -> Reading:
     return Reading(recipe=None if any(problem.is_error for problem in problems) else recipe, problems=problems)
 
 
-def unreadable(path: str, line: int, text: str, remedy: str = "") -> Reading:
-    """The reading of a file that is no recipe at all."""
-    problem = Problem(file=path, line=max(line, 1), key="", text=text, remedy=remedy, kind=ProblemKind.BROKEN)
+def unreadable(path: str, line: int, text: str, remedy: str = "", *, kind: ProblemKind = ProblemKind.BROKEN) -> Reading:
+    """The reading of a file that no recipe can be made of at all."""
+    problem = Problem(file=path, line=max(line, 1), key="", text=text, remedy=remedy, kind=kind)
     return Reading(recipe=None, problems=(problem,))

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from sparktop import files, sanitise
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
-from sparktop.errors import ConfigError, UsageError
+from sparktop.errors import ConfigError, UsageError, nearest_names
 from sparktop.model.recipe import Recipe, RecipeSource
 from sparktop.recipe.problems import Problem, ProblemKind
 from sparktop.recipe.read.adopt import Adopted, read_launch
@@ -27,6 +27,8 @@ from sparktop.recipe.sources.tree import names as source_names
 MAX_DEPTH = 4
 """How many levels of the operator's own folders are searched."""
 MAX_FILES = 2_000
+WHAT_STARTS = "give a recipe, a compose file, a `docker run` script or a unit; sparktop recipes list names the recipes"
+"""The next step for a file that starts nothing."""
 
 
 class Origin(StrEnum):
@@ -74,7 +76,7 @@ def own_folder() -> Path:
     return config_home() / "recipes"
 
 
-def word(recipe: Recipe) -> str:
+def recipe_argument(recipe: Recipe) -> str:
     """The recipe as a command line names it: by its id where it is listed, else by its file."""
     is_listed = any(Path(recipe.path).is_relative_to(folder) for folder in (own_folder(), resource_dir("recipes")))
     return recipe.id if is_listed or recipe.source is not None else recipe.path
@@ -106,7 +108,9 @@ def _entry(
     *,
     known: Sequence[RecipeSource] | None = None,
 ) -> Entry:
-    reading = _of_shelf(read_file(path, known), name, source)
+    reading = read_file(path, known)
+    if reading.recipe is not None:
+        reading = replace(reading, recipe=replace(reading.recipe, id=name, source=source))
     return Entry(id=name, path=str(path), origin=origin, reading=reading, covers=covers, source=source)
 
 
@@ -123,7 +127,7 @@ def _found(known: Sequence[RecipeSource] | None = None) -> dict[str, Found]:
         }
     for origin, folder in ((Origin.SHIPPED, resource_dir("recipes")), (Origin.OWN, own_folder())):
         for path in _files(folder):
-            name = _id(path, folder)
+            name = sanitise.line(path.relative_to(folder).with_suffix("").as_posix())
             found[name] = (path, origin, None, str(found[name][0]) if name in found else "")
     return found
 
@@ -148,30 +152,48 @@ def _why_unreadable(folder: Path, error: OSError) -> str:
     return f"{shown(folder)} can't be read ({why}), so the list lacks your recipes: ls -ld {shown(folder)}"
 
 
-def entry(name: str) -> Entry:
+def entry(name: str, image: Mapping[str, Any] | None = None) -> Entry:
     """A recipe by its id, or by the path of its file.
+
+    Args:
+        image: as for `read_launch`.
 
     Raises:
         UsageError: no recipe of that name; the hint has similar names.
         ConfigError: the file can't be read at all.
     """
     if _is_path(name):
-        return _of_file(name)
+        return _of_file(name, image)
     found = _found()
     if name in found:
         return _entry(name, *found[name])
     if os.path.isfile(_without_engine(name)[0]):
-        return _of_file(name)
-    lower = {each.lower(): each for each in found}
-    named = [each for each in found if name and each.rpartition("/")[2] == name]  # in a source, or in a folder
-    near = named[:3] or [lower[each] for each in get_close_matches(name.lower()[:128], lower, n=3, cutoff=0.5)]
-    near = near or [each for each in found if name and name.lower() in each.lower()][:3]
+        return _of_file(name, image)
+    near = near_names(name, found) or [each for each in found if name and name.lower() in each.lower()][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "sparktop recipes list shows all"
     hint = "\n".join((hint, *unreadable_folders()))
     raise UsageError(f"there is no recipe {sanitise.line(name, limit=128) or repr(name)}", hint=hint)
 
 
-def _of_file(name: str) -> Entry:
+def near_names(name: str, found: Collection[str], *, least: float = 0.5) -> list[str]:
+    """The recipes that are called so in a source or a folder, else those of similar names, at least so similar."""
+    lower = {each.lower(): each for each in found}
+    named = [each for each in found if name and each.rpartition("/")[2] == name]
+    return named[:3] or [lower[each] for each in nearest_names(name.lower(), lower, least=least, most=3)]
+
+
+def entries_of_file(name: str) -> tuple[Entry, ...]:
+    """Each engine that a file starts; the one entry of a recipe, or of a file that can't be read.
+
+    Raises:
+        UsageError, ConfigError: as `entry`.
+    """
+    whole = entry(name)
+    engines = whole.adopted.engines if whole.adopted is not None else ()
+    return tuple(entry(f"{whole.path}#{engine}") for engine in engines) or (whole,)
+
+
+def _of_file(name: str, image: Mapping[str, Any] | None) -> Entry:
     """A file's recipe, or the one that is made of the engine it starts."""
     file, engine = _without_engine(name)
     path = _expanded(file)
@@ -179,7 +201,7 @@ def _of_file(name: str) -> Entry:
         raise _no_file(file, path)
     reading = read_file(path)
     is_none = reading.recipe is None and all(problem.kind is ProblemKind.BROKEN for problem in reading.errors)
-    adopted = _adopted(path, engine) if is_none else None
+    adopted = _adopted(path, engine, image) if is_none else None
     if adopted is None:
         return Entry(id=path.stem, path=str(path), origin=Origin.FILE, reading=reading)
     entry_id = adopted.name or path.stem
@@ -192,12 +214,12 @@ def _without_engine(name: str) -> tuple[str, str]:
     return (name, "") if not file or os.path.exists(name) else (file, engine)
 
 
-def _adopted(path: Path, engine: str) -> Adopted | None:
+def _adopted(path: Path, engine: str, image: Mapping[str, Any] | None) -> Adopted | None:
     try:
         text = files.read(path, MAX_CHARS * 4).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None  # the reading says so
-    return read_launch(text, path, engine)
+    return read_launch(text, path, engine, image)
 
 
 def _no_file(name: str, path: Path) -> UsageError:
@@ -219,20 +241,37 @@ def _expanded(name: str) -> Path:
 
 def is_there(name: str) -> bool:
     """Whether it is a recipe's id, or a file."""
-    return name in names() or _is_path(name) or os.path.isfile(_without_engine(name)[0])
+    file, _ = _without_engine(name)
+    is_path = _is_path(name) and (not file.startswith("/") or os.path.lexists(file))  # else it may be one of a Spark
+    return is_path or name in names() or os.path.isfile(file)
 
 
-def launchable(name: str) -> Entry:
+def image_wanted(name: str) -> str:
+    """The image whose own command starts what the file launches; "" where its command is known, or it is none.
+
+    Raises:
+        UsageError, ConfigError: as `entry`.
+    """
+    adopted = entry(name).adopted
+    return adopted.image if adopted is not None else ""
+
+
+def launchable(name: str, image: Mapping[str, Any] | None = None) -> Entry:
     """A recipe that can be launched, or a file that one can be made of.
+
+    Args:
+        image: as for `read_launch`.
 
     Raises:
         UsageError: no recipe of that name; the hint has similar names.
         ConfigError: it has errors; the message lists them all.
     """
-    chosen = entry(name)
+    chosen = entry(name, image)
     if chosen.recipe is None:
-        first, *more = (str(problem) for problem in chosen.reading.errors)
-        raise ConfigError("\n  ".join((first, *more)), hint=f"sparktop recipes validate {sanitise.line(name)}")
+        errors = chosen.reading.errors
+        is_none = all(problem.kind is ProblemKind.BROKEN for problem in errors)
+        hint = WHAT_STARTS if is_none else f"sparktop recipes validate {sanitise.line(name)}"
+        raise ConfigError("\n  ".join(map(str, errors)), hint=hint)
     return chosen
 
 
@@ -257,15 +296,8 @@ def read_file(path: Path, known: Sequence[RecipeSource] | None = None) -> Readin
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8")
+        return unreadable(shown, raw.count(b"\n", 0, error.start) + 1, "binary, or not UTF-8", WHAT_STARTS)
     return read(text, shown, finder(path, sources() if known is None else known))
-
-
-def _of_shelf(reading: Reading, name: str, source: RecipeSource | None) -> Reading:
-    """The recipe with its folders in its id, so that the id finds it again, and with its source."""
-    if reading.recipe is None:
-        return reading
-    return replace(reading, recipe=replace(reading.recipe, id=name, source=source))
 
 
 def _is_path(name: str) -> bool:
@@ -274,10 +306,6 @@ def _is_path(name: str) -> bool:
     file, _ = _without_engine(name)
     is_folder = "/" in name and (name.startswith(("/", "./", "../", "~")) or os.path.isfile(file))
     return is_folder or file.endswith(ENDINGS)
-
-
-def _id(path: Path, folder: Path) -> str:
-    return sanitise.line(path.relative_to(folder).with_suffix("").as_posix())
 
 
 def _files(folder: Path, failed: list[tuple[Path, OSError]] | None = None) -> tuple[Path, ...]:

@@ -11,39 +11,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sparktop.cmdline.engine_argv import value_of
+from sparktop.errors import nearest
 from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Need, Proof, Recipe, Scalar
+from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Recipe, Scalar
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.operator_secrets import REFERENCE
-from sparktop.recipe.problems import ProblemKind, nearest, shown
-from sparktop.recipe.read import extension as recipe_extension
-from sparktop.recipe.read.command_check import check_command
+from sparktop.recipe.problems import shown
+from sparktop.recipe.read import extension
+from sparktop.recipe.read.command_check import checked_argv
 from sparktop.recipe.read.fields import Fields
 from sparktop.recipe.read.images import build_instructions, prebuilt_image
 from sparktop.recipe.read.mods import Finder, read_patches
 from sparktop.recipe.read.unsupported import RUNTIMES as OTHER_RUNTIMES
 from sparktop.recipe.read.unsupported import more_models, refuse_unsupported
 from sparktop.recipe.render.host_config import options as host_options
+from sparktop.recipe.render.more_models import speculation
+from sparktop.recipe.template import parameters as parameters_in
 from sparktop.recipe.template import text_of
 
-
-def apply_node_flags(fields: Fields, least: int | None, most: int | None) -> tuple[int | None, int | None]:
-    """Narrow the node range by `solo_only` and `cluster_only`, which version 2 still accepts."""
-    solo, cluster = fields.flag("solo_only"), fields.flag("cluster_only")
-    if solo and cluster:
-        fields.add("cluster_only", "`solo_only` says the opposite", remedy="keep one")
-    if cluster:
-        least = max(least or 1, 2)
-    if solo:
-        most = 1
-    return least, most
-
-
 TEXTS = (
-    *("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "entrypoint", "memory_limit"),
+    *("restart_policy", "gpus", "ipc", "shm_size", "network", "user", "memory_limit"),
     "publish_address",
+    "gpu_access_mode",
 )
 
 
@@ -68,20 +60,22 @@ def read_options(fields: Fields) -> dict[str, object]:
     values: dict[str, object] = {name: fields.flag(name) for name in FLAGS}
     values |= {name: fields.text(name, is_any=True).strip() for name in TEXTS}
     values |= {name: list(_text_list(fields, name)) for name in LISTS}
+    words = fields.plain("entrypoint")
+    values["entrypoint"] = words if isinstance(words, list) else fields.text("entrypoint", is_any=True).strip()
     options = {name: value for name, value in values.items() if name in fields}
     for name, same in _FIXED_OPTIONS.items():
         value = fields.text(name, same[0]).strip()
         if value not in same:
-            text = f"`{shown(value)}` doesn't work on a Spark with Docker"
-            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="remove it")
+            fields.unsupported(name, f"`{shown(value)}` doesn't work on a Spark with Docker", "remove it")
     for name in _UNCONTAINED_OPTIONS:
         if fields.text(name):
-            text = "is for engines without a container; sparktop starts containers"
-            fields.add(name, text, kind=ProblemKind.UNSUPPORTED, remedy="remove it")
+            fields.unsupported(name, "is for engines without a container; sparktop starts containers", "remove it")
     if options.get("restart_policy") not in (None, "", "no") and options.get("auto_remove") is True:
         text = "`auto_remove` deletes the container when it exits, so Docker can't restart it"
         fields.add("restart_policy", text, remedy="set `auto_remove: false`, or remove the policy")
     for name, option in options.items():
+        if parameters_in(str(option)):
+            continue  # a setting: rendering it tells
         if not any(problem.key == fields.dotted(name) for problem in fields.sheet.problems):
             _check_option(fields, name, option)
     fields.finish()
@@ -94,7 +88,7 @@ def _options_on_top(fields: Fields) -> dict[str, object]:
     for name in set(LISTS) - {"labels"}:
         if name in fields:
             options[name] = list(_text_list(fields, name))
-            fields.add(name, f"read as `executor_config.{name}`; sparkrun ignores it here", kind=ProblemKind.NOTE)
+            fields.note(name, f"read as `executor_config.{name}`; sparkrun ignores it here")
             _check_option(fields, name, options[name])
     return options
 
@@ -104,8 +98,7 @@ def _check_option(fields: Fields, name: str, value: object) -> None:
     try:
         host_options({name: value}, NodeContext(node="spark1", home="/home/you"), nodes=1)
     except CannotRender as error:
-        kind = ProblemKind.UNSUPPORTED if error.is_unsupported else ProblemKind.WRONG
-        fields.add(name, error.text, kind=kind, remedy="; ".join(filter(None, error.remedies)))
+        fields.refused(name, error)
 
 
 def _text_list(fields: Fields, name: str) -> tuple[str, ...]:
@@ -136,19 +129,16 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(?:@sha256:[0-9a-f]{64})?\Z")
 _SERVED = re.compile(r"\b(?:vllm\s+serve|--model(?:-path)?[=\s])\s*([\w.-]+/[\w.-]+)(?=\s|\Z)")
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+\Z")
 
 
 _SHARE_IN_GIB = re.compile(r"--gpu-memory-utilization-gb(?=[\s=]+\{gpu_memory_utilization\})")
 """The flag that eugr's mod gpu-mem-util-gb adds: with it the parameter is GiB. sparktop computes a fraction."""
 SPARK_GIB = 121.7
 """docs/facts/gb10.md section 2."""
-
-
-_WHOLE_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))\Z")
 
 
 _LAUNCH = re.compile(r"(?<![${])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -161,7 +151,7 @@ _TOP_LEVEL_KEYS = ("model", "container", "model_revision")
 """Keys that may not stand in `defaults`: a launch would budget for one model and serve another."""
 
 
-_EXTENSION_KEYS = {name: f"runtime_config.sparktop.{name}" for name in recipe_extension.KEYS} | {
+_EXTENSION_KEYS = {name: f"runtime_config.sparktop.{name}" for name in extension.KEYS} | {
     "sparktop": "runtime_config.sparktop"
 }
 
@@ -185,14 +175,14 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
     model = _model(fields, command)
     container = _required_name(fields, "container", _IMAGE, "an image name is registry/name:tag")
     config = fields.section("runtime_config")
-    build_args = _build_args(fields, config)
-    extension = recipe_extension.read_extension(config.section("sparktop"))
+    build_args = (*fields.texts("build_args"), *config.texts("build_args"))  # version 1's, and as sparkrun keeps them
+    own = config.section("sparktop")
     defaults = _defaults(fields, has_share_in_gib=command != written)
     engine, runtime = _engine(fields, command)
     is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
     least, most = _nodes(fields, defaults)
     environment, per_node = _environment(fields.section("env"))
-    risks = list(extension.risks)
+    risks = list(own.texts("risks"))
     pulls = prebuilt_image(fields, container, build_args)
     is_built = dialect is Dialect.EUGR or bool(build_args) or fields.text("builder") == "eugr"
     if is_built and not pulls and (note := build_instructions(fields, container, build_args)):
@@ -200,6 +190,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
     metadata = _metadata(fields)
     description = fields.text("description", is_any=True).strip() or str(metadata.get("description", "")).strip()
     declared = fields.text("name", is_any=True).strip()
+    declared_executor = own.choice("executor", extension.EXECUTORS)
     recipe = Recipe(
         id=name,
         path=path,
@@ -209,52 +200,55 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         container=container,
         pulls=pulls,
         patches=read_patches(fields, config, find_mod),
-        title=extension.title or (declared if dialect is Dialect.EUGR else "") or _first_sentence(description),
+        title=own.text("title", is_any=True).strip()
+        or (declared if dialect is Dialect.EUGR else "")
+        or _first_sentence(description),
         description=description,
         model_revision=fields.word("model_revision", is_any=True),
-        executor=_executor(extension.executor, runtime, {} if is_eugrs else defaults, most),
+        executor=_executor(declared_executor, runtime, {} if is_eugrs else defaults, most),
         min_nodes=least,
         max_nodes=most,
         defaults=defaults,
         environment=environment,
-        node_environment=per_node | extension.node_environment,
+        node_environment=per_node | extension.read_texts_by_name(own.section("node_environment")),
         command=command,
         options=_options_on_top(fields) | read_options(fields.section("executor_config")),
-        served_name=extension.served_name,
-        has_model_inside=extension.has_model_inside,
+        served_name=own.word("served_name"),
+        has_model_inside=own.flag("model_inside"),
         keeps_compiled=_keeps_compiled(fields),
-        need=_need(extension.need, metadata),
-        requires=extension.requires,
-        proof=_proof(fields.section("readiness"), extension.proof, ours_wins=extension.has_ready_limit),
-        expected=extension.expected,
-        more_models=tuple(dict.fromkeys((*extension.more_models, *more_models(fields, model)))),
-        muted=extension.muted,
-        provenance=extension.provenance,
+        need=extension.read_need(own.section("need"), metadata),
+        requires=extension.read_requires(own.section("requires")),
+        proof=extension.read_proof(own, fields.section("readiness")),
+        expected=extension.read_expected(own.section("expected")),
+        more_models=tuple(dict.fromkeys((*extension.read_models(own), *more_models(fields, model)))),
+        muted=tuple(filter(None, map(extension.read_muted, own.sections("mute")))),
+        provenance=tuple(filter(None, map(extension.read_provenance, own.sections("provenance")))),
         risks=tuple(risks),
         metadata=metadata,
+        settings=extension.read_texts_by_name(own.section("settings")),
     )
-    config.node("dashboard")
+    extension.finish(own)
+    for ignored in ("mmproj", "dashboard"):
+        config.node(ignored)
     config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
     meant |= {key: f"executor_config.{key}" for key in (*TEXTS, *FLAGS, "ulimit")} | {"environment": "env"}
     fields.finish(elsewhere=meant, may_have_others=True)
-    return _with_command_facts(fields, recipe, is_eugrs=is_eugrs)
+    return _with_command(recipe, checked_argv(fields, recipe), is_eugrs=is_eugrs)
 
 
-def _with_command_facts(fields: Fields, recipe: Recipe, *, is_eugrs: bool) -> Recipe:
-    """The recipe with the facts that its command adds; spark-vllm-docker leaves a command's Ray out."""
-    facts = check_command(fields, recipe)
-    executor, requires = recipe.executor, recipe.requires
-    if facts.is_ray and recipe.max_nodes > 1 and not is_eugrs:
+def _with_command(recipe: Recipe, argv: tuple[str, ...], *, is_eugrs: bool) -> Recipe:
+    """The recipe with what its command says; spark-vllm-docker leaves a command's Ray out."""
+    executor = recipe.executor
+    if value_of(argv, "--distributed-executor-backend") == "ray" and recipe.max_nodes > 1 and not is_eugrs:
         executor = Executor.RAY
-    if executor is Executor.RAY:
-        requires = replace(requires, ray=True)
-    drafts = [draft for draft in facts.drafts if draft != recipe.model]
+    draft, _ = speculation(argv)
+    drafts = [draft] if _REPOSITORY.match(draft) and draft != recipe.model else []
     return replace(
         recipe,
         executor=executor,
-        requires=requires,
-        served_name=recipe.served_name or facts.served_name,
+        requires=replace(recipe.requires, ray=recipe.requires.ray or executor is Executor.RAY),
+        served_name=recipe.served_name or value_of(argv, "--served-model-name") or "",
         more_models=tuple(dict.fromkeys((*recipe.more_models, *drafts))),
     )
 
@@ -266,7 +260,7 @@ def _dialect(fields: Fields) -> Dialect:
         return Dialect.EUGR
     if version not in ("2", "2.0"):  # the community counts its revisions here, and sparkrun reads all of them alike
         note = f"`{shown(version)}` is no version of the format: sparktop reads it as version 2, as sparkrun does"
-        fields.add("recipe_version", note, kind=ProblemKind.NOTE)
+        fields.note("recipe_version", note)
     return Dialect.SPARKRUN
 
 
@@ -281,9 +275,9 @@ def _required_name(fields: Fields, name: str, form: re.Pattern[str], remedy: str
     value = fields.word(name)
     if not value:
         if not any(problem.key == name for problem in fields.sheet.problems):
-            fields.add(name, "missing", kind=ProblemKind.MISSING, remedy=remedy)
+            fields.missing(name, "missing", remedy)
         return ""
-    if not form.match(value):
+    if not form.match(re.sub(r"\{[A-Za-z_]\w*\}", "x", value)):
         fields.add(name, f"`{shown(value)}` is not a valid name", remedy=remedy)
     return value
 
@@ -297,8 +291,7 @@ def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
         return RUNTIMES[runtime], runtime
     if runtime in OTHER_RUNTIMES:
         text = f"sparktop doesn't launch {OTHER_RUNTIMES[runtime]}"
-        remedy = "it launches vLLM and SGLang; use `sparkrun run` for this recipe"
-        fields.add("runtime", text, kind=ProblemKind.UNSUPPORTED, remedy=remedy)
+        fields.unsupported("runtime", text, "it launches vLLM and SGLang; use `sparkrun run` for this recipe")
     else:
         text = f"sparktop doesn't know the runtime `{shown(runtime)}`"
         meant = nearest(runtime, RUNTIMES)
@@ -322,8 +315,12 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
     mode = fields.choice("mode", ("auto", "solo", "cluster"))
     if mode == "solo":
         least, most = 1, 1
-    least, most = apply_node_flags(fields, least, most)
-    if mode == "cluster":
+    is_solo, is_cluster = fields.flag("solo_only"), fields.flag("cluster_only")  # version 2 still takes both
+    if is_solo and is_cluster:
+        fields.add("cluster_only", "`solo_only` says the opposite", remedy="keep one")
+    if is_solo:
+        most = 1
+    if is_cluster or mode == "cluster":
         least = max(least or 1, 2)
     low = least or 1
     if most is not None and most < low:
@@ -336,7 +333,7 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
     if max(low, needed) > MOST_NODES:
         text = f"it needs {max(low, needed)} Sparks, but sparktop launches on {MOST_NODES} at most"
         holder = fields if where == "min_nodes" else fields.section("defaults")
-        holder.add(where, text, kind=ProblemKind.UNSUPPORTED, remedy="a smaller quantisation may fit on fewer")
+        holder.unsupported(where, text, "a smaller quantisation may fit on fewer")
     low = min(max(low, 1), MOST_NODES)
     high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
     if most is not None and needed > most:
@@ -344,7 +341,7 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
             f"`tensor_parallel` and the like need {needed} Sparks, but the recipe allows at most {most}: sparktop "
             "sets each to 1"
         )
-        fields.add("max_nodes" if "max_nodes" in fields else "solo_only", text, kind=ProblemKind.NOTE)
+        fields.note("max_nodes" if "max_nodes" in fields else "solo_only", text)
     return low, high
 
 
@@ -366,7 +363,7 @@ def _defaults(fields: Fields, *, has_share_in_gib: bool) -> dict[str, Scalar]:
         if has_share_in_gib and name == "gpu_memory_utilization" and isinstance(value, int | float):
             values[name] = math.floor(100 * value / SPARK_GIB) / 100
             note = f"sparktop makes {values[name]:g} of {value:g} GiB, the fraction of a Spark's {SPARK_GIB:g}"
-            section.add(name, note, kind=ProblemKind.NOTE)
+            section.note(name, note)
         if name in values and (why := parameters.default_problem(name, text_of(values[name]))):
             section.add(name, why)
     return values
@@ -378,7 +375,7 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
     per_node: dict[str, str] = {}
     for name in section:
         value = section.plain(name)
-        if not _VARIABLE.match(name):
+        if not extension.VARIABLE.fullmatch(name):
             section.add(name, "not a variable name", remedy="use letters, digits and _")
         elif isinstance(value, dict | list):
             section.add(name, "must be a text", remedy="write a list or a mapping in quotes")
@@ -388,14 +385,14 @@ def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
         else:
             if isinstance(value, bool):
                 note = f"is passed as `{value}`, the way Python writes it"
-                section.add(name, note, kind=ProblemKind.NOTE, remedy='in quotes, "1" or "true" is passed unchanged')
+                section.note(name, note, 'in quotes, "1" or "true" is passed unchanged')
             text = str(value)
             if is_secret(name, text) and "$" not in text and "{" not in text:
                 note = "this is a secret, readable for everybody who has the file"
                 remedy = f"write ${name} instead, and set it in your environment or a .env file"
-                section.add(name, note, kind=ProblemKind.NOTE, remedy=remedy)
-            if match := _WHOLE_VARIABLE.match(text):
-                text = f"${match[1] or match[2]}"
+                section.note(name, note, remedy)
+            if (match := REFERENCE.fullmatch(text)) and match["default"] is None:
+                text = f"${match['braced'] or match['plain']}"
             text = REFERENCE.sub(_default_unless_secret, text)
             translated = _translate_fields(section, name, text)
             if translated is not None:
@@ -416,15 +413,9 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
     for match in _LAUNCH.finditer(text):
         if match[1] == "launch" and match[2] not in translations:
             problem = f"only sparkrun's launcher knows `{{launch.{shown(match[2])}}}`"
-            section.add(name, problem, kind=ProblemKind.UNSUPPORTED, remedy="write the value instead")
+            section.unsupported(name, problem, "write the value instead")
             return None
     return _LAUNCH.sub(lambda match: translations[match[2]] if match[1] == "launch" else f"{{{match[2]}}}", text)
-
-
-def _build_args(fields: Fields, config: Fields) -> tuple[str, ...]:
-    """`build_args` of version 1, and `runtime_config.build_args`, where sparkrun keeps them."""
-    config.node("mmproj")
-    return (*fields.texts("build_args"), *config.texts("build_args"))
 
 
 def _keeps_compiled(fields: Fields) -> bool:
@@ -438,35 +429,6 @@ def _metadata(fields: Fields) -> dict[str, Scalar]:
     section = fields.section("metadata")
     values = {name: section.plain(name) for name in section}
     return {name: value for name, value in values.items() if isinstance(value, str | int | float | bool)}
-
-
-def _need(need: Need, metadata: Mapping[str, Scalar]) -> Need:
-    """Fill in the weights from sparkrun's metadata where sparktop's own section has none."""
-    pinned = metadata.get("model_vram")
-    if need.weights_gib is None and isinstance(pinned, int | float) and not isinstance(pinned, bool) and pinned > 0:
-        return replace(need, weights_gib=float(pinned))
-    return need
-
-
-def _proof(section: Fields, proof: Proof, *, ours_wins: bool) -> Proof:
-    """Apply sparkrun's `readiness`: how long to wait, and the first prompt."""
-    port_s = section.number("port_timeout_s", least=1, most=86_400)
-    health_s = section.number("health_timeout_s", least=1, most=86_400)
-    section.number("inference_timeout_s", least=1, most=86_400)
-    section.text("inference_style")
-    for name in ("inference_timeout_s", "inference_style"):
-        if name in section:
-            section.add(
-                name, "has no effect: sparktop's first request is a chat, watched to its end", kind=ProblemKind.NOTE
-            )
-    if not section.flag("inference", True):
-        note = "has no effect: sparktop proves every launch by a first request"
-        section.add("inference", note, kind=ProblemKind.NOTE)
-    prompt = section.text("inference_prompt").strip()
-    section.finish()
-    if (port_s or health_s) and not ours_wins:
-        proof = replace(proof, ready_limit_s=max((port_s or 0) + (health_s or 0), 60.0))
-    return replace(proof, prompt=prompt) if prompt and proof.prompt == Proof().prompt else proof
 
 
 def _first_sentence(text: str) -> str:

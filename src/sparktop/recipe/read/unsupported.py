@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import yaml
 
@@ -10,21 +10,27 @@ from sparktop.cmdline.yaml_nodes import get, items, pairs
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 
-IMAGE_HOLDS_ALL = "build these changes into your own image, name that as `container`, and remove the key"
-
-HOOKS = {
-    "post_exec": "runs commands in the container after the start; sparktop runs none",
-    "post_commands": "runs commands on your machine after the start; sparktop runs none",
+_OWN_IMAGE = "build these changes into your own image, name that as `container`, and remove the key"
+_HOOKS = {
+    "post_exec": ("runs commands in the container after the start; sparktop runs none", _OWN_IMAGE),
+    "post_commands": ("runs commands on your machine after the start; sparktop runs none", _OWN_IMAGE),
 }
-TOPOLOGY = {
+_NO_KEY = (
+    "no key of this format: neither sparktop nor sparkrun knows what it changes",
+    "write what it does into `command` or `env`, and remove it",
+)
+"""For what can't be there for nothing: its author has a launcher of his own."""
+REFUSED: Mapping[str, tuple[str, str]] = _HOOKS | {
     "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it as one file"),
     "overrides": ("changes fields depending on the hosts", "write the fields for the Sparks you have"),
     "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
     "cluster_config": ("has settings of a cluster", "to set the model's path: --set model=/path"),
     "containers": ("gives each machine its own image", "name one image for all as `container`"),
+    **dict.fromkeys(
+        ("patches", "launch", "build", "raw_entrypoint", "env_file", "args", "extra_args", "ports"), _NO_KEY
+    ),
 }
-CHANGES_THE_RUN = ("patches", "launch", "build", "raw_entrypoint", "env_file", "args", "extra_args", "ports")
-"""Keys of no format that can't be there for nothing: their author has a launcher of his own."""
+"""Why a key isn't supported, and what to do."""
 IGNORED = (
     "benchmark", "min_sparkrun_version", "capabilities", "unsupported_capabilities", "runtime_version", "scheduler",
 )  # fmt: skip
@@ -42,29 +48,20 @@ BUILDERS = ("", "none", "docker-pull", "eugr")
 
 def refuse_unsupported(fields: Fields) -> None:
     """Report every unsupported key that has a value; an empty one is ignored."""
-    for name, reason in HOOKS.items():
-        if filled(fields.node(name)):
-            names = ", ".join(f"`{shown(name_)}`" for name_ in _scalar_names(fields, name))
-            fields.add(name, f"{reason}{f': {names}' if names else ''}", kind=_UNSUPPORTED, remedy=IMAGE_HOLDS_ALL)
-    for name, (reason, remedy) in TOPOLOGY.items():
-        if filled(fields.node(name)):
-            fields.add(name, reason, kind=_UNSUPPORTED, remedy=remedy)
+    other_commands = () if "command" in fields else [name for name in fields if name.startswith("command_")]
+    for name, (reason, remedy) in {**REFUSED, **dict.fromkeys(other_commands, _NO_KEY)}.items():
+        if filled(node := fields.node(name)):
+            fields.unsupported(name, reason + (_names_of(node) if name in _HOOKS else ""), remedy)
     for name in IGNORED:
         fields.node(name)
-    other_commands = () if "command" in fields else [name for name in fields if name.startswith("command_")]
-    for name in (*CHANGES_THE_RUN, *other_commands):
-        if filled(fields.node(name)):
-            text = "no key of this format: neither sparktop nor sparkrun knows what it changes"
-            fields.add(
-                name, text, kind=_UNSUPPORTED, remedy="write what it does into `command` or `env`, and remove it"
-            )
     _builder(fields)
-    _executor(fields)
+    executor = fields.text("executor").strip()
+    if executor not in ("", "docker"):
+        text = f"`{shown(executor)}` is not Docker; sparktop starts containers with Docker"
+        fields.unsupported("executor", text, "remove it, or set it to docker")
     _distribution(fields)
     if fields.flag("stop_after_post"):
-        fields.add(
-            "stop_after_post", "stops the engine as soon as it has started", kind=_UNSUPPORTED, remedy="remove it"
-        )
+        fields.unsupported("stop_after_post", "stops the engine as soon as it has started", "remove it")
 
 
 def filled(node: yaml.Node | None) -> bool:
@@ -88,29 +85,21 @@ def more_models(fields: Fields, model: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(models))
 
 
-def _scalar_names(fields: Fields, name: str) -> list[str]:
-    node = fields.node(name)
+def _names_of(node: yaml.Node | None) -> str:
+    """ ": `a`, `b`", the first texts of a list, or the text itself."""
     nodes = items(node) if isinstance(node, yaml.SequenceNode) else (node,)
-    return [item.value for item in nodes[:6] if isinstance(item, yaml.ScalarNode)]
+    names = ", ".join(f"`{shown(item.value)}`" for item in nodes[:6] if isinstance(item, yaml.ScalarNode))
+    return f": {names}" if names else ""
 
 
 def _builder(fields: Fields) -> None:
     builder = fields.text("builder").strip()
-    is_none = builder in BUILDERS
-    if not is_none:
+    if builder not in BUILDERS:
         text = f"`{shown(builder)}` builds an image before the launch; sparktop builds none"
-        remedy = "build it, name its image as `container`, and remove `builder`"
-        fields.add("builder", text, kind=_UNSUPPORTED, remedy=remedy)
-    if filled(fields.node("builder_config")) and is_none:
+        fields.unsupported("builder", text, "build it, name its image as `container`, and remove `builder`")
+    if filled(fields.node("builder_config")) and builder in BUILDERS:
         note = "has no effect: it is for a builder, and sparktop builds no image"
-        fields.add("builder_config", note, kind=ProblemKind.NOTE, remedy="remove it")
-
-
-def _executor(fields: Fields) -> None:
-    executor = fields.text("executor").strip()
-    if executor not in ("", "docker"):
-        text = f"`{shown(executor)}` is not Docker; sparktop starts containers with Docker"
-        fields.add("executor", text, kind=_UNSUPPORTED, remedy="remove it, or set it to docker")
+        fields.note("builder_config", note, "remove it")
 
 
 def _model_nodes(config: Fields) -> Iterator[yaml.Node]:
@@ -133,9 +122,7 @@ def _distribution(fields: Fields) -> None:
     config = fields.section("distribution_config")
     images = {getattr(get(item, "name"), "value", "") for item in _entries(config.node("containers"))}
     if images - {"{container}", fields.text("container").strip()}:
-        config.add(
-            "containers", "distributes its own images", kind=_UNSUPPORTED, remedy="name one image as `container`"
-        )
+        config.unsupported("containers", "distributes its own images", "name one image as `container`")
     pinned = fields.text("model_revision", is_any=True)
     for item in _model_nodes(config):
         keys = {key.text: value for key, value in pairs(item) if filled(value) and not _is_every_node(value)}
@@ -143,11 +130,10 @@ def _distribution(fields: Fields) -> None:
             if key != "revision" or getattr(keys[key], "value", "") != pinned:
                 text = f"{_PARTIAL_KEYS[key]}; sparktop downloads the whole model to every node"
                 where = f"{config.dotted('models')}.{key}"
-                fields.sheet.add(item.start_mark.index, where, text, kind=_UNSUPPORTED, remedy="remove it")
+                fields.sheet.add(item.start_mark.index, where, text, kind=ProblemKind.UNSUPPORTED, remedy="remove it")
     config.finish()
 
 
-_UNSUPPORTED = ProblemKind.UNSUPPORTED
 _PARTIAL_KEYS = {
     "target": "downloads it to some nodes only",
     "allow_patterns": "downloads only some files",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from hashlib import blake2s
 
 from sparktop.model.engine import EngineKind
-from sparktop.recipe.container_spec import Mount, NodeContext
+from sparktop.recipe.container_spec import Mount, NodeContext, RenderedRank
 
 TARGET = "/cache/compiled"
 _HOST_FOLDER = ".cache/sparktop/compiled"
@@ -24,13 +24,6 @@ _EVERY_ENGINE = {
     "TILELANG_CACHE_DIR": ("tilelang", "/root/.tilelang"),
 }
 """Variable -> (folder below TARGET, the place without it). FlashInfer adds .cache/flashinfer by itself."""
-_OF_ENGINE = {
-    EngineKind.VLLM: {"VLLM_CACHE_ROOT": ("vllm", "/root/.cache/vllm")},
-    EngineKind.SGLANG: {
-        "SGLANG_CACHE_DIR": ("sglang", "/root/.cache/sglang"),
-        "SGLANG_JIT_CACHE_DIR": ("sglang/jit", "/root/.cache/sglang"),
-    },
-}
 
 
 def compiled_mount(node: NodeContext, user: str, *, image: str, model: str) -> Mount | None:
@@ -44,7 +37,7 @@ def compiled_mount(node: NodeContext, user: str, *, image: str, model: str) -> M
 
 def compiled_variables(engine: EngineKind, mounted: Collection[str]) -> Mapping[str, str]:
     """The variables that lead there; none whose usual place the recipe mounts itself (`mounted`)."""
-    places = {**_EVERY_ENGINE, **_OF_ENGINE.get(engine, {})}
+    places = {**_EVERY_ENGINE, **engine.traits.caches}
     return {
         name: posixpath.join(TARGET, folder).rstrip("/")
         for name, (folder, usual) in places.items()
@@ -54,3 +47,8 @@ def compiled_variables(engine: EngineKind, mounted: Collection[str]) -> Mapping[
 
 def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:60] or "any"
+
+
+def folder_of(rank: RenderedRank) -> str:
+    """The rank's folder on its node; empty where it keeps nothing."""
+    return next((mount.source for mount in rank.container.mounts if mount.target == TARGET), "")

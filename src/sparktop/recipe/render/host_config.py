@@ -8,9 +8,8 @@ served (docs/facts/engines.md OPS-05).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
-from difflib import get_close_matches
 from typing import Any
 
 from sparktop.cmdline.docker_run import bytes_of
@@ -19,13 +18,6 @@ from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, N
 
 SHM_BYTES = 16 << 30
 """Size of /dev/shm where the host's isn't shared."""
-
-
-_KNOWN_OPTIONS = (
-    "auto_remove", "restart_policy", "privileged", "gpus", "gpu_access_mode", "ipc", "shm_size", "network",
-    "entrypoint", "user", "security_opt", "cap_add", "ulimit", "devices", "memory_limit", "labels", "volumes",
-    "executor", "executor_type", "accelerator_vendor", "working_dir", "publish_address",
-)  # fmt: skip
 
 
 _VALUE_FORMS = {
@@ -37,6 +29,7 @@ _VALUE_FORMS = {
     "network": (re.compile(r"(?:container:)?[A-Za-z0-9][\w.-]*"), "host, bridge or a network's name"),
     "publish_address": (re.compile(r"[0-9.]+|[0-9a-f:]+"), "an IP address of the node"),
     "user": (re.compile(r"[\w.-]+(?::[\w.-]+)?"), "a user, or USER:GROUP"),
+    "gpus": (re.compile(r'"?(?:all|1|device=[\w.:-]+(?:,[\w.:-]+)*)"?'), "all, 1 or device=0"),
 }
 """Valid forms of values that Docker would otherwise refuse at creation, or ignore."""
 
@@ -47,7 +40,6 @@ class Options:
 
     host: Mapping[str, object]
     user: str = ""
-    workdir: str = ""
     publish_address: str = ""
     """Where Docker publishes the engine's port, on its own network; empty: on every address of the node."""
     entrypoint: tuple[str, ...] | None = None
@@ -60,21 +52,22 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
     """The container's options on one node.
 
     Raises:
-        CannotRender: a field that is unknown, unsupported, or doesn't work on two nodes.
+        CannotRender: an option that has no valid value, is unsupported, or doesn't work on two nodes.
     """
-    for name in config:
-        if name not in _KNOWN_OPTIONS:
-            near = get_close_matches(name, _KNOWN_OPTIONS, n=1)
-            raise _problem(name[:60], "is not an option sparktop knows" + (f": {near[0]}?" if near else ""))
-    _check_supported(config)
-    host: dict[str, object] = {"RestartPolicy": {"Name": "no"}}
-    notes = []
-    if _text(config, "restart_policy") not in ("", "no"):
-        notes.append(
-            f"sparktop sets the recipe's restart_policy {_text(config, 'restart_policy')} only once the engine has "
-            "served"
+    if config.get("auto_remove"):
+        raise _problem(
+            "auto_remove",
+            "doesn't work with sparktop: --rm deletes the log of a failure, and prevents a rollback",
+            "remove it from the recipe: sparktop removes a container only once a new one serves",
+            is_unsupported=True,
         )
-    host |= _gpus(config)
+    for name, (form, valid_form) in _VALUE_FORMS.items():
+        if (text := _text(config, name)) and not form.fullmatch(text):
+            raise _problem(name, f"is {text[:40]!r}: it must be {valid_form}")
+    host: dict[str, object] = {"RestartPolicy": {"Name": "no"}, **_gpus(config)}
+    policy = _text(config, "restart_policy")
+    is_later = policy not in ("", "no")
+    note = f"sparktop sets the recipe's restart_policy {policy} only once the engine has served"
     network = _text(config, "network") or "host"
     if network == "none":
         raise _problem("network", "is 'none': no request would reach the engine")
@@ -82,7 +75,7 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
         raise _problem("network", f"is {network!r}, which doesn't reach another node: two nodes need 'host'")
     host["NetworkMode"] = network
     host |= _shared_memory(config, nodes)
-    if _flag(config, "privileged"):
+    if config.get("privileged"):
         host["Privileged"] = True
     ulimits = {"memlock": (-1, -1), "nofile": (65535, 65535)}
     for item in _items(config, "ulimit"):
@@ -98,19 +91,18 @@ def options(config: Mapping[str, object], node: NodeContext, *, nodes: int) -> O
         host["Devices"] = devices
     if capabilities:
         host["CapAdd"] = list(dict.fromkeys(capabilities))
-    if security := list(_items(config, "security_opt")):
+    if security := _items(config, "security_opt"):
         host["SecurityOpt"] = security
     if limit := _text(config, "memory_limit"):
         host["Memory"] = _size_bytes("memory_limit", limit)
     return Options(
         host=host,
         user=_text(config, "user"),
-        workdir=_text(config, "working_dir"),
         publish_address=_text(config, "publish_address"),
         entrypoint=None if config.get("entrypoint") is None else tuple(_items(config, "entrypoint")),
         mounts=tuple(mount(item, node) for item in _items(config, "volumes")),
         labels=dict(_label(item) for item in _items(config, "labels")),
-        notes=tuple(notes),
+        notes=(note,) if is_later else (),
     )
 
 
@@ -136,46 +128,16 @@ def _problem(name: str, text: str, *remedies: str, is_unsupported: bool = False)
     return CannotRender(text, *remedies, key=f"executor_config.{name}", is_unsupported=is_unsupported)
 
 
-def _check_supported(config: Mapping[str, object]) -> None:
-    if _flag(config, "auto_remove"):
-        raise _problem(
-            "auto_remove",
-            "doesn't work with sparktop: --rm deletes the log of a failure, and prevents a rollback",
-            "remove it from the recipe: sparktop removes a container only once a new one serves",
-            is_unsupported=True,
-        )
-    for name in ("executor", "executor_type"):
-        if _text(config, name) not in ("", "docker"):
-            raise _problem(name, f"{_text(config, name)!r} is not supported: only docker is", is_unsupported=True)
-    if _text(config, "accelerator_vendor") not in ("", "nvidia"):
-        raise _problem("accelerator_vendor", "must be nvidia on a Spark")
-    for name, (form, valid_form) in _VALUE_FORMS.items():
-        if (text := _text(config, name)) and not form.fullmatch(text):
-            raise _problem(name, f"is {text[:40]!r}: it must be {valid_form}")
-
-
 def _gpus(config: Mapping[str, object]) -> dict[str, object]:
-    choice = str(config.get("gpus", "all") or "").strip().strip('"')
+    choice = _text({"gpus": "all", **config}, "gpus").strip('"')
     if not choice:
         return {}
-    mode = _text(config, "gpu_access_mode") or "gpus"
-    if mode not in ("gpus", "cdi"):
-        raise _problem("gpu_access_mode", f"must be gpus or cdi, not {mode[:40]!r}")
-    is_all = choice in ("all", "1")  # a number is how many, and a Spark has one
-    ids = [] if is_all else [device_id for device_id in choice.removeprefix("device=").split(",") if device_id]
-    if not is_all and (
-        not choice.startswith("device=") or any(not re.fullmatch(r"[\w.:-]+", device_id) for device_id in ids)
-    ):
-        raise _problem("gpus", f"is {choice[:40]!r}: it must be all, 1 or device=0")
-    if mode == "cdi":
-        request: dict[str, object] = {
-            "Driver": "cdi",
-            "DeviceIDs": [f"nvidia.com/gpu={device_id}" for device_id in ids or ["all"]],
-        }
-    elif ids:
-        request = {"Driver": "", "Count": 0, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
-    else:
-        request = {"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}
+    ids = choice.removeprefix("device=").split(",") if choice.startswith("device=") else []
+    request: dict[str, object] = {"Driver": "", "Count": 0 if ids else -1, "Capabilities": [["gpu"]]}
+    if ids:
+        request["DeviceIDs"] = ids
+    if _text(config, "gpu_access_mode") == "cdi":
+        request = {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={device_id}" for device_id in ids or ["all"]]}
     return {"DeviceRequests": [request]}
 
 
@@ -220,32 +182,22 @@ def _size_bytes(name: str, text: str) -> int:
     return int(size)
 
 
-def _flag(config: Mapping[str, object], name: str) -> bool:
-    return str(config.get(name) or "").lower() in ("true", "1", "yes", "on")
-
-
 def _text(config: Mapping[str, object], name: str) -> str:
     value = config.get(name)
-    return "" if value is None or value is False else str(value).strip()
+    return "" if value is None else str(value)
 
 
-def _items(config: Mapping[str, object], name: str) -> Iterable[str]:
-    """The option as a list: a mapping becomes NAME=VALUE items, one text a list of one."""
-    value = config.get(name)
-    if value is None or value == "":
-        return []
-    if isinstance(value, Mapping):
-        return [f"{key}={item}" for key, item in value.items()]
-    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+def _items(config: Mapping[str, object], name: str) -> list[str]:
+    """The option as a list: one text is a list of one."""
+    value = config.get(name) or ()
+    return list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
 
 
 def body(spec: ContainerSpec) -> dict[str, Any]:
     """The JSON body of Docker's create request; the container's name goes into the query."""
     host: dict[str, Any] = dict(spec.host)
     if spec.mounts:
-        host["Binds"] = [
-            f"{mount.source}:{mount.target}" + (":ro" if mount.is_read_only else "") for mount in spec.mounts
-        ]
+        host["Binds"] = [mount.text for mount in spec.mounts]
     request: dict[str, Any] = {
         "Image": spec.image,
         "Cmd": list(spec.argv),
@@ -260,6 +212,4 @@ def body(spec: ContainerSpec) -> dict[str, Any]:
         request["ExposedPorts"] = {port: {} for port in ports}
     if spec.user:
         request["User"] = spec.user
-    if spec.workdir:
-        request["WorkingDir"] = spec.workdir
     return request

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.dataclass import dataclass
-from sparktop.model.recipe import Order, Recipe
-from sparktop.recipe import template
+from sparktop.model.recipe import Recipe
 from sparktop.recipe.container_spec import CannotRender, Mount, NodeContext
 from sparktop.recipe.models import is_path, is_repo
-from sparktop.recipe.parameters import OWN, main_name, resolve
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?")
 
@@ -113,81 +109,6 @@ def own_cache(recipe: Recipe) -> str:
         if inside and (target == inside or target.startswith(f"{inside}/")):
             return source.rstrip("/") + target.removeprefix(inside)
     return ""
-
-
-_DRAFT_PARAMETERS = frozenset({
-    "speculative_draft_model_path", "speculative_draft_model", "speculative_model", "speculative_config",
-})  # fmt: skip
-"""Parameters whose value names a model, whatever else the recipe names."""
-
-
-def more_models(order: Order) -> tuple[str, ...]:
-    """The launch's further models, each once: repositories, or paths on the nodes."""
-    recipe = order.recipe
-    launch_values, as_written = resolve(order), resolve(replace(order, values={}))
-    if launch_values.problem or as_written.problem:  # rendering reports it
-        return recipe.more_models
-    recipe_values, final_values = as_written.by_name, launch_values.by_name
-    replaced, added = _model_changes(order, recipe_values, final_values)
-    models: list[str] = []
-    for listed in recipe.more_models:
-        name = _fill(listed, recipe_values)
-        models += replaced.get(name, (name,))
-    return tuple(name for name in dict.fromkeys((*models, *added)) if name and name != final_values.get("model"))
-
-
-def parameter_of(order: Order, model: str) -> str:
-    """The parameter that sets this further model, so that another can be chosen; empty: none does."""
-    values = resolve(order).by_name
-    return next((name for name, value in values.items() if main_name(name) not in OWN and value == model), "")
-
-
-def _model_changes(
-    order: Order, recipe_values: Mapping[str, str], final_values: Mapping[str, str]
-) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """(model named by the recipe -> its replacements, models named in addition)."""
-    recipe = order.recipe
-    replaced: dict[str, tuple[str, ...]] = {}
-    added: list[str] = []
-    used_parameters = template.used(recipe.command, recipe_values)
-    for name, value in final_values.items():
-        if main_name(name) in OWN:
-            continue
-        recipe_value = recipe_values.get(name)
-        is_draft = main_name(name) in _DRAFT_PARAMETERS
-        if recipe_value == value:
-            if is_draft and (name in used_parameters or not recipe.command.strip()):
-                added += _model_named_by(value)
-            continue
-        if recipe_value is not None:
-            replaced |= dict.fromkeys(_model_named_by(recipe_value), _model_named_by(value))
-        elif is_draft:  # it becomes a flag, in the place of the command's own
-            listed = (_fill(repository, recipe_values) for repository in recipe.more_models)
-            replaced |= {repository: () for repository in listed if repository in recipe.command}
-        if is_draft:
-            added += _model_named_by(value)
-    return replaced, added
-
-
-def _model_named_by(value: str) -> tuple[str, ...]:
-    """The model that a value names: the value itself, or "model" of its JSON."""
-    if value.lstrip().startswith("{"):
-        try:
-            config = json.loads(value)
-        except (ValueError, RecursionError):
-            return ()
-        value = str(config.get("model") or "") if isinstance(config, dict) else ""
-    return (value,) if is_path(value) or (is_repo(value) and "/" in value) else ()
-
-
-def _fill(text: str, final_values: Mapping[str, str]) -> str:
-    try:
-        return template.fill(text, final_values).strip()
-    except CannotRender:
-        return text.strip()
-
-
-# --- in the container
 
 
 def expand_home(values_by_key: Mapping[str, str], more: Sequence[str], node: NodeContext) -> dict[str, str]:

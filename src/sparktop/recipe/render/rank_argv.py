@@ -65,17 +65,12 @@ def with_rank_flags(
 def _native_flags(
     argv: Sequence[str], engine: EngineKind, node: NodeContext, nodes: Sequence[NodeContext], port: str
 ) -> list[str]:
-    head = nodes[0].fabric_ip
-    rank_flags = [("--nnodes", str(len(nodes))), ("--node-rank", str(node.index))]
-    if engine is EngineKind.SGLANG:
-        rank_flags.append(("--dist-init-addr", f"{head}:{port}"))
-    else:
-        rank_flags += [("--master-addr", head), ("--master-port", port)]
     words = []
-    for flag, value in rank_flags:
-        if not flags.has(argv, flag):
-            words += [flag, value]
-        elif flag == "--node-rank" and flags.value_of(argv, flag) != value:
+    for name, form in engine.traits.rank_flags.items():
+        value = form.format(nodes=len(nodes), rank=node.index, head=nodes[0].fabric_ip, port=port)
+        if not flags.has(argv, name):
+            words += [f"--{name}", value]
+        elif name == "node-rank" and flags.value_of(argv, name) != value:
             raise CannotRender("the recipe's command fixes --node-rank, which differs from node to node",
                                "write it as --node-rank {node_rank}, or remove it")  # fmt: skip
     if engine is EngineKind.VLLM and node.index > 0 and not flags.has(argv, "--headless"):
@@ -162,17 +157,13 @@ exec ray start --address="$address:$port" --node-ip-address="$own" --object-stor
 """Parameters: the head's address, Ray's port, this node's own address, limit in seconds."""
 
 
-def head_command(engine: Sequence[str], *, nodes: int, address: str, port: str, limit_s: int = LIMIT_S) -> list[str]:
-    """The command of the head's container; it ends by running the engine."""
-    return ["sh", "-c", HEAD_SCRIPT, "sparktop-ray-head", str(nodes), address, port, str(limit_s), *engine]
-
-
-def worker_command(*, address: str, port: str, own: str, limit_s: int = LIMIT_S) -> list[str]:
-    """The command of a worker's container; it ends by running `ray start --block`."""
-    return ["sh", "-c", WORKER_SCRIPT, "sparktop-ray-worker", address, port, own, str(limit_s)]
-
-
-def worker_argv(*, address: str, port: str, own: str) -> tuple[str, ...]:
-    """The worker's final argv, after the wait for the head."""
-    return ("ray", "start", f"--address={address}:{port}", f"--node-ip-address={own}",
-            "--object-store-memory=1073741824", "--block")  # fmt: skip
+def under_ray(
+    argv: tuple[str, ...], node: NodeContext, nodes: Sequence[NodeContext], port: str, limit_s: int = LIMIT_S
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the command of a rank's container, what it ends by running): on the head the engine, else `ray start`."""
+    head, own, limit = nodes[0].fabric_ip, node.fabric_ip, str(limit_s)
+    if node.index == 0:
+        return ("sh", "-c", HEAD_SCRIPT, "sparktop-ray-head", str(len(nodes)), head, port, limit, *argv), argv
+    joins = ("ray", "start", f"--address={head}:{port}", f"--node-ip-address={own}",
+             "--object-store-memory=1073741824", "--block")  # fmt: skip
+    return ("sh", "-c", WORKER_SCRIPT, "sparktop-ray-worker", head, port, own, limit), joins

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline import engine_argv as flags
+from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.images import Family, family_of
 from sparktop.masking import is_secret_name
@@ -19,51 +20,67 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.parameters import LaunchValues
 from sparktop.recipe.patches import PatchedImage, patched_image
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_variables
-from sparktop.recipe.render.engine_argv import RenderInputs, engine_argv, refuse_secrets
+from sparktop.recipe.render.engine_argv import engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
 from sparktop.recipe.render.host_config import Options, options
-from sparktop.recipe.render.model_mounts import ModelPlace, expand_home, is_inside, model_place, more_models
+from sparktop.recipe.render.model_mounts import ModelPlace, expand_home, is_inside, model_place
+from sparktop.recipe.render.more_models import more_models
 
 _KEEPS_ENTRYPOINT = (Family.NGC, Family.LMSYS)
 """Image families whose entrypoint sets up the driver's libraries and then runs its arguments. Other images' entrypoint
 may be the engine itself, which would get the whole command as its arguments (docs/facts/engines.md 5.3)."""
 
 
-def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = None, launch: str = "") -> Rendered:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seats:
+    """What is the same for every rank of a launch."""
+
+    values: LaunchValues
+    executor: Executor
+    nodes: Sequence[NodeContext]
+    name: str
+    """The containers'."""
+    patched: PatchedImage | None
+    more: tuple[str, ...]
+    """Further models."""
+
+    @property
+    def order(self) -> Order:
+        return self.values.order
+
+
+def render(values: LaunchValues, nodes: Sequence[NodeContext], *, share: float | None = None) -> Rendered:
     """The launch as it would be started on these nodes; the first node is the head.
 
     Args:
         share: --gpu-memory-utilization or --mem-fraction-static; overrides the recipe.
-        launch: the launch's id, for the labels of all its containers.
 
     Raises:
         CannotRender: the recipe can't become a launch; the reason names the field.
     """
-    recipe = order.recipe
+    recipe = values.order.recipe
     _check_nodes(recipe, nodes)
-    launch_values = parameters.resolve(order)
-    final_values, fixed = launch_values.checked(), set(launch_values.set_names)
+    final_values, set_names = values.checked(), set(values.set_names)
     if share is not None:
         spellings = (*final_values, *parameters.named_in(recipe), parameters.SHARE)
         name = next(spelling for spelling in spellings if parameters.main_name(spelling) == parameters.SHARE)
         final_values[name] = _share_text(final_values.get(name, ""), share)
-        fixed.add(name)
+        set_names.add(name)
     executor = rank_argv.executor_for(recipe.executor, recipe.engine, len(nodes))
-    notes = [] if len(nodes) > 1 else _limit_to_one_node(final_values, fixed)
-    launch_inputs = RenderInputs(
-        order=order,
-        values=final_values,
-        fixed=frozenset(fixed),
+    notes = [] if len(nodes) > 1 else _limit_to_one_node(final_values, set_names)
+    seats = _Seats(
+        values=replace(values, by_name=final_values, set_names=frozenset(set_names)),
         executor=executor,
-        seats=nodes,
+        nodes=nodes,
         name=container_name(parameters.get(final_values, "name") or f"{recipe.engine}-{recipe.id}"),
-        launch=launch,
+        patched=patched_image(final_values["container"], recipe.patches, final_values),
+        more=more_models(values),
     )
-    patched = patched_image(final_values["container"], recipe.patches, final_values)
-    ranks = [_rank(launch_inputs, node, patched) for node in nodes]
+    ranks = [_rank(seats, node) for node in nodes]
     head = ranks[0][0].argv
     notes += [note for _, rank_notes in ranks for note in rank_notes]
     return Rendered(
@@ -75,7 +92,7 @@ def render(order: Order, nodes: Sequence[NodeContext], *, share: float | None = 
         served_name=flags.value_of(head, "served-model-name") or final_values["model"],
         values=final_values,
         notes=tuple(dict.fromkeys(notes)),
-        patched=patched,
+        patched=seats.patched,
     )
 
 
@@ -121,60 +138,52 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
     return notes
 
 
-def _rank(inputs: RenderInputs, node: NodeContext, patched: PatchedImage | None) -> tuple[RenderedRank, list[str]]:
-    recipe, more = inputs.recipe, more_models(inputs.order)
-    inputs = replace(inputs, values=expand_home(inputs.values, more, node))
-    name = inputs.values["model"]
-    model = ModelPlace(named=name, is_inside=True) if is_inside(recipe, name) else model_place(name, node)
-    argv, own = engine_argv(inputs, node, model)
-    argv, notes = rank_argv.with_rank_flags(
-        argv,
-        recipe.engine,
-        inputs.executor,
-        node,
-        inputs.seats,
-        port=inputs.values.get("master_port") or str(rank_argv.MASTER_PORT),
-    )
-    container_options = options(recipe.options, node, nodes=len(inputs.seats))
+def _rank(seats: _Seats, node: NodeContext) -> tuple[RenderedRank, list[str]]:
+    order, recipe, more = seats.order, seats.order.recipe, seats.more
+    values = replace(seats.values, by_name=expand_home(seats.values.by_name, more, node))
+    is_in_image = is_inside(recipe, values.model)
+    model = ModelPlace(named=values.model, is_inside=True) if is_in_image else model_place(values.model, node)
+    argv, own = engine_argv(values, node, seats.nodes, model)
+    port = values.by_name.get("master_port") or str(rank_argv.MASTER_PORT)
+    argv, notes = rank_argv.with_rank_flags(argv, recipe.engine, seats.executor, node, seats.nodes, port=port)
+    container_options = options(recipe.options, node, nodes=len(seats.nodes))
     cache = model.cache_target(container_options.user, recipe.environment.get("HF_HOME", ""))
     taken = [mount.target for mount in container_options.mounts]
-    image = patched.name if patched is not None else inputs.values["container"]
-    compiled = compiled_mount(node, container_options.user, image=image, model=inputs.values["model"])
+    image = seats.patched.name if seats.patched is not None else values.image
+    compiled = compiled_mount(node, container_options.user, image=image, model=values.model)
     keeps = compiled if recipe.keeps_compiled and TARGET not in taken else None
     mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps, _sparkruns_cache(recipe, node))))
     rank_variables = variables(
-        inputs.order,
-        inputs.values,
+        order,
+        values.by_name,
         node,
-        inputs.seats,
-        executor=inputs.executor,
+        seats.nodes,
+        executor=seats.executor,
         own={
             **(compiled_variables(recipe.engine, taken) if keeps else {}),
             **own,
             **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache}),
         },
     )
-    refuse_secrets(argv, inputs.order)
-    command, shown = list(argv), argv
-    if inputs.executor is Executor.RAY:
-        command, shown = _under_ray(inputs, node, argv)
+    refuse_secrets(argv, order)
+    command, last = argv, argv
+    if seats.executor is Executor.RAY:
+        ray_port = values.by_name.get("ray_port") or str(rank_argv.RAY_PORT)
+        command, last = rank_argv.under_ray(argv, node, seats.nodes, ray_port)
     container = ContainerSpec(
-        name=inputs.name,
+        name=seats.name,
         image=image,
-        argv=tuple(command),
-        entrypoint=_entrypoint(inputs.values["container"], container_options),
+        argv=command,
+        entrypoint=_entrypoint(values.image, container_options),
         environment=rank_variables.environment,
         secret_names=rank_variables.secret_names,
         detected_names=rank_variables.detected_names,
         mounts=(*(mount for mount in mounts if mount.target not in taken), *container_options.mounts),
-        host=_host_config(container_options, argv, recipe.engine),
-        labels={**container_options.labels, **_container_labels(inputs, node)},
+        host=_host_config(container_options, _port(argv, recipe.engine)),
+        labels={**container_options.labels, **_container_labels(order, node)},
         user=container_options.user,
-        workdir=container_options.workdir,
     )
-    rank = RenderedRank(
-        node=node.node, index=node.index, container=container, argv=tuple(shown), serves=node.index == 0
-    )
+    rank = RenderedRank(node=node.node, index=node.index, container=container, argv=last, serves=node.index == 0)
     return rank, [*notes, *rank_variables.notes, *container_options.notes]
 
 
@@ -188,43 +197,30 @@ def _sparkruns_cache(recipe: Recipe, node: NodeContext) -> Mount | None:
     return Mount(source=node.cache, target=_SPARKRUN_CACHE) if is_named and node.cache else None
 
 
-def _under_ray(inputs: RenderInputs, node: NodeContext, argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    address = inputs.seats[0].fabric_ip
-    port = inputs.values.get("ray_port") or str(rank_argv.RAY_PORT)
-    if node.index == 0:
-        return rank_argv.head_command(argv, nodes=len(inputs.seats), address=address, port=port), tuple(argv)
-    return (
-        rank_argv.worker_command(address=address, port=port, own=node.fabric_ip),
-        rank_argv.worker_argv(address=address, port=port, own=node.fabric_ip),
-    )
-
-
 def _entrypoint(image: str, opts: Options) -> tuple[str, ...] | None:
     if opts.entrypoint is not None:
         return opts.entrypoint
     return None if family_of(image) in _KEEPS_ENTRYPOINT else ()
 
 
-def _host_config(opts: Options, argv: Sequence[str], engine: EngineKind) -> dict[str, object]:
+def _host_config(opts: Options, port: int) -> dict[str, object]:
     host = dict(opts.host)
     if host.get("NetworkMode") not in ("host", "none") and not str(host.get("NetworkMode")).startswith("container:"):
-        port = str(_port(argv, engine))
-        host["PortBindings"] = {f"{port}/tcp": [{"HostIp": opts.publish_address, "HostPort": port}]}
+        host["PortBindings"] = {f"{port}/tcp": [{"HostIp": opts.publish_address, "HostPort": str(port)}]}
     return host
 
 
-def _container_labels(inputs: RenderInputs, node: NodeContext) -> dict[str, str]:
+def _container_labels(order: Order, node: NodeContext) -> dict[str, str]:
     public_values = {
         name: value
-        for name, value in inputs.order.values.items()
-        if not is_secret_name(name) and not any(secret and secret in value for secret in inputs.order.secrets.values())
+        for name, value in order.values.items()
+        if not is_secret_name(name) and not any(secret and secret in value for secret in order.secrets.values())
     }
-    rank_labels = {
-        labels.RECIPE: inputs.recipe.id,
+    return {
+        labels.RECIPE: order.recipe.id,
         labels.VALUES: json.dumps(public_values, sort_keys=True),
         labels.RANK: str(node.index),
     }
-    return rank_labels | ({labels.LAUNCH: inputs.launch} if inputs.launch else {})
 
 
 def _port(argv: Sequence[str], engine: EngineKind) -> int:

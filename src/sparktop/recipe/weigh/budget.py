@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import combinations
 
 from sparktop.cmdline.engine_command import EngineCommand
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
-from sparktop.model.recipe import Order, Recipe
-from sparktop.recipe.model_config import ModelFacts
-from sparktop.recipe.parameters import get
-from sparktop.recipe.read.shelf import word
+from sparktop.model.recipe import Recipe
+from sparktop.recipe.model_config import ModelFacts, quantisation_by_name
+from sparktop.recipe.parameters import LaunchValues
+from sparktop.recipe.read.shelf import recipe_argument
 from sparktop.recipe.weigh.demand import Case, demand_of
-from sparktop.recipe.weigh.measured import measured, set_figures
+from sparktop.recipe.weigh.measured import measured, set_need
 from sparktop.recipe.weigh.node_memory import Room
 from sparktop.recipe.weigh.settings import CACHE_SIZE, CACHE_TYPE, EAGER, read, width_bytes
 from sparktop.recipe.weigh.verdict import RANK, judge
@@ -55,18 +55,32 @@ class _Candidate:
 
     group: str
     """Levers of the same group are never combined."""
-    apply: Callable[[Case], Case]
-    lever: Callable[[Budget], Lever]
-    """What it is to the operator, given the verdict with it."""
+    lever: Lever
+    """What it is to the operator; a parameter without a value gets the share of the verdict with it."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """What it changes of them."""
+    facts: ModelFacts | None = None
+    """Of the model that it loads instead."""
+
+    more: tuple[Room, ...] = ()
+    """Further nodes."""
+
+    def applied(self, case: Case) -> Case:
+        """The launch with it."""
+        rooms = case.rooms
+        for name in self.lever.stops:
+            rooms = tuple(room.without(name) for room in rooms)
+        settings = replace(case.settings, **self.settings)  # type: ignore[arg-type]
+        return replace(case, settings=settings, rooms=rooms + self.more, facts=self.facts or case.facts)
 
 
 def levers(
-    case: Case, verdict: Budget, order: Order, on_disk: Sequence[OnDisk] = ()
+    case: Case, verdict: Budget, values: LaunchValues, on_disk: Sequence[OnDisk] = ()
 ) -> tuple[tuple[Lever, Budget], ...]:
     """(lever, the verdict with it), best first; empty where it fits or the verdict is unknown."""
     if verdict.fit in (Fit.FITS, Fit.UNKNOWN):
         return ()
-    candidates = tuple(_candidates(case, order, on_disk))
+    candidates = tuple(_candidates(case, values, on_disk))
     for count in range(1, MAX_COMBINED + 1):
         improvements: list[tuple[Lever, Budget]] = []
         seen_groups: set[tuple[str, ...]] = set()
@@ -80,7 +94,7 @@ def levers(
                 continue
             changed = case
             for candidate in chosen:
-                changed = candidate.apply(changed)
+                changed = candidate.applied(changed)
             then = judge(changed)
             if RANK[then.fit] > RANK[verdict.fit]:
                 seen_groups.add(groups)  # of one group the first is the mildest
@@ -88,14 +102,16 @@ def levers(
                     lever.stops and RANK[was.fit] >= RANK[then.fit] for lever, was in improvements
                 ):
                     continue  # one of them does as well
-                improvements.append((_joined([candidate.lever(then) for candidate in chosen]), then))
+                improvements.append((_joined([candidate.lever for candidate in chosen], then), then))
         if improvements:
             return tuple(improvements[:MAX_LEVERS])
     return ()
 
 
-def _joined(chosen: Sequence[Lever]) -> Lever:
+def _joined(chosen: Sequence[Lever], then: Budget) -> Lever:
     """One lever of several; what names another command comes first, the rest are its options."""
+    share = f"{then.share or 0:.2f}"
+    chosen = [replace(one, values={name: value or share for name, value in one.values.items()}) for one in chosen]
     first, *rest = sorted(chosen, key=lambda lever: not lever.words)
     return Lever(
         values={name: value for lever in chosen for name, value in lever.values.items()},
@@ -105,18 +121,14 @@ def _joined(chosen: Sequence[Lever]) -> Lever:
     )
 
 
-def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator[_Candidate]:
+def _candidates(case: Case, values: LaunchValues, on_disk: Sequence[OnDisk]) -> Iterator[_Candidate]:
     """Every lever to try, in the order the operator should prefer them."""
-    settings = case.settings
+    settings, recipe = case.settings, values.order.recipe
     if settings.cache_bytes is not None:
         yield from _smaller_cache(case, settings.cache_bytes)
     elif settings.share is not None or settings.share_limit is not None:
-        key, limit = settings.share_key, settings.share_limit if settings.share is not None else None
-        yield _Candidate(  # above the recipe's only where the operator says so
-            group="share",
-            apply=lambda one: _with(one, share=None, share_source="", share_limit=limit),
-            lever=lambda then: Lever(values={key: f"{then.share or 0:.2f}"}),
-        )
+        limit = settings.share_limit if settings.share is not None else None  # above it only where the operator says so
+        yield _setting("share", settings.share_key, "", share=None, share_source="", share_limit=limit)
     context_tokens = demand_of(case).context_tokens
     for tokens in _CONTEXTS:
         if context_tokens is None or tokens < context_tokens:
@@ -125,25 +137,21 @@ def _candidates(case: Case, order: Order, on_disk: Sequence[OnDisk]) -> Iterator
         word = "fp8" if settings.engine is EngineKind.VLLM else "fp8_e4m3"
         yield _setting("cache type", CACHE_TYPE, word, cache_type=word)
     yield from _stops(case)
-    model_name = get(order.values, "model") or order.recipe.model
     for model in on_disk:
         is_there = model.is_complete and {room.node for room in case.rooms} <= set(model.nodes)
-        if is_there and not model.is_wanted and not is_gguf(model) and same(model_name, model.name):
-            yield _other_model(model)
+        if is_there and not model.is_wanted and not is_gguf(model) and same(values.model, model.name):
+            facts = case.facts or ModelFacts(name=model.name, weights_bytes=None)
+            facts = replace(facts, name=model.name, weights_bytes=model.size_bytes, is_complete=True)
+            yield _Candidate(group="model", lever=Lever(values={"model": model.setting}), facts=facts)
     for count in _MORE_NODES:
-        if len(case.rooms) < count <= order.recipe.max_nodes and count % (settings.pipeline * settings.data) == 0:
-            yield _more_nodes(case, order.recipe, count)
+        if len(case.rooms) < count <= recipe.max_nodes and count % (settings.pipeline * settings.data) == 0:
+            yield _more_nodes(case, recipe, count)
     if settings.engine is EngineKind.VLLM and not settings.is_eager and case.need.spike_gib:
         yield _setting("graphs", EAGER, "true", is_eager=True, has_graphs=False)
 
 
-def _with(case: Case, **changes: object) -> Case:
-    return replace(case, settings=replace(case.settings, **changes))  # type: ignore[arg-type]
-
-
 def _setting(group: str, key: str, value: object, **changes: object) -> _Candidate:
-    lever = Lever(values={key: str(value)})
-    return _Candidate(group=group, apply=lambda one: _with(one, **changes), lever=lambda _: lever)
+    return _Candidate(group=group, lever=Lever(values={key: str(value)}), settings=changes)
 
 
 def _smaller_cache(case: Case, current_bytes: int) -> Iterator[_Candidate]:
@@ -165,37 +173,15 @@ def _stops(case: Case) -> Iterator[_Candidate]:
                 sizes[name] = max(sizes.get(name, 0), size)
     names = sorted((name for name, size in sizes.items() if size > 0), key=lambda name: -sizes[name])
     for name in names:
-        yield _stop(f"stop {name}", (name,))
+        yield _Candidate(group=f"stop {name}", lever=Lever(stops=(name,)))
     if len(names) > 1:
-        yield _stop(_STOP_ALL, tuple(names))
-
-
-def _stop(group: str, names: tuple[str, ...]) -> _Candidate:
-    def apply(case: Case) -> Case:
-        rooms = case.rooms
-        for name in names:
-            rooms = tuple(room.without(name) for room in rooms)
-        return replace(case, rooms=rooms)
-
-    return _Candidate(group=group, apply=apply, lever=lambda _: Lever(stops=names))
-
-
-def _other_model(model: OnDisk) -> _Candidate:
-    def apply(case: Case) -> Case:
-        facts = (
-            replace(case.facts, weights_bytes=model.size_bytes)
-            if case.facts is not None
-            else ModelFacts(name=model.name, weights_bytes=model.size_bytes)
-        )
-        return replace(case, facts=replace(facts, name=model.name, is_complete=True))
-
-    return _Candidate(group="model", apply=apply, lever=lambda _: Lever(values={"model": model.setting}))
+        yield _Candidate(group=_STOP_ALL, lever=Lever(stops=tuple(names)))
 
 
 def _more_nodes(case: Case, recipe: Recipe, count: int) -> _Candidate:
     """Launch on more nodes, each assumed to have as much memory as the first."""
     first, extra = case.rooms[0], count - len(case.rooms)
-    more = Room(
+    other = Room(
         node=_OTHER_NODE,
         total_bytes=first.total_bytes,
         available_bytes=first.reach,
@@ -206,14 +192,10 @@ def _more_nodes(case: Case, recipe: Recipe, count: int) -> _Candidate:
     lever = Lever(
         values={"tensor_parallel": str(tensor)},
         nodes=count,
-        words=f"{'two' if count == 2 else count} nodes: sparktop launch {shlex.quote(word(recipe))} {hosts} "
+        words=f"{'two' if count == 2 else count} nodes: sparktop launch {shlex.quote(recipe_argument(recipe))} {hosts} "
         f"--set tensor_parallel={tensor}",
     )
-    return _Candidate(
-        group="nodes",
-        apply=lambda one: replace(_with(one, tensor=tensor), rooms=(*one.rooms, *[more] * extra)),
-        lever=lambda _: lever,
-    )
+    return _Candidate(group="nodes", lever=lever, settings={"tensor": tensor}, more=(other,) * extra)
 
 
 def advice_of(verdict: Budget, levers: Sequence[tuple[Lever, Budget]]) -> str:
@@ -251,13 +233,12 @@ _DRAFT_WORD = re.compile(
 """A word that says it is no model to serve by itself."""
 
 
-def alternatives(order: Order, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
+def alternatives(model_name: str, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
     """Models on the disks that are the wanted one or could replace it, best first, each with a note on how to use it.
 
     The wanted one first, then complete copies before incomplete ones, the same model before its fine-tunes, formats
     that engines read well before GGUF, on more nodes before fewer, smaller before larger.
     """
-    model_name = get(order.values, "model") or order.recipe.model
     ranked: list[tuple[tuple[object, ...], OnDisk]] = []
     for model in on_disk:
         is_wanted = _is_model(model, model_name)
@@ -278,7 +259,7 @@ def same(first: str, name: str) -> bool:
 
 def is_gguf(model: OnDisk) -> bool:
     """Whether the model is a GGUF file for llama.cpp, which vLLM and SGLang barely support."""
-    return "gguf" in (model.quantisation.lower(), _quantisation(model.name))
+    return "gguf" in (model.quantisation.lower(), quantisation_by_name(model.name))
 
 
 def core(name: str) -> tuple[str, ...]:
@@ -322,22 +303,16 @@ def _has_draft_word(words: tuple[str, ...]) -> bool:
 def _relation(model: OnDisk, difference: str) -> str:
     """ "the same model in NVFP4", of one that could replace the wanted one."""
     relation = f"a related model ({difference})" if difference else "the same model"
-    if kind := model.quantisation or _quantisation(model.name):
+    if kind := model.quantisation or quantisation_by_name(model.name):
         relation += f" in {kind.upper()}" + (", which vLLM and SGLang barely support" if is_gguf(model) else "")
     return relation
 
 
-def _quantisation(name: str) -> str:
-    kinds = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "gguf", "fp4", "bf16", "int4", "int8")
-    return next((word for word in _name_words(name) if word in kinds), "gguf" if name.lower().endswith(".gguf") else "")
-
-
 def budget(
-    order: Order,
+    values: LaunchValues,
     rooms: Sequence[Room],
     facts: ModelFacts | None,
     *,
-    values: Mapping[str, str],
     on_disk: Sequence[OnDisk] = (),
     beside: Sequence[ModelFacts] = (),
     command: EngineCommand | None = None,
@@ -346,22 +321,23 @@ def budget(
 
     Args:
         facts: the model's; None where neither its files nor the hub could be read.
-        values: every parameter's final value.
         on_disk: the result of `alternatives`: offered where it would improve the verdict.
         beside: facts of further models loaded on every node, such as a draft.
         command: what would be started, to be compared with what was measured on these nodes.
+
+    Raises:
+        CannotRender: no command can be made of them.
     """
-    settings = read(order, values)
-    image = get(values, "container") or order.recipe.container
+    settings = read(values)
     case = Case(
         settings=settings,
-        need=order.recipe.need,
+        need=values.order.recipe.need,
         rooms=tuple(rooms),
         facts=facts,
         beside=tuple(beside),
-        set_figures=set_figures(order.values),
-        measured=measured(command, image, rooms, settings, facts),
+        set_need=set_need(values.order.values),
+        measured=measured(command, values.image, rooms, settings, facts),
     )
     verdict = judge(case)
-    improvements = levers(case, verdict, order, on_disk)
+    improvements = levers(case, verdict, values, on_disk)
     return replace(verdict, advice=advice_of(verdict, improvements), levers=tuple(lever for lever, _ in improvements))

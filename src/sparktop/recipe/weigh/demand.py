@@ -9,7 +9,6 @@ before).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import (
@@ -23,14 +22,13 @@ from sparktop.engines.memory_needs import (
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
-from sparktop.recipe.weigh.measured import Measured, SetFigures
+from sparktop.recipe.weigh.measured import Measured
 from sparktop.recipe.weigh.node_memory import (
     Cache,
     Room,
-    WeightsSize,
     cache_on_a_node,
     shards,
-    weights_on_a_node,
+    total_weights,
     with_more,
 )
 from sparktop.recipe.weigh.settings import Settings
@@ -51,7 +49,8 @@ class Case:
     facts: ModelFacts | None
     beside: tuple[ModelFacts, ...] = ()
     """Further models loaded on every node, such as a draft; unknown facts are None."""
-    set_figures: SetFigures = SetFigures()
+    set_need: Need = Need()
+    """What the operator sets of it."""
     measured: Measured | None = None
 
 
@@ -82,26 +81,22 @@ def demand_of(case: Case) -> Demand:
     """What this launch needs on each of its nodes: by what the operator sets, what was measured here, the rest."""
     settings, facts, nodes = case.settings, case.facts, len(case.rooms)
     measured = case.measured if case.measured is not None and case.measured.holds(settings, facts) else None
-    context, unknowns, figures = settings.context_tokens, list(settings.problems), []
+    context, unknowns, figures = settings.context_tokens, list(settings.problems), list[str]()
     if context is None and facts is not None and facts.longest_tokens is not None and facts.longest_tokens > 0:
         context = facts.longest_tokens
         unknowns.append(f"no context is set: sparktop assumes the model's longest, {context} tokens")
     elif context is None:
         unknowns.append("no context is set, and the model's longest is unknown")
-    if measured is not None and measured.weights_bytes is not None and case.set_figures.weights_bytes is None:
-        weights = WeightsSize(size_bytes=measured.weights_bytes)
-        figures.append(f"weights of {gib(measured.weights_bytes)}: {measured.when}")
-    else:
-        weights = _weights(case, nodes, figures, unknowns)
+    weights_bytes, weights_note = _weights(case, nodes, measured, figures, unknowns)
     cache = _cache(case, nodes, context, measured, figures)
     work = ACTIVATIONS_BYTES if settings.engine is EngineKind.VLLM else 0  # SGLang's share holds none
     work += GRAPHS_BYTES if settings.has_graphs and settings.counts_graphs else 0
     if settings.tensor is not None and settings.tensor * settings.pipeline > nodes > 0:
         gpus = settings.tensor * settings.pipeline
         unknowns.append(f"it needs {gpus} GPUs, but {nodes} node{'s have' if nodes > 1 else ' has'} one each")
-    unknowns += [note for note in (weights.note, cache.note) if note]
+    unknowns += [note for note in (weights_note, cache.note) if note]
     return Demand(
-        weights_bytes=weights.size_bytes,
+        weights_bytes=weights_bytes,
         cache=cache,
         context_tokens=context,
         context_bytes=cache.size_bytes(context) if context is not None else None,
@@ -112,26 +107,33 @@ def demand_of(case: Case) -> Demand:
     )
 
 
-def _weights(case: Case, nodes: int, figures: list[str], unknowns: list[str]) -> WeightsSize:
-    """Those of the model and of its drafts."""
-    weights = weights_on_a_node(case.settings, case.need, case.facts, nodes)
-    if (total := case.set_figures.weights_bytes) is not None:
-        weights = WeightsSize(size_bytes=math.ceil(total / shards(case.settings, nodes)))
-        figures.append(f"weights of {gib(total)}: as you set it")
+def _weights(
+    case: Case, nodes: int, measured: Measured | None, figures: list[str], unknowns: list[str]
+) -> tuple[int | None, str]:
+    """(bytes of weights on each node, those of its drafts included; None: unknown, where they are from)."""
+    settings, set_gib, note = case.settings, case.set_need.weights_gib, ""
+    if set_gib is not None:
+        whole: int | None = int(set_gib * GIB)
+        figures.append(f"weights of {gib(set_gib * GIB)}: as you set it")
+    elif measured is not None and measured.weights_bytes is not None:
+        figures.append(f"weights of {gib(measured.weights_bytes)}: {measured.when}")
+        return measured.weights_bytes, ""
+    else:
+        whole, note = total_weights(case.need, case.facts)
     drafts = {draft.name: draft.weights_bytes or draft.size_bytes or 0 for draft in case.beside}
     if unsized := " and ".join(name for name, size in drafts.items() if size <= 0):
         unknowns.append(f"the engine also loads {unsized}, whose size is unknown: its weights are not counted")
-    elif case.settings.has_draft and not drafts:
+    elif settings.has_draft and not drafts:
         unknowns.append("the engine also loads a draft model: its weights and cache are not counted")
-    if weights.size_bytes is None:
-        return weights
-    return replace(weights, size_bytes=weights.size_bytes + sum(max(0, draft) for draft in drafts.values()))
+    if whole is None:
+        return None, note
+    return math.ceil(whole / shards(settings, nodes)) + sum(max(0, draft) for draft in drafts.values()), note
 
 
 def _cache(case: Case, nodes: int, context: int | None, measured: Measured | None, figures: list[str]) -> Cache:
     """That of the model and of its drafts."""
     settings = case.settings
-    if (token_bytes := case.set_figures.token_bytes) is not None:
+    if (token_bytes := case.set_need.kv_bytes_per_token) is not None:
         figures.append(f"cache of {token_bytes:,.0f} bytes per token, as you set it")
         return Cache(token_bytes=token_bytes / shards(settings, nodes))
     if measured is not None and measured.context_bytes and measured.context_tokens == context and context:
@@ -146,10 +148,10 @@ def _cache(case: Case, nodes: int, context: int | None, measured: Measured | Non
 
 def _beyond_bytes(case: Case, measured: Measured | None, figures: list[str]) -> int:
     """Outside its share. A spike that the recipe tells of stands, as a quiet hour may not have seen it."""
-    settings, spike = case.settings, case.need.spike_gib
-    if (beyond := case.set_figures.beyond_bytes) is not None:
-        figures.append(f"{gib(beyond)} outside its share: as you set it")
-        return beyond
+    settings, spike, set_gib = case.settings, case.need.spike_gib, case.set_need.spike_gib
+    if set_gib is not None:
+        figures.append(f"{gib(set_gib * GIB)} outside its share: as you set it")
+        return int(set_gib * GIB)
     if measured is not None and measured.beyond_bytes is not None:
         beyond = measured.beyond_bytes
         figures.append(f"{gib(beyond)} outside its share: {measured.when}")

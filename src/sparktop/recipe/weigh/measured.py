@@ -5,29 +5,18 @@ A measured figure holds for the very settings that it was measured with: a lever
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import EngineCommand
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_taken import is_of
+from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.parameters import NEEDS, get
 from sparktop.recipe.weigh.node_memory import Room
 from sparktop.recipe.weigh.settings import Settings
-from sparktop.text.units import GIB, day_time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetFigures:
-    """`--set need.NAME=FIGURE`; None: not set."""
-
-    weights_bytes: int | None = None
-    """On all nodes together."""
-    token_bytes: float | None = None
-    """On all nodes together."""
-    beyond_bytes: int | None = None
+from sparktop.text.units import day_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +45,10 @@ def _deciding(settings: Settings) -> Settings:
     )
 
 
-def set_figures(values: Mapping[str, str]) -> SetFigures:
-    """What the operator sets of what the launch needs; a value that is no figure is refused elsewhere."""
-    weights, token, spike = (_figure(get(values, name)) for name in NEEDS)
-    return SetFigures(
-        weights_bytes=None if weights is None else int(weights * GIB),
-        token_bytes=token,
-        beyond_bytes=None if spike is None else int(spike * GIB),
+def set_need(values: Mapping[str, str]) -> Need:
+    """What the operator sets of what the launch needs: `--set need.NAME=FIGURE`."""
+    return Need(
+        **{name.partition(".")[2]: float(figure) for name in NEEDS if (figure := get(values, name)) is not None}
     )
 
 
@@ -88,11 +74,3 @@ def measured(
         context_bytes=cached.context_bytes,
         beyond_bytes=max((one.beyond_bytes for one in known if one.beyond_bytes is not None), default=None),
     )
-
-
-def _figure(text: str | None) -> float | None:
-    try:
-        figure = float(text) if text is not None else None
-    except ValueError:
-        return None
-    return figure if figure is not None and math.isfinite(figure) and 0 <= figure < 1e9 else None

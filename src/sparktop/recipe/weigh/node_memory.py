@@ -62,16 +62,6 @@ class Room:
         return replace(self, going=self.going + stopped, stays=staying)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsSize:
-    """Bytes of weights per node, with a note on where the figure comes from."""
-
-    size_bytes: int | None
-    """None: unknown; `note` says why."""
-    note: str = ""
-    """Empty where the figure is the model's own."""
-
-
 def shards(settings: Settings, nodes: int) -> int:
     """Into how many parts the weights are divided: at most one per node, as a Spark has one GPU."""
     apart = max(1, settings.pipeline) * max(1, settings.data)
@@ -79,25 +69,19 @@ def shards(settings: Settings, nodes: int) -> int:
     return max(1, min(max(1, nodes), tensor * max(1, settings.pipeline)))
 
 
-def weights_on_a_node(settings: Settings, need: Need, facts: ModelFacts | None, nodes: int) -> WeightsSize:
-    """Bytes of weights on each of `nodes` nodes: from the model's tensors, else the recipe's figure, else its file
-    sizes."""
-    whole, note = _total_weights(need, facts)
-    if whole is None:
-        return WeightsSize(size_bytes=None, note=note)
-    return WeightsSize(size_bytes=math.ceil(whole / shards(settings, nodes)), note=note)
-
-
-def _total_weights(need: Need, facts: ModelFacts | None) -> tuple[int | None, str]:
-    own_gib = need.weights_gib if need.weights_gib is not None and 0 < need.weights_gib < 1e6 else None
-    if facts is not None and facts.weights_bytes is not None and facts.weights_bytes > 0:
+def total_weights(need: Need, facts: ModelFacts | None) -> tuple[int | None, str]:
+    """(bytes of weights on all nodes together; None: unknown, a note where they aren't the model's own): from its
+    tensors, else the recipe's figure, else its file sizes."""
+    own_gib = need.weights_gib if need.weights_gib is not None and 0 < need.weights_gib < 1e6 else 0.0
+    own_bytes, stated = int(own_gib * GIB), f"weights as stated in the recipe, {own_gib:g} GiB"
+    if facts is not None and facts.weights_bytes:
         note = "" if facts.is_complete else f"{facts.name} is incomplete on disk: only the files present are counted"
-        if not facts.is_complete and own_gib is not None and own_gib * GIB > facts.weights_bytes:
-            return int(own_gib * GIB), f"weights as stated in the recipe, {own_gib:g} GiB: {note}"
+        if not facts.is_complete and own_bytes > facts.weights_bytes:
+            return own_bytes, f"{stated}: {note}"
         return facts.weights_bytes, note
-    if own_gib is not None:
-        return int(own_gib * GIB), f"weights as stated in the recipe, {own_gib:g} GiB, not from the model's files"
-    if facts is not None and facts.size_bytes is not None and facts.size_bytes > 0:
+    if own_bytes:
+        return own_bytes, f"{stated}, not from the model's files"
+    if facts is not None and facts.size_bytes:
         return facts.size_bytes, "weights from the size of the model's files; the engine may load less"
     return None, "the size of the weights: neither the model's files nor the recipe state it"
 

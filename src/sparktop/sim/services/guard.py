@@ -12,7 +12,7 @@ from sparktop.dataclass import dataclass
 from sparktop.probe.remote.guard.docker import DockerLine
 from sparktop.probe.remote.guard.guard import Guard
 from sparktop.probe.remote.outbox import Outbox
-from sparktop.probe.remote.pace import Pace
+from sparktop.probe.remote.pace import SampleInterval
 from sparktop.sim.reaction import acts
 from sparktop.sim.services.docker_state import find
 from sparktop.sim.spark.spark import Spark
@@ -33,7 +33,7 @@ class SimulatedProbe:
 
     moment: Moment
     outbox: Outbox
-    pace: Pace
+    pace: SampleInterval
     settings: dict[str, str] = field(default_factory=dict)
     poll: select.poll = field(default_factory=select.poll)
     workers: list[Any] = field(default_factory=list)
@@ -107,7 +107,7 @@ class _NoJournal:
 class SimulatedGuard(Guard):
     """The guard of one conversation."""
 
-    def __init__(self, moment: Moment, outbox: Outbox, pace: Pace) -> None:
+    def __init__(self, moment: Moment, outbox: Outbox, pace: SampleInterval) -> None:
         self._line = SimulatedLine(moment)
         self._moment = moment
         super().__init__(SimulatedProbe(moment, outbox, pace), line=self._line, journal=_NoJournal())

@@ -14,7 +14,7 @@ from sparktop.probe.remote.desktop import SILENT_S
 from sparktop.probe.remote.host_facts import FACTS_S
 from sparktop.probe.remote.main import PAUSE_PRESSURE, PROTOCOL
 from sparktop.probe.remote.outbox import Outbox, encode
-from sparktop.probe.remote.pace import Pace
+from sparktop.probe.remote.pace import SampleInterval
 from sparktop.sim.reaction.acts import Act
 from sparktop.sim.services.guard import SimulatedGuard
 from sparktop.sim.services.process import Departed, ProgramSession
@@ -80,7 +80,7 @@ class Talk(ProgramSession):
         """The second of its boot."""
         self.react = react
         self._began_s = began_s
-        self._pace = Pace(interval_s)
+        self._pace = SampleInterval(interval_s)
         self._outbox = SimulatedOutbox()
         self._guard = SimulatedGuard(self, self._outbox, self._pace)
         """What the probe does to its node by itself."""

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from sparktop.bounds import json_of
+from sparktop.transport.lean import import_lean
 
 TIMEOUT_S = 10
 ANSWER_BYTES = 8 << 20
@@ -32,13 +33,13 @@ def make_client(base_url: str) -> Any:
 def _client_class() -> type:
     from http.cookiejar import DefaultCookiePolicy
 
-    import docker
+    docker = import_lean("docker")
     import requests
     from docker.auth import AuthConfig
     from docker.transport import UnixHTTPAdapter
     from docker.utils.proxy import ProxyConfig
 
-    class BoundedClient(docker.APIClient):  # type: ignore[misc]
+    class BoundedClient(docker.APIClient):  # type: ignore[misc,name-defined]
         def __init__(self, base_url: str) -> None:
             # Instead of the SDK's own __init__, which reads the operator's files and asks for the version at once.
             requests.Session.__init__(self)

@@ -21,6 +21,7 @@ from sparktop.transport.base import Transport
 from sparktop.transport.docker.client import TIMEOUT_S, Unreadable, make_client
 from sparktop.transport.docker.inspection import Secrets, container_of, secrets_of
 from sparktop.transport.docker.log_follower import FollowEnd, OnBatch, Pump, Skip, Stop, read_file, read_log
+from sparktop.transport.lean import import_lean
 from sparktop.transport.threads import in_thread
 
 SOCKET = "/var/run/docker.sock"
@@ -161,7 +162,7 @@ class DockerEngine:
 
     def _ask(self, base_url: str) -> tuple[Container, ...] | str:
         """In a thread: the containers, or why there are none; "" where only the node can tell."""
-        import docker.errors
+        docker = import_lean("docker")
         import requests
 
         try:
@@ -236,7 +237,7 @@ async def _pumped(pump: Pump, base_url: str, read: Callable[..., FollowEnd], *ar
 
 
 def _with_client(base_url: str, read: Callable[..., FollowEnd], *args: Any) -> FollowEnd:
-    import docker.errors
+    docker = import_lean("docker")
     import requests
 
     try:

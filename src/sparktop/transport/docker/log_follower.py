@@ -21,6 +21,7 @@ from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.model.telemetry import LogLine
 from sparktop.transport.docker.log_frames import STAMP_BYTES, Frames, SplitState, flush, lines_from_chunk, stamp_of
+from sparktop.transport.lean import import_lean
 
 BATCH_S = 0.025
 BATCH_RECORDS = 1000
@@ -381,7 +382,7 @@ class _Errors:
     def load() -> _Errors:
         import http.client
 
-        import docker.errors
+        docker = import_lean("docker")
         import requests
         import urllib3.exceptions
 

@@ -1,97 +1,117 @@
-"""A full-screen page of scrolling lines, and a dialog of sections with details.
+"""The base of the screens that cover the console: a frame with its title and key hints, and lines that scroll in it.
 
-A page is opaque: under a translucent screen Textual blends the whole console at each paint, and a page must appear at
+They are opaque: under a translucent screen Textual blends the whole console at each paint, and a screen must appear at
 once even while a log floods.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.geometry import Region
-from textual.screen import ModalScreen, Screen
-from textual.widgets import Static
+from textual.screen import Screen
 
-from sparktop.dataclass import dataclass
-from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain
-from sparktop.ui.theme import styled, tones
-from sparktop.ui.widgets.line_widget import ScrollingLines
-from sparktop.ui.widgets.log_file import mask
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
+from sparktop.ui.commands import bound
+from sparktop.ui.widgets.line_widget import CursorList, Sheet
+from sparktop.ui.widgets.log_file import copy
+from sparktop.ui.widgets.search_bar import Filtered
 
-FRAME_CELLS = 4
-SCROLLING: list[BindingType] = [
-    Binding("j,down", "scroll(1)", "Down", show=False),
-    Binding("k,up", "scroll(-1)", "Up", show=False),
-    Binding("pagedown,space", "page(1)", "Page down", show=False),
-    Binding("pageup", "page(-1)", "Page up", show=False),
-    Binding("home,g", "page(-10000)", "First", show=False),
-    Binding("end,G", "page(10000)", "Last", show=False),
-]
-"""The keys that scroll a page or a dialog; none has ten thousand screens."""
-
-
-class Page(ScrollingLines):
-    """Scrolling lines in a frame, whose right edge shows the position."""
-
-    EDGE_ROWS = 2
-
-    def title(self) -> Line:
-        """The title in the frame's upper edge."""
-        raise NotImplementedError
-
-    def content(self, width: int) -> tuple[Line, ...]:
-        """All lines at a width in cells."""
-        raise NotImplementedError
-
-    def keys(self) -> tuple[str, ...]:
-        """More key hints for the frame's upper edge; where there is no room, the first ones are left out."""
-        return ()
-
-    def draw(self, width: int, height: int) -> list[Line]:
-        cells = min(width, PAGE_CELLS)
-        lines = self.content(cells - FRAME_CELLS)
-        height = min(height, len(lines) + 2)
-        shown_count = max(1, height - 2)
-        self._top = max(0, min(self._top, len(lines) - shown_count))
-        title = self.title()
-        keys = ["y copy", *self.keys(), *(["↑↓ scroll"] if shown_count < len(lines) else []), "Esc close"]
-        while keys[1:] and sum(map(cell_len, keys)) + 3 * len(keys) > cells - 8 - title.width:
-            del keys[0]
-        drawn = framed(
-            lines[self._top : self._top + shown_count],
-            width=cells,
-            height=height,
-            title=title,
-            right=Line.of(("   ".join(keys), "quiet")),
-            tone="frame",
-        )
-        if shown_count < len(lines) and len(drawn) == shown_count + 2:
-            thumb = max(1, shown_count * shown_count // len(lines))
-            start = 1 + round((shown_count - thumb) * self._top / (len(lines) - shown_count))
-            for y in range(start, start + thumb):
-                drawn[y] = Line((*drawn[y].runs[:-1], (" ┃", "frame-focus")))
-        margin = Line.of(" " * ((width - cells) // 2))
-        return [margin + line for line in drawn]
-
-
+MOST_LINES = 100_000
+"""More than any screen has: scrolls to its first or last line."""
+EDGE_CELLS = 6
+"""Of the frame, beside its title or its hints."""
+HINT_GAP = "   "
+BESIDE_CELLS = 150
+"""Screen width from which the details are beside their list."""
 Answer = TypeVar("Answer")
+Table = TypeVar("Table", bound=CursorList[Any])
 
 
 class CoveringScreen(Screen[Answer], Generic[Answer]):
-    """A screen that covers the console; the key y copies what it says."""
+    """A screen that covers the console: keys scroll its lines, and y copies them; its `.frame` names them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,c", "copy", "Copy", show=False),
-        Binding("ctrl+z", "app.suspend_process", "Suspend", show=False),
+        *bound(copy="y,c"),
+        Binding("j,down", "scroll(1)", show=False),
+        Binding("k,up", "scroll(-1)", show=False),
+        Binding("home,g", f"scroll(-{MOST_LINES})", show=False),
+        Binding("end,G", f"scroll({MOST_LINES})", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("ctrl+z", "app.suspend_process", show=False),
+        Binding("question_mark,f1", "app.help", show=False),
+        Binding("ctrl+q", "app.quit", show=False),
     ]
     is_opaque: ClassVar[bool] = True
     """Whether nothing shines through: under a translucent dialog Textual blends the whole console at each paint."""
+    watched_line: int | None = None
+    """Index of the line that stays in sight; None: none."""
+    alert = ""
+    """A critical finding that appeared since it opened, on one line: "new: …", "again: …"."""
+    closed: Answer | None = None
+    """The answer of who closes it without one."""
+    _settled: tuple[Answer | None, ...] = ()
+
+    def heading(self) -> str:
+        """The title in the frame's upper edge; remote text in it is sanitised."""
+        raise NotImplementedError
+
+    def keys(self) -> Sequence[str]:
+        """The key hints in the frame's lower edge, the most important last; without room the first are left out."""
+        raise NotImplementedError
+
+    def content(self, width: int) -> list[Line]:
+        """The scrolling lines, at a width in cells."""
+        raise NotImplementedError
+
+    def renew(self) -> None:
+        """Render everything again after a change."""
+        raise NotImplementedError
+
+    def write_frame(self) -> None:
+        """Write the frame's title and, below, what the keys do."""
+        frame, hints = self.query_one(".frame"), list(self.keys())
+        room = (frame.outer_size.width or self.app.size.width) - EDGE_CELLS
+        while hints[1:] and cell_len(HINT_GAP.join(hints)) > room:
+            del hints[0]
+        frame.border_title, frame.border_subtitle = Text(self.heading()), Text(HINT_GAP.join(hints))
+
+    def on_mount(self) -> None:
+        self.app.clear_notifications()  # older toasts would cover it
+        self.renew()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.renew()
+
+    def tell(self, text: str) -> None:
+        """Show a new critical finding, as a toast would cover what is to be chosen; an empty text ends that."""
+        self.alert = text
+        self.renew()
+
+    def alert_lines(self, width: int) -> list[Line]:
+        """The new finding, where it is told here."""
+        return [Line.of((f"✖ {self.alert}", "critical")).cut(width)] if self.alert else []
+
+    def clicked(self, line: int) -> None:
+        """The line of this index was clicked."""
+
+    def settle(self, answer: Answer | None) -> None:
+        """Dismiss with this answer as soon as it is on top: nobody waits for another one any more."""
+        self._settled = (answer,)
+        if self.is_active:
+            self.dismiss(answer)
+
+    def on_screen_resume(self) -> None:
+        if self._settled:
+            self.dismiss(self._settled[0])
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, (events.Mount, events.Resize)) and self not in self.app.screen_stack:
@@ -100,16 +120,21 @@ class CoveringScreen(Screen[Answer], Generic[Answer]):
 
     def copied(self) -> tuple[str, str]:
         """(the text to copy, what it is called); an empty text: there is nothing to copy."""
-        return "", ""
+        return plain(self.content(CLIPBOARD_CELLS)), "what the screen says"
 
     def action_copy(self) -> None:
         text, what = self.copied()
         if text:
-            self.app.copy_to_clipboard(mask(text))
-            self.notify(f"Copied {what}.", markup=False, timeout=3)
+            copy(self, text, what)
 
     def action_close(self) -> None:
-        self.dismiss(None)
+        self.dismiss(self.closed)
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(Body).scroll_lines(lines)
+
+    def action_page(self, pages: int) -> None:
+        self.query_one(Body).scroll_pages(pages)
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """As Textual's, but ignores regions: they are repaints of the console, which is covered."""
@@ -118,88 +143,105 @@ class CoveringScreen(Screen[Answer], Generic[Answer]):
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
 
-class PageScreen(CoveringScreen[None]):
-    """Shows one page; Esc or q closes it."""
+class Body(Sheet):
+    """The scrolling lines of a covering screen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "Close", show=False), *SCROLLING]
+    def __init__(self, covering: CoveringScreen[Any], *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(covering.content, id=id)
+        self._covering = covering
 
-    def __init__(self, page: Page) -> None:
-        super().__init__()
-        self._page = page
+    def watched(self) -> int | None:
+        return self._covering.watched_line
 
-    def compose(self) -> ComposeResult:
-        yield self._page
-
-    def copied(self) -> tuple[str, str]:
-        return plain(self._page.content(CLIPBOARD_CELLS)), f"the {self._page.title().plain}"
-
-    def action_scroll(self, lines: int) -> None:
-        self._page.scroll_lines(lines)
-
-    def action_page(self, pages: int) -> None:
-        self._page.scroll_pages(pages)
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self._covering.clicked(self.line_at(event.y))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A heading with facts, paragraphs, or both; text is shown as it is, never as markup."""
+class FilteredScreen(CoveringScreen[Answer], Filtered):
+    """A covering screen with a list to choose from, which the key / filters."""
 
-    heading: str
-    facts: tuple[tuple[str, str], ...] = ()
-    """(label, value) pairs; the values are in one column."""
-    paragraphs: tuple[Line, ...] = ()
-    """Each is wrapped to the dialog's width."""
+    BINDINGS = bound(close="escape,q", filter="slash", choose="enter")
 
-    def plain(self) -> str:
-        """The section as plain text, for the clipboard."""
-        rows = [self.heading, *(f"{label}: {value}" for label, value in self.facts)]
-        return "\n".join([*rows, *(line.plain for line in self.paragraphs)])
+    def focus(self, scroll_visible: bool = True) -> Self:
+        """Give the keys back to the list."""
+        self.set_focus(None)
+        self.renew()
+        return self
+
+    def action_filter(self) -> None:
+        super().action_filter()
+        self.call_after_refresh(self.renew)
+
+    def action_close(self) -> None:
+        if self.search_bar.is_open:
+            self.action_end_search()
+        else:
+            super().action_close()
 
 
-class DetailsScreen(CoveringScreen[None], ModalScreen[None]):
-    """Shows sections; Esc, q, d or Enter closes it."""
+class ListAndDetail(FilteredScreen[Answer], Generic[Answer, Table]):
+    """A list with the selected row's details: beside it, or below it on a narrow screen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,d,enter", "close", "Close", show=False),
-        *SCROLLING,
-    ]
-    is_opaque = False
-    DEFAULT_CSS = """
-    DetailsScreen { align: center middle; }
-    DetailsScreen > .dialog { width: 100; max-width: 94%; height: auto; max-height: 92%; }
-    DetailsScreen VerticalScroll { height: auto; max-height: 100%; }
-    DetailsScreen .section { height: auto; }
-    """
+    AUTO_FOCUS = ""
 
-    def __init__(self, title: str, sections: tuple[Section, ...], *, tone: str = "title") -> None:
-        super().__init__()
-        self._heading = title
-        self._sections = sections
-        self._tone = tone
+    def __init__(self, name: str, table: Table) -> None:
+        """`name`: what the styles call it; the screen's id is this with -screen."""
+        super().__init__(id=f"{name}-screen")
+        self._style_name = name
+        self.table = table
+        self.detail = Sheet(self._told, id=f"{name}-detail")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = Text(self._heading)
-            dialog.border_subtitle = Text("Esc close   y copy   ↑↓ scroll")
-            with VerticalScroll(can_focus=False):
-                yield from (Static(classes="section", markup=False) for _ in self._sections)
+        with Vertical(classes="frame"):
+            yield self.search_bar
+            with Container(id=self._style_name):
+                yield self.table
+                yield self.detail
 
-    def on_mount(self) -> None:
-        for static, section in zip(self.query(".section").results(Static), self._sections, strict=True):
-            static.update(self._text(section))
+    def on_resize(self, event: events.Resize) -> None:
+        self.lay_out()
 
-    def _text(self, section: Section) -> Text:
-        styles = tones(self.app, self.query_one(".dialog").background_colors[1])
-        widest = max((len(label) for label, _ in section.facts), default=0)
-        facts = [Line.of((f"{label:<{widest}}  ", "quiet"), value) for label, value in section.facts]
-        return styled([Line.of((section.heading, "title")), *facts, *section.paragraphs], styles)
+    def lay_out(self) -> None:
+        """Lay list and details out for the screen's size."""
+        if not self.query(".frame"):
+            return  # not composed yet, or closed
+        width, height = self.app.size
+        is_wide = width >= BESIDE_CELLS
+        self.query_one(f"#{self._style_name}").set_class(is_wide, "-beside")
+        self.table.styles.height = "1fr" if is_wide else self.list_lines(max(3, height - 4))
+        self.renew()
 
-    def copied(self) -> tuple[str, str]:
-        return "\n\n".join([self._heading, *(section.plain() for section in self._sections)]), "the details"
+    def list_lines(self, room: int) -> int:
+        """Height of the list above its details, of so many lines for both."""
+        raise NotImplementedError
+
+    def renew(self) -> None:
+        if self.is_attached and self.query(".frame"):
+            self.write_frame()
+            self.table.redraw()
+            self.detail.redraw()
+
+    def tell(self, text: str) -> None:
+        super().tell(text)
+        self.show_detail()
+
+    def _told(self, width: int) -> list[Line]:
+        alert = self.alert_lines(width)
+        return [*alert, *([BLANK] if alert else []), *self.content(width)]
 
     def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+        self.table.action_move(lines)
+
+    @on(CursorList.Moved)
+    def show_detail(self) -> None:
+        """Show the details of the row under the cursor from their first line on."""
+        self.detail.scroll_lines(-MOST_LINES)
+        self.renew()
 
     def action_page(self, pages: int) -> None:
-        body = self.query_one(VerticalScroll)
-        body.scroll_relative(y=pages * max(1, body.size.height - 1), animate=False)
+        self.detail.scroll_pages(pages)
+
+    def say(self, text: str) -> None:
+        """Say in passing why a key did nothing, or that it did."""
+        self.notify(text, severity="warning", markup=False, timeout=6)

@@ -2,32 +2,30 @@
 
 Textual's own driver waits for ever then: its writer's thread ends by the first error, a full queue holds the event
 loop, and its input thread reads the end of input again and again. That thread also wakes ten times a second while
-nobody types, which is a tenth of what an idle console costs.
+nobody types, which is a tenth of what an idle console costs: here the event loop itself hears what is typed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import selectors
 import signal
 import sys
 import termios
-import threading
-import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Queue
 from typing import Any, TextIO
 
+from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 LEAVE_SIGNALS = (signal.SIGHUP, signal.SIGTERM)
-TICK_S, TICKS_FOR_S = 0.1, 1.0
-"""After a key the parser is asked this often, for so long, whether it was a key or the start of a sequence (Esc)."""
+TICK_S = 0.1
 WRITES_AT_MOST = 60
 """That the terminal hasn't read: some twenty pictures."""
 LEAVING_S = 2.0
@@ -48,7 +46,8 @@ class TerminalDriver(LinuxDriver):
         self._file: Any = _TerminalOutput(sys.__stderr__, self._leave)
         self._is_leaving = self._is_behind = self._is_away = False
         self._writes: Queue[str | None] = Queue()
-        self.exit_event = self._exit = _ExitEvent()
+        self._parser = XTermParser(self._debug)
+        self._decode = getincrementaldecoder("utf-8")("replace").decode
 
     def _sigtstp_application(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(super()._sigtstp_application)
@@ -69,6 +68,10 @@ class TerminalDriver(LinuxDriver):
         assert self._writer_thread is not None
         self._writes = self._writer_thread._queue
         self._writes.maxsize = 0
+        try:
+            self._loop.add_reader(self.fileno, self._hear)
+        except PermissionError:  # a file, which has no keys
+            self._leave()
 
     def _hear_leave_signals(self) -> None:
         for number in LEAVE_SIGNALS:
@@ -124,62 +127,35 @@ class TerminalDriver(LinuxDriver):
         super().stop_application_mode()
 
     def run_input_thread(self) -> None:
-        """Dispatch the events of what is typed, until the input is disabled or at its end."""
-        parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
-        heard_s = time.monotonic()
-        with selectors.SelectSelector() as selector:
-            selector.register(self.fileno, selectors.EVENT_READ)
-            selector.register(self._exit.reader, selectors.EVENT_READ)
-            while not self.exit_event.is_set():
-                is_typing = time.monotonic() - heard_s < TICKS_FOR_S
-                for key, _ in selector.select(TICK_S if is_typing else None):
-                    if key.fd == self.fileno:
-                        heard_s = time.monotonic()
-                        if not (data := self._read()):
-                            return
-                        text = decode(data)
-                        for event in parser.feed(text) if text else ():  # empty: the rest of a character is to come
-                            self.process_message(event)
-                for event in parser.tick():
-                    self.process_message(event)
+        """Nothing is left to Textual's thread."""
 
-    def _read(self) -> bytes:
-        """What was typed; empty where the terminal is gone."""
+    def disable_input(self) -> None:
+        self._loop.remove_reader(self.fileno)
+        super().disable_input()
+
+    def _hear(self) -> None:
+        """Dispatch the events of what is typed; where the terminal is gone, quit."""
         try:
             data = os.read(self.fileno, 4096)
         except OSError:
             data = b""
         if not data:
+            self._loop.remove_reader(self.fileno)
             self._leave()
-        return data
+        elif text := self._decode(data):  # empty: the rest of a character is to come
+            self._dispatch(self._parser.feed(text))
+            # Was it a key or the start of a sequence (Esc)? The parser waits so long; 0.01 s more, to be past it.
+            self._loop.call_later(constants.ESCAPE_DELAY + 0.01, lambda: self._dispatch(self._parser.tick()))
+
+    def _dispatch(self, typed: Iterable[Message]) -> None:
+        for event in typed:
+            self.process_message(event)
 
     def _leave(self) -> None:
         """Quit the app; called on any thread."""
         if not self._is_leaving:
             self._is_leaving = True
             self._loop.call_soon_threadsafe(self._app.exit, 0)
-
-
-class _ExitEvent(threading.Event):
-    """Ends the input thread, which may be waiting for a key: `reader` can be read once it is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reader, self._writer = os.pipe()
-
-    def set(self) -> None:
-        if not self.is_set():
-            super().set()
-            os.write(self._writer, b"\0")
-
-    def clear(self) -> None:
-        if self.is_set():
-            os.read(self.reader, 1)
-        super().clear()
-
-    def __del__(self) -> None:
-        os.close(self.reader)
-        os.close(self._writer)
 
 
 class _TerminalOutput:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from textual.containers import Container
@@ -22,14 +23,10 @@ if TYPE_CHECKING:
     from sparktop.ui.panes.processes import ProcessPane
 
 
-def _pane_types() -> tuple[type[EventPane], type[KernelPane], type[LogPane], type[ProcessPane]]:
-    """The panes' classes, imported; for a thread, as keys are answered meanwhile."""
-    from sparktop.ui.panes.events import EventPane
-    from sparktop.ui.panes.kernel import KernelPane
-    from sparktop.ui.panes.log import LogPane
-    from sparktop.ui.panes.processes import ProcessPane
-
-    return EventPane, KernelPane, LogPane, ProcessPane
+def _import_panes() -> None:
+    """For a thread, as keys are answered meanwhile: it takes as long as everything that the first paint needs."""
+    for name in ("events", "kernel", "log", "processes"):
+        import_module(f"sparktop.ui.panes.{name}")
 
 
 Contain = Callable[[str, Callable[[], object]], None]
@@ -39,9 +36,11 @@ Contain = Callable[[str, Callable[[], object]], None]
 class Bottom(Container):
     """Holds the panes; what it is given before they exist is shown once they do."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, contain: Contain) -> None:
+        """`contain` keeps a pane's fault from the others."""
         super().__init__(id="logs")
         self._clock = clock
+        self._contain = contain
         self._fleet = FleetState()
         self._feed: LogFeed | None = None
         self._watch: Watch | None = None
@@ -50,16 +49,19 @@ class Bottom(Container):
         self.kernel: KernelPane | None = None
         self.panes: dict[str, Widget] = {}
         """By the view in which each has the whole screen; empty until they are mounted."""
-        self._fleet_panes: tuple[KernelPane | ProcessPane | EventPane, ...] = ()
+        self._fleet_panes: dict[str, KernelPane | ProcessPane | EventPane] = {}
 
     async def complete(self) -> None:
-        """Import and mount the panes: their imports take as long as everything that the first paint needs."""
-        EventPane, KernelPane, LogPane, ProcessPane = await asyncio.to_thread(_pane_types)  # noqa: N806 - classes
-        self.log_pane = LogPane(clock=self._clock)
-        self.kernel = KernelPane(clock=self._clock)
-        processes, events = ProcessPane(), EventPane()
-        self._fleet_panes = (self.kernel, processes, events)
-        self.panes = {"log": self.log_pane, "kernel": self.kernel, "processes": processes, "events": events}
+        """Import and mount the panes."""
+        await asyncio.to_thread(_import_panes)
+        from sparktop.ui.panes.events import EventPane
+        from sparktop.ui.panes.kernel import KernelPane
+        from sparktop.ui.panes.log import LogPane
+        from sparktop.ui.panes.processes import ProcessPane
+
+        self.log_pane, self.kernel = LogPane(clock=self._clock), KernelPane(clock=self._clock)
+        self._fleet_panes = {"kernel": self.kernel, "processes": ProcessPane(), "events": EventPane()}
+        self.panes = {"log": self.log_pane, **self._fleet_panes}
         self.show_only(self._shown)
         await self.mount(*self.panes.values())
         if self._watch is not None:
@@ -73,19 +75,15 @@ class Bottom(Container):
         if self.kernel is not None:
             self.kernel.attach(watch)
 
-    def show(self, fleet: FleetState, contain: Contain | None = None) -> None:
-        """Show this fleet state in the panes other than the log; `contain` keeps a pane's fault from the others."""
+    def show(self, fleet: FleetState) -> None:
+        """Show this fleet state in the panes other than the log."""
         self._fleet = fleet
         if self.log_pane is not None and self.kernel is not None:
             self.log_pane.note = Line() if self.kernel.display else self.kernel.note
-        for log in (self.log_pane, self.kernel):
-            if log is not None:
-                log.log_view.update_polling()
-        for pane in self._fleet_panes:
-            if contain is None:
-                pane.show(fleet)
-            else:
-                contain(pane.id or "", partial(pane.show, fleet))
+            self.log_pane.log_view.update_polling()
+            self.kernel.log_view.update_polling()
+        for name, pane in self._fleet_panes.items():
+            self._contain(name, partial(pane.show, fleet))
 
     def follow(self, feed: LogFeed | None) -> None:
         """Show this engine's log."""

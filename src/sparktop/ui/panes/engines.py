@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.message import Message
+from textual.reactive import var
 
 from sparktop.documents.engine_table import (
     SORTS,
-    EngineColumn,
     EngineRow,
     columns,
     details,
@@ -24,10 +23,11 @@ from sparktop.text.lines import BLANK, Line
 from sparktop.text.table import heading
 from sparktop.ui.commands import bindings
 from sparktop.ui.console_layout import TILES_FROM
-from sparktop.ui.panes.engine_charts import engine_charts
-from sparktop.ui.widgets.filtered import Filtered
-from sparktop.ui.widgets.line_widget import CursorList
-from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.panes.charts import engine_charts
+from sparktop.ui.widgets.line_widget import CursorList, LineWidget, marked
+from sparktop.ui.widgets.log_file import copy
+from sparktop.ui.widgets.search import Query
+from sparktop.ui.widgets.search_bar import Filtered
 
 MAX_DETAIL_LINES = 12
 
@@ -37,28 +37,27 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
 
     DEFAULT_CSS = "EnginePane > SearchBar { dock: bottom; }"
     BINDINGS = bindings("engines")
-    HEAD_ROWS = 1
+    head_rows = 1
 
-    class Selected(Message):
-        """Another engine was selected, or none."""
-
-    class DetailsWanted(Message):
-        """The operator opened or closed the details."""
+    has_details: var[bool] = var(False, init=False)
+    """Whether the selected engine's details are open."""
+    is_alone: var[bool] = var(False, init=False)
+    """Whether it has the whole screen: then the key / filters the engines, and the selected one has charts."""
+    window_s: var[float | None] = var(None, init=False)
+    """How far back the charts reach: one of graph.WINDOWS_S."""
+    watch_has_details = watch_window_s = LineWidget.redraw
 
     def __init__(self) -> None:
         super().__init__(id="engines")
         self._fleet = FleetState()
-        self._details = False
-        self._sorted_by: EngineColumn | None = None
+        self._sorted_by: str | None = None
         self._folds = True
-        self.filter_bar = SearchBar()
-        self.can_filter = False
-        """Whether it has the whole screen: then the key / filters the engines, and the selected one has charts."""
-        self.window_s: float | None = None
-        """How far back the charts reach: one of graph.WINDOWS_S."""
+
+    def watch_is_alone(self) -> None:
+        self.refill()
 
     def compose(self) -> ComposeResult:
-        yield self.filter_bar
+        yield self.search_bar
 
     @property
     def wanted_lines(self) -> int:
@@ -69,12 +68,6 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         """Lines for the selected engine's details in a pane of this width."""
         return min(MAX_DETAIL_LINES, len(details(self.selected, width - 4))) if self.selected else 0
 
-    def set_details(self, is_open: bool) -> None:
-        """Open or close the selected engine's details."""
-        if is_open != self._details:
-            self._details = is_open
-            self.redraw()
-
     def show(self, fleet: FleetState) -> None:
         """Show the engines of this fleet state; the cursor stays on its engine."""
         self._fleet = fleet
@@ -83,13 +76,16 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
     def refill(self) -> None:
         before = self.selected
         rows = engine_rows(self._fleet)
-        if self._folds and not self.can_filter:
+        if self._folds and not self.is_alone:
             rows = folded(rows, self._fleet)
         findings = self._fleet.findings if len(self._fleet.nodes) >= TILES_FROM else ()  # of many, the worst are seen
         self._rows = sorted_rows(self.matching(rows, searched_text), self._sorted_by, findings)
         self._at = self._index_of(before)
-        self._post_if_changed(before)
         self.redraw()
+
+    def look_for(self, query: Query | None) -> None:
+        super().look_for(query)
+        self.post_message(self.Moved())  # perhaps to another engine
 
     def _index_of(self, before: EngineRow | None) -> int:
         if before is None or not self._rows:
@@ -100,12 +96,6 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         heir = [i for i, engine in rows if engine.name == before.engine.name and is_alive(engine)]
         # a container made anew under its old name is followed
         return (there or heir or same or [min(self._at, len(self._rows) - 1)])[0]
-
-    def _post_if_changed(self, before: EngineRow | None) -> None:
-        current = self.selected
-        was = (before.node, before.engine.key) if before else None
-        if (current and (current.node, current.engine.key)) != was:
-            self.post_message(self.Selected())
 
     def find(self, node: str, name: str) -> bool:
         """Move the cursor to an engine by name; False where there is none."""
@@ -118,24 +108,19 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
             self.select(index)
         return index is not None
 
-    def select(self, index: int) -> None:
-        before = self.selected
-        super().select(index)
-        self._post_if_changed(before)
-
     def draw(self, width: int, height: int) -> list[Line]:
-        inner, height = width - 2, height - self.filter_bar.is_open
+        inner, height = width - 2, height - self.search_bar.is_open
         if not self._rows:
             return [self._nothing(inner), *([BLANK] * (height - 1))]
         shown = columns(self._rows, inner, nodes=len(self._fleet.nodes))
-        room = min(len(self._rows), max(1, height - 1 - (min(4, height // 2) if self._details else 0)))
+        room = min(len(self._rows), max(1, height - 1 - (min(4, height // 2) if self.has_details else 0)))
         lines = [Line.of(" ") + heading(shown, hidden=len(self._rows) - room, by=self._sorted_by)]
         for index in self.window(room):
             line = row_line(self._rows[index], shown)
-            lines.append(self.cursor(line, width) if index == self._at else Line.of(" ") + line)
-        if self._details and (row := self.selected):
+            lines.append(marked(line, width, is_at=index == self._at, has_focus=self.has_focus))
+        if self.has_details and (row := self.selected):
             told = details(row, width - 4)
-            if self.can_filter and (charts := self._charts(row, width - 4, height - len(lines) - len(told) - 2)):
+            if self.is_alone and (charts := self._charts(row, width - 4, height - len(lines) - len(told) - 2)):
                 told = [BLANK, *charts, BLANK, *told]
             lines += [Line.of("   ") + line for line in told]
         return lines[:height]
@@ -149,7 +134,7 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
 
     def _nothing(self, width: int) -> Line:
         blind = [view for view in self._fleet.nodes if view.sample is not None and not view.containers.available]
-        if self.filter_query is not None:
+        if self.is_filtered:
             return Line.of((" no engine matches the filter: Esc ends it", "quiet"))
         text = " no inference server found: L launches one"
         if not self._fleet.nodes or all(view.sample is None for view in self._fleet.nodes):
@@ -172,13 +157,9 @@ class EnginePane(Filtered, CursorList[EngineRow], can_focus=True):
         self.show(self._fleet)
 
     def action_filter(self) -> None:
-        if not self.can_filter:
+        if not self.is_alone:
             raise SkipAction
         super().action_filter()
 
-    def action_open(self) -> None:
-        self.post_message(self.DetailsWanted())
-
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self.text())
-        self.app.notify("engines: copied as text", markup=False)
+        copy(self, self.text(), "the engines")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 
 from sparktop.clock import Clock
+from sparktop.documents.attention import SNOOZE_S, Attention
 from sparktop.documents.finding import FindingView, details, short
 from sparktop.documents.finding_tree import (
     SIGNS,
@@ -25,23 +25,13 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState
 from sparktop.text.lines import CLIPBOARD_CELLS, PAGE_CELLS, Line, framed, plain, wrapped
-from sparktop.ui.attention import SNOOZE_S, Attention
 from sparktop.ui.commands import bindings
-from sparktop.ui.widgets.filtered import Filtered
-from sparktop.ui.widgets.line_widget import CursorList
-from sparktop.ui.widgets.log_file import mask
-from sparktop.ui.widgets.search_bar import SearchBar
+from sparktop.ui.widgets.line_widget import CursorList, marked
+from sparktop.ui.widgets.log_file import copy
+from sparktop.ui.widgets.search_bar import Filtered
 
 MIN_SHORT = 5
 """Least lines for the summary of the selected finding; with fewer the tree takes them all."""
-
-
-class _OfFinding(Message):
-    """A message about one finding."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__()
-        self.finding = finding
 
 
 class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
@@ -49,16 +39,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
 
     DEFAULT_CSS = "FindingsPane > SearchBar { dock: bottom; }"
     BINDINGS = bindings("findings")
-    HEAD_ROWS = 1
-
-    class DetailsWanted(_OfFinding):
-        """The operator asked for the details of the selected finding."""
-
-    class LogWanted(_OfFinding):
-        """The operator asked for the log with the selected finding's evidence."""
-
-    class FixWanted(_OfFinding):
-        """The operator asked for the remedies of the selected finding."""
+    head_rows = 1
 
     class Changed(Message):
         """A finding was acknowledged or snoozed, or that was withdrawn."""
@@ -71,10 +52,12 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         self.has_failed = False
         """Watching has ended for good."""
         self._order = Order.WORST
-        self.filter_bar = SearchBar()
 
     def compose(self) -> ComposeResult:
-        yield self.filter_bar
+        yield self.search_bar
+
+    def key(self, row: FindingRow) -> object:
+        return row.key
 
     def show(self, fleet: FleetState) -> None:
         """Show the findings of this fleet state; the cursor stays on its finding."""
@@ -84,14 +67,13 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
     def refill(self) -> None:
         """Build the rows again, as acknowledgements or snoozes may have changed."""
         before = self.selected
-        self._rows = in_order(rows(self._fleet.findings, self._attention.standing), self._order)
-        if self.filter_query is not None:
-            self._rows = with_own_stems(self.matching(self._rows, searched_text))
-        same_rows = [index for index, row in enumerate(self._rows) if before is not None and row.key == before.key]
-        at = same_rows[0] if same_rows else min(self._at, len(self._rows) - 1)
+        found = in_order(rows(self._fleet.findings, self._attention.standing), self._order)
+        if self.is_filtered:
+            found = with_own_stems(self.matching(found, searched_text))
+        self._at, self._rows = self.index_in(found), found
         was_resolved = before is not None and before.standing is AttentionState.RESOLVED
-        is_left_resolved = bool(self._rows) and not was_resolved and self._rows[at].standing is AttentionState.RESOLVED
-        self._at = self._worst() if is_left_resolved else max(0, at)
+        if found and not was_resolved and found[self._at].standing is AttentionState.RESOLVED:
+            self._at = self._worst()
         if self.display:
             self.redraw()
 
@@ -121,7 +103,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         )
 
     def draw(self, width: int, height: int) -> list[Line]:
-        height -= self.filter_bar.is_open
+        height -= self.search_bar.is_open
         inner, room = width - 4, height - 2
         tone = "frame-focus" if self.has_focus else "frame"
         title = Line.of(("findings", "quiet")) + self._severity_counts()
@@ -137,7 +119,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         body = []
         for index in self.window(list_rows):
             line = Line.of(" ") + row_line(self._rows[index], inner - 2, names, now_s, nodes=nodes)
-            body.append(self.cursor(line, inner) if index == self._at else Line.of(" ") + line)
+            body.append(marked(line, inner, is_at=index == self._at, has_focus=self.has_focus))
         row = self.selected
         if list_rows < room and row is not None:
             body.append(Line.of(("─" * inner, "faint")))
@@ -170,7 +152,7 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         return [finding for finding in self._fleet.findings if standing(finding) is AttentionState.SNOOZED]
 
     def _nothing(self) -> str:
-        if self.filter_query is not None:
+        if self.is_filtered:
             return "No finding matches the filter: Esc ends it."
         if self.has_failed:
             return "Watching has stopped, and nothing is known of the nodes now: the first line says why."
@@ -182,18 +164,10 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
             return f"No problem found, but {lost} can't be reached: the first line has why."
         return f"No problem found by {count} rules." if count else "No problem found."
 
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.move(-1)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.move(1)
-
     # Commands of the scope "findings"
 
-    def page(self, pages: int) -> None:
-        self.move(pages * max(1, self.size.height // 2))
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.size.height // 2))
 
     def action_sort(self) -> None:
         """Sort by the next of the orders."""
@@ -201,25 +175,9 @@ class FindingsPane(Filtered, CursorList[FindingRow], can_focus=True):
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
         self.refill()
 
-    def action_details(self) -> None:
-        if (row := self.selected) is not None:
-            self.post_message(self.DetailsWanted(row.finding))
-
-    def action_open(self) -> None:
-        self.action_details()
-
-    def action_fix(self) -> None:
-        if (row := self.selected) is not None:
-            self.post_message(self.FixWanted(row.finding))
-
-    def action_logs(self) -> None:
-        if (row := self.selected) is not None:
-            self.post_message(self.LogWanted(row.finding))
-
     def action_copy(self) -> None:
         if (row := self.selected) is not None:
-            self.app.copy_to_clipboard(mask(plain(details(self.finding_view(row.finding), CLIPBOARD_CELLS))))
-            self.app.notify("Copied the finding.", markup=False, timeout=3)
+            copy(self, plain(details(self.finding_view(row.finding), CLIPBOARD_CELLS)), "the finding")
 
     def action_acknowledge(self) -> None:
         if (row := self.selected) is not None:

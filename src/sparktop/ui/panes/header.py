@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
+from textual.reactive import var
 
 from sparktop.clock import Clock
-from sparktop.documents.status import SIGNS, badge, guard_brief, guard_word, has_guard
-from sparktop.model.fleet import FleetState
-from sparktop.text.lines import Line, spread
+from sparktop.documents.node_figures import SIGNS, badge, guard_brief, guard_word, has_guard
+from sparktop.model.fleet import FleetState, LinkState
+from sparktop.text.lines import BLANK, Line, joined, spread
 from sparktop.text.units import clock_time, percent
 from sparktop.ui.commands import COMMANDS, Command, key_name
 from sparktop.ui.widgets.line_widget import LineWidget
@@ -47,14 +48,13 @@ class RunLine(LineWidget):
         if not self._runs:
             return []
         from sparktop.documents.run import summary  # not needed until somebody acts
-        from sparktop.documents.step_text import masked
+        from sparktop.documents.step_text import masked_lines
 
         lines = []
         key = Line.of(("o", "key"), (" open ", "quiet"))
         for run in self._runs[-height:]:
-            told = summary(run, width - 1 - key.width - 2)
-            summary_line = Line(tuple((masked(text, run.plan.secrets), tone) for text, tone in told.runs))
-            lines.append(spread(width, Line.of(" ") + summary_line, key))
+            (told,) = masked_lines([summary(run, width - 1 - key.width - 2)], run.plan.secrets)
+            lines.append(spread(width, Line.of(" ") + told, key))
         return lines
 
     def on_click(self, event: events.Click) -> None:
@@ -66,6 +66,7 @@ COST_WORTH_SAYING = 0.05
 """Percent of one core; less is shown as "under 0.1 %"."""
 
 
+GAP = Line.of("   ")
 ROOMY = 100
 """Width from which the keys are two blanks apart."""
 
@@ -92,54 +93,44 @@ class Header(LineWidget):
         if had != fleet.forwards or before != [(view.name, view.link.state, view.guard) for view in fleet.nodes]:
             self.redraw()
 
-    def tick(self) -> None:
-        """A second has passed: redraw ages and the clock."""
-        self.redraw()
-
     def draw(self, width: int, height: int) -> list[Line]:
-        now_s = self._clock.monotonic()
+        mode, _, title = self._title.partition(": ")  # "demo: a long title": the first word is never left out
+        ports, now_s = self._forwards(), self._clock.monotonic()
         nodes = [Line.of((f"{view.name} ", "strong")) + badge(view, now_s) for view in self._fleet.nodes]
-        if len(nodes) > 2 and sum(line.width + 3 for line in nodes) > width:
-            states = Counter(view.link.state for view in self._fleet.nodes)
-            signs = ((count, state, *SIGNS[state]) for state, count in states.items())
-            nodes = [Line.of((f"{glyph} {count} {state}", tone)) for count, state, glyph, tone in signs]
-        links = Line(tuple(run for line in nodes for run in (*line.runs, ("   ", ""))))
-        # "demo: a long title": the first word is never left out.
-        mode, _, title = self._title.partition(": ")
-        marked = Line.of((f"{mode}   ", "warning")) if mode else Line()
-        brand = Line.of(" ", ("sparktop", "brand"), " " if mode else "   ") + marked
         clock = Line.of((clock_time(self._clock.wall()), "quiet"), " ")
-        guard = guard_brief(self._fleet)
-        forwards, access = self._forwards(), self._access()
-        extras = [*forwards[:1], access]
-        if title:
-            extras.append(Line.of((title, "quiet")))
-        if costs := self._probe_cost():
-            extras.append(costs)
-        branded, bare = brand + links, Line.of(" ") + marked + links
-        # Left out where there is no room, in this order: the cost, the title, a guard that is off, the name of the
-        # program, the access mode (in a demo the time), the time, local ports, and last a guard that isn't off.
-        rights = [[guard, *extras[:keep], clock] for keep in range(len(extras), 0, -1)]
-        alone = [[access]] if mode else []
-        fewer = (
-            [*([[guard, *right] for right in alone]), [guard, clock], [guard], [guard_word(self._fleet)]]
-            if has_guard(self._fleet)
-            else [[access, clock], *alone, [clock]]
-        )
-        first = [guard] if has_guard(self._fleet) else []
-        ports = [[*first, port, *last] for port in forwards for last in ([clock], [])]
-        if ports:
-            rights += ports
-        elif not has_guard(self._fleet):
-            rights.append(fewer.pop(0))
-        for nodes_line, choices in ((branded, rights), (bare, [*(ports or rights[-1:]), *fewer, []])):
-            for parts in choices:
-                details = Line(
-                    tuple(run for item in parts for run in (*item.runs, ("   " if item is not clock else "", "")))
-                )
-                if nodes_line.width + details.width <= width:
-                    return [nodes_line.fit(width - details.width) + details]
-        return [bare.cut(width)]
+        parts = {
+            "brand": Line.of(("sparktop", "brand"), " " if mode else "   "),
+            "mode": Line.of((f"{mode}   ", "warning")) if mode else BLANK,
+            "links": joined(line + GAP for line in nodes),
+            "guard": guard_brief(self._fleet),
+            "ports": ports[0] if ports else BLANK,
+            "access": self._access(),
+            "title": Line.of((title, "quiet")) if title else BLANK,
+            "cost": self._probe_cost(),
+            "clock": clock,
+        }
+        # What is shortened or left out where there is no room, in this order.
+        cuts = [{"cost": BLANK}, {"title": BLANK}]
+        if not has_guard(self._fleet):
+            cuts.append({"guard": BLANK})
+        shorter = [{"ports": port} for port in ports[1:]]
+        cuts += [{"access": BLANK}, shorter[0], {"brand": BLANK}, shorter[1]] if ports else [{"brand": BLANK}]
+        if len(nodes) > 2:  # their ages go early; then they are only counted, and the rest is back
+            states = [view.link.state for view in self._fleet.nodes]
+            named = (_link(view.link.state, f"{view.name} ") for view in self._fleet.nodes)
+            counted = (_link(state, count=f"{count} ") for state, count in Counter(states).items())
+            counts = {**parts, "links": joined(line + GAP for line in counted)}
+            cuts = [*cuts[:2], {"links": joined(line + GAP for line in named)}, *cuts[2:], counts, *cuts]
+        cuts += [{"clock": BLANK}, {"access": BLANK, "clock": clock}] if mode else [{"access": BLANK}]
+        cuts += [{"clock": BLANK}, {"ports": BLANK}]
+        if has_guard(self._fleet):
+            cuts += [{"guard": guard_word(self._fleet)}, {"guard": BLANK}]
+        for cut in ({}, *cuts):
+            parts |= cut
+            left, right = _ends(parts)
+            if left.width + right.width <= width:
+                break
+        return [left.fit(width - right.width) + right]
 
     def _access(self) -> Line:
         """ "read-only", "read-write", "protected", or which nodes are protected."""
@@ -169,6 +160,20 @@ class Header(LineWidget):
         return Line.of(("costs ", "quiet"), (f"{name} " if len(costs) > 1 else "", "quiet"), (amount, "quiet"))
 
 
+def _link(state: LinkState, name: str = "", *, count: str = "") -> Line:
+    """ "spark1 ● live", "● 8 live"."""
+    glyph, tone = SIGNS[state]
+    return Line.of((name, "strong"), (f"{glyph} {count}{state}", tone))
+
+
+def _ends(parts: Mapping[str, Line]) -> tuple[Line, Line]:
+    """The header's parts at the left, and those at the right."""
+    left = (parts[name] for name in ("brand", "mode", "links"))
+    right = (parts[name] for name in ("guard", "ports", "access", "title", "cost"))
+    spaced = (line + GAP for line in right if line.runs)
+    return joined([Line.of(" "), *left]), joined([*spaced, parts["clock"]])
+
+
 class KeyLine(LineWidget):
     """The footer: the main keys, with the open view marked; each can be clicked."""
 
@@ -180,59 +185,47 @@ class KeyLine(LineWidget):
             self.command = command
 
     ALWAYS = ("help", "quit")
+    view: var[str] = var("overview", init=False)
+    """The open view, which is marked."""
+    watch_view = LineWidget.redraw
 
     def __init__(self, *, read_only: bool = False) -> None:
         """`read_only` leaves out the commands that change a Spark."""
         super().__init__(id="keys")
         self._read_only = read_only
-        self._view = "overview"
         self._command_spans: list[tuple[int, int, Command]] = []
         self._is_tight = False
-
-    def show(self, view: str) -> None:
-        """Mark this view as the open one."""
-        if view != self._view:
-            self._view = view
-            self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
         self._command_spans = []
         self._is_tight = width < ROOMY
-        always = [command for command in COMMANDS if command.id in self.ALWAYS]
-        others = [
-            candidate
-            for candidate in COMMANDS
-            if candidate.footer and candidate.id not in self.ALWAYS and self._is_in_view(candidate)
-        ]
-        room = width - 1 - sum(self._item(command).width for command in always)
-        fitting = set()
-        for command in sorted(others, key=lambda command: command.id != self._view):  # the open view is never left out
+        shown = [one for one in COMMANDS if one.id in self.ALWAYS or (one.footer and self._is_in_view(one))]
+        shown.sort(key=lambda command: command.id in self.ALWAYS)
+        room, fitting = width - 1, set()
+        # The keys for help, to quit and of the open view are never left out.
+        for command in sorted(shown, key=lambda one: (one.id not in self.ALWAYS, one.id != self.view)):
             if (taken := self._item(command).width) <= room:
                 room -= taken
                 fitting.add(command.id)
         line = Line.of(" ")
-        for command in others:
+        for command in shown:
             if command.id in fitting:
-                line = self._append(line, self._item(command), command)
-        for command in always:
-            line = self._append(line, self._item(command), command)
+                item = self._item(command)
+                self._command_spans.append((line.width, line.width + item.width, command))
+                line = line + item
         return [line]
 
     def _is_in_view(self, command: Command) -> bool:
         if command.changes and self._read_only:
             return False
-        return not command.footer_in or self._view in command.footer_in
+        return not command.footer_in or self.view in command.footer_in
 
     def _item(self, command: Command) -> Line:
-        tone = "tab" if command.id == self._view else "quiet"
+        tone = "tab" if command.id == self.view else "quiet"
         after = "" if self._is_tight and tone != "tab" else " "
         return Line.of(
             (f" {key_name(command.keys[0])}", "tab" if tone == "tab" else "key"), (f" {command.footer}{after}", tone)
         )
-
-    def _append(self, line: Line, item: Line, command: Command) -> Line:
-        self._command_spans.append((line.width, line.width + item.width, command))
-        return line + item
 
     def on_click(self, event: events.Click) -> None:
         for start, stop, command in self._command_spans:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,6 +12,7 @@ from textual.widgets import Static
 from sparktop.clock import Clock
 from sparktop.documents.events import (
     EventRow,
+    details,
     event_line,
     is_quiet,
     nothing,
@@ -24,46 +25,39 @@ from sparktop.model.fleet import FleetState
 from sparktop.observe.watch import Watch
 from sparktop.text.lines import Line
 from sparktop.ui.commands import bindings
+from sparktop.ui.panes.list_pane import ListPane, RowList
 from sparktop.ui.theme import styled, tones
-from sparktop.ui.widgets.event_list import EventList
-from sparktop.ui.widgets.filtered import Filtered
-from sparktop.ui.widgets.line_widget import Movable
-from sparktop.ui.widgets.log_file import mask
+from sparktop.ui.widgets.line_widget import CursorList
+from sparktop.ui.widgets.log_frame import LogFrame
 from sparktop.ui.widgets.log_view import LogView
-from sparktop.ui.widgets.search_bar import SearchBar
-from sparktop.ui.widgets.searchable_log import LogFrame
+from sparktop.ui.widgets.search import Query
 
 
-class KernelPane(Filtered, LogFrame):
+class KernelPane(ListPane[EventRow], LogFrame):
     """Shows the kernel events of each fleet state; the key a cycles through them and each node's whole kernel log."""
 
     DEFAULT_CSS = """
-    KernelPane { height: 1fr; width: 1fr; border: round $foreground 30%; padding: 0 0 0 1; }
     KernelPane > .log-empty { height: auto; max-height: 60%; padding: 0 1 0 2; }
-    KernelPane > EventList { height: 1fr; }
-    KernelPane > SearchableLog { display: none; }
-    KernelPane.-raw > SearchableLog { display: block; }
-    KernelPane.-raw > EventList { display: none; }
+    KernelPane > LogView { display: none; }
+    KernelPane.-raw > LogView { display: block; }
+    KernelPane.-raw > RowList { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = bindings("kernel")
 
     def __init__(self, *, clock: Clock | None = None) -> None:
-        super().__init__(id="kernel", show_time=True, clock=clock)
-        self._fleet = FleetState()
+        row_list = RowList(key=lambda row: row.key, draw_row=self._row)
+        super().__init__(row_list, log_view=LogView(show_time=True), clock=clock, id="kernel")
         self._watch: Watch | None = None
         self.raw_node: str | None = None
         """The node whose whole kernel log is shown; None while the events are."""
         self._first_raw_node = ""
         self._shown: tuple[object, ...] = ()
-        self.filter_bar = SearchBar()
         self._note = Static(classes="log-empty", markup=False)
-        self.event_list: EventList[EventRow] = EventList(key=lambda row: row.key, draw_row=self._row)
 
     def compose(self) -> ComposeResult:
         yield self._note
-        yield self.event_list
-        yield self._log
-        yield self.filter_bar
+        yield self.log_view
+        yield from super().compose()
 
     def attach(self, watch: Watch) -> None:
         """Take the Watch, which has the whole kernel logs."""
@@ -78,22 +72,24 @@ class KernelPane(Filtered, LogFrame):
         """Whether there is nothing to look at, so that the log may have the room."""
         return (
             self.raw_node is None
-            and is_quiet(self.event_list.rows)
-            and self.filter_query is None
+            and is_quiet(self.row_list.rows)
+            and not self.is_filtered
             and not troubles(self._fleet)
         )
 
     @property
     def note(self) -> Line:
         """What the kernel's events come to, for the log's frame while this pane is hidden."""
-        return Line.of(("kernel ", "faint")) + summary(self.event_list.rows) if self._fleet.nodes else Line()
+        return Line.of(("kernel ", "faint")) + summary(self.row_list.rows) if self._fleet.nodes else Line()
 
-    def moving(self) -> Movable:
-        return self.event_list if self.raw_node is None else self.log_view
+    def moving(self) -> CursorList[Any] | LogView:  # type: ignore[override]
+        return self.row_list if self.raw_node is None else self.log_view
 
-    def focus(self, scroll_visible: bool = True) -> KernelPane:
-        (self.log_view if self.raw_node else self.event_list).focus(scroll_visible)
-        return self
+    def look_for(self, query: Query | None) -> None:
+        if self.raw_node is None:
+            self.refill()
+        else:
+            LogFrame.look_for(self, query)
 
     def show(self, fleet: FleetState) -> None:
         """Show the kernel events of this fleet state; draws nothing where they are unchanged."""
@@ -103,14 +99,16 @@ class KernelPane(Filtered, LogFrame):
             for node in fleet.nodes
             for value in (node.name, node.kernel_events, node.kernel_source, node.collectors.get("kernel"))
         )
-        if len(inputs) == len(self._shown) and all(a is b or a == b for a, b in zip(inputs, self._shown, strict=True)):
-            return
-        self._shown = inputs
-        self.refill()
+        if inputs != self._shown:
+            self._shown = inputs
+            self.refill()
 
     def refill(self) -> None:
-        self.event_list.show(self.matching(rows(self._fleet), searched_text))
+        self.row_list.show_rows(self.rows())
         self._restyle()
+
+    def rows(self) -> tuple[EventRow, ...]:
+        return self.matching(rows(self._fleet), searched_text)
 
     def _row(self, row: EventRow, width: int) -> Line:
         show_node = len(self._fleet.nodes) > 1 and width >= 40
@@ -121,15 +119,12 @@ class KernelPane(Filtered, LogFrame):
         if not self.is_attached:
             return
         lines = [Line.of(("▲ ", "warning"), (f"{node}  ", "strong"), why) for node, why in troubles(self._fleet)]
-        if not self.event_list.rows and self.filter_query is None and (quiet := nothing(self._fleet)):
+        if not self.row_list.rows and not self.is_filtered and (quiet := nothing(self._fleet)):
             lines.append(Line.of((quiet, "quiet")))
-        if self.raw_node is not None and self._watch is not None and not self._has_raw_lines():
+        if self.raw_node is not None and not self._whole:
             lines.append(Line.of((f"No line from {self.raw_node}'s kernel yet.", "quiet")))
-        self._note.display = bool(lines) and not self._has_raw_lines()
+        self._note.display = bool(lines) and not self._whole
         self._note.update(styled(lines, tones(self.app, self.background_colors[1])))
-
-    def _has_raw_lines(self) -> bool:
-        return bool(self.raw_node and self._watch and len(self._watch.kernel_lines(self.raw_node)))
 
     def _retitle(self) -> None:
         if not self.is_attached:
@@ -138,30 +133,25 @@ class KernelPane(Filtered, LogFrame):
         if self.raw_node is not None:
             node = self._fleet.node(self.raw_node)
             title = Line.of(("kernel", "quiet"), ("  ", ""), (f"{self.raw_node}, all lines", "title"))
-            self._edge.show(title, self.log_status(), Line.of((node.kernel_source if node else "", "faint")))
+            self.show_titles(title, self.log_status(), Line.of((node.kernel_source if node else "", "faint")))
             return
         nodes_text = "both" if len(names) == 2 else ", ".join(names)
         title = Line.of(("kernel", "quiet"), ("  ", ""), (nodes_text, "title"))
-        has_read = self.event_list.rows or any(node.kernel_source for node in self._fleet.nodes)
-        status = summary(self.event_list.rows) if has_read else Line.of(("not read", "quiet"))
-        if self.filter_query is not None:
-            status = Line.of((f"{len(self.event_list.rows)} found", "warning"))
-        elif not self.event_list.is_following:
+        has_read = self.row_list.rows or any(node.kernel_source for node in self._fleet.nodes)
+        status = summary(self.row_list.rows) if has_read else Line.of(("not read", "quiet"))
+        if self.is_filtered:
+            status = Line.of((f"{len(self.row_list.rows)} found", "warning"))
+        elif not self.row_list.is_following:
             status = status + Line.of((" · ", "quiet"), ("held", "warning"))
-        self._edge.show(title, status, Line())
+        self.show_titles(title, status, Line())
 
     def _restyle(self) -> None:
         self._update_note()
         self._retitle()
 
-    @on(EventList.Moved)
+    @on(RowList.Moved)
     def _selection_moved(self) -> None:
         self._retitle()
-
-    @on(LogView.Changed)
-    def _log_changed(self) -> None:
-        if self.raw_node is not None:
-            self._restyle()
 
     # Commands of the scope "kernel"
 
@@ -170,66 +160,55 @@ class KernelPane(Filtered, LogFrame):
         names = [node.name for node in self._fleet.nodes]
         if self._watch is None or not names:
             return
-        selected = self.event_list.selected
         if self.raw_node is None:
-            next_node: str | None = selected.node if selected is not None and selected.node in names else names[0]
-            self._first_raw_node = next_node or ""
-        else:
-            order = [self._first_raw_node, *(name for name in names if name != self._first_raw_node)]
-            index = order.index(self.raw_node) + 1 if self.raw_node in order else len(order)
-            next_node = order[index] if index < len(order) else None
+            selected = self.row_list.selected
+            self._first_raw_node = selected.node if selected is not None and selected.node in names else names[0]
+        order = [None, self._first_raw_node, *(name for name in names if name != self._first_raw_node)]
+        index = order.index(self.raw_node) if self.raw_node in order else -1
+        next_node = order[(index + 1) % len(order)]
         had_focus = self.has_focus_within
-        if self.filter_bar.is_open:
-            self.action_end_filter()
+        if self.search_bar.is_open and (self.raw_node is None or next_node is None):
+            self.action_end_search()
         self.raw_node = next_node
         self.set_class(next_node is not None, "-raw")
-        self._log.show(self._watch.kernel_lines(next_node) if next_node else None, f"kernel @ {next_node}")
+        self.show_log(self._watch.kernel_lines(next_node) if next_node else None, f"kernel @ {next_node}")
         self._restyle()
         if had_focus:
             self.focus()
 
     def action_details(self) -> None:
-        row = self.event_list.selected
-        if row is not None and self.raw_node is None:
-            from sparktop.ui.screens.kernel_event import details  # not needed until somebody asks
+        if self.raw_node is None:
+            super().action_details()
 
-            self.app.push_screen(details(row))
-
-    @on(EventList.Opened)
-    def action_open(self) -> None:
-        self.action_details()
+    def details_of(self, row: EventRow) -> tuple[str, list[list[Line]]]:
+        return row.event.headline, details(row)
 
     def action_search(self) -> None:
         """Filter the events; without one, or where a whole kernel log is shown, search that."""
-        if self.raw_node is None and (self.event_list.rows or self.filter_query is not None):
-            self.action_filter()
-            return
-        if self.raw_node is None:
+        if self.raw_node is None and not self.row_list.rows and not self.is_filtered:
             self.action_raw()
-        if self.raw_node is not None:
-            self._log.search()
+        if self.raw_node is not None or self.row_list.rows or self.is_filtered:
+            super().action_search()
 
     def action_pause(self) -> None:
         if self.raw_node is not None:
-            self.log_view.toggle_follow()
-        elif self.event_list.is_following:
-            self.event_list.hold()
+            super().action_pause()
+        elif self.row_list.is_following:
+            self.row_list.hold()
         else:
-            self.event_list.action_last()
+            self.row_list.action_last()
 
     def action_copy(self) -> None:
-        row = self.event_list.selected
-        if self.raw_node is not None:
-            self._log.copy()
-        elif row is not None:
-            self.app.copy_to_clipboard(mask(f"{row.node}: {row.event.text}"))
-            self.notify("Copied the kernel's line.", markup=False, timeout=3)
+        (ListPane if self.raw_node is None else LogFrame).action_copy(self)
+
+    def copied_of(self, row: EventRow) -> tuple[str, str]:
+        return f"{row.node}: {row.event.text}", "the kernel's line"
 
     def action_save(self) -> None:
         """Save the whole kernel log of the shown node, or of the selected event's node."""
         if self.raw_node is not None:
-            self._log.save()
+            super().action_save()
         elif self._watch is not None and self._fleet.nodes:
-            row = self.event_list.selected
+            row = self.row_list.selected
             node = row.node if row is not None else self._fleet.nodes[0].name
-            self._log.save_ring(self._watch.kernel_lines(node), f"kernel @ {node}")
+            self.save_ring(self._watch.kernel_lines(node), f"kernel @ {node}")

@@ -15,9 +15,8 @@ from sparktop.diagnose.logs.level import level_of
 from sparktop.observe.watch import LogFeed
 from sparktop.text.lines import Line, joined
 from sparktop.ui.commands import bindings
-from sparktop.ui.widgets.line_widget import count_text
-from sparktop.ui.widgets.log_view import LevelOf
-from sparktop.ui.widgets.searchable_log import LogFrame
+from sparktop.ui.widgets.log_frame import LogFrame, count_text
+from sparktop.ui.widgets.log_view import LogView
 
 MIN_STATUS_CELLS = 30
 """Cells of the upper edge for what isn't about folded lines."""
@@ -28,14 +27,13 @@ class LogPane(LogFrame):
     """Shows one LogFeed; the console gives it with `show`."""
 
     DEFAULT_CSS = """
-    LogPane { height: 1fr; width: 1fr; border: round $foreground 30%; padding: 0 0 0 1; }
     LogPane > .log-empty { display: none; height: auto; max-height: 50%; padding: 0 2; }
     LogPane.-empty > .log-empty { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
 
-    def __init__(self, *, level_of: LevelOf = level_of, clock: Clock | None = None) -> None:
-        super().__init__(id="log", level_of=level_of, head_of=head_of, clock=clock)
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        super().__init__(LogView(level_of=level_of, head_of=head_of), clock=clock, id="log")
         self._empty = Static(classes="log-empty", markup=False)
         self._feed: LogFeed | None = None
         self._shows_previous = False
@@ -45,18 +43,14 @@ class LogPane(LogFrame):
 
     def compose(self) -> ComposeResult:
         yield self._empty
-        yield self._log
-
-    def focus(self, scroll_visible: bool = True) -> LogPane:
-        self.log_view.focus(scroll_visible)
-        return self
+        yield self.log_view
+        yield self.search_bar
 
     def show(self, feed: LogFeed | None) -> None:
         """Show this feed; also called with each fleet state, to read the feed's status again."""
         if feed is not self._feed:
             self._feed, self._shows_previous = feed, False
         self._show_ring()
-        self._retitle()
 
     @property
     def _shown_feed(self) -> LogFeed | None:
@@ -66,9 +60,7 @@ class LogPane(LogFrame):
 
     def _show_ring(self) -> None:
         feed = self._shown_feed
-        self._log.show(feed.ring if feed else None, feed.title if feed else "log", feed.brief if feed else None)
-
-    def on_log_view_changed(self) -> None:
+        self.show_log(feed.ring if feed else None, feed.title if feed else "log", feed.brief if feed else None)
         self._retitle()
 
     def _retitle(self) -> None:
@@ -90,14 +82,14 @@ class LogPane(LogFrame):
         if feed is not None and feed is self._feed and feed.previous is not None:
             below.append(Line.of(("b", "key"), (" earlier container's", "faint")))
         below += [self.note] if self.note.runs else []
-        self._edge.show(title, status, joined(below, "   "))
+        self.show_titles(title, status, joined(below, "   "))
 
     def _folded(self, feed: LogFeed, title_cells: int) -> Line:
         """ "412 folded (statistics 380, probes 32)  z unfold  ", as much of it as has room beside the title."""
         count = sum(feed.folded.values())
         if feed.brief is None or not count:
             return Line()
-        if not self._log.is_folded:
+        if not self.is_folded:
             return Line.of(("z", "key"), (" fold  ", "quiet"))
         kinds = ", ".join(f"{kind} {count_text(number)}" for kind, number in feed.folded.items())
         key = Line.of(("z", "key"), (" unfold  ", "quiet"))
@@ -109,11 +101,9 @@ class LogPane(LogFrame):
     # Commands of the scope "log"
 
     def action_routine(self) -> None:
-        self._log.fold()
-        self._retitle()
-
-    def action_search(self) -> None:
-        self._log.search()
+        """Fold the routine lines away, or show them."""
+        self.is_folded = not self.is_folded
+        self._show_ring()
 
     def action_heads(self) -> None:
         self.log_view.is_folded = not self.log_view.is_folded
@@ -125,14 +115,3 @@ class LogPane(LogFrame):
             return
         self._shows_previous = not self._shows_previous
         self._show_ring()
-        self._retitle()
-
-    def action_pause(self) -> None:
-        self.log_view.toggle_follow()
-        self._retitle()  # in the same paint, not only after the view's message
-
-    def action_copy(self) -> None:
-        self._log.copy()
-
-    def action_save(self) -> None:
-        self._log.save()

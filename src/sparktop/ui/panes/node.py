@@ -15,27 +15,31 @@ from sparktop.clock import Clock
 from sparktop.dataclass import dataclass
 from sparktop.documents.finding_tree import SIGNS as FINDING_SIGNS
 from sparktop.documents.node_figures import (
+    SIGNS,
     bandwidth_line,
     collectors,
     empty_line,
     gpu_line,
     gpu_processes,
+    guard_line,
     headline_tone,
     host_line,
     memory_line,
     short_headline,
+    story,
     system_line,
     trend_line,
+    trouble,
 )
-from sparktop.documents.status import SIGNS, guard_line, story, trouble
 from sparktop.model.finding import Finding
 from sparktop.model.fleet import LinkState, NodeView
 from sparktop.text.bars import by_part, large, legend, memory_bar
 from sparktop.text.lines import BLANK, Line, fitting, framed, hanging
 from sparktop.text.units import bare_gib, percent, watts
 from sparktop.ui.commands import bindings
-from sparktop.ui.panes.node_graphs import BESIDE_FROM_CELLS, BESIDE_ROWS, USUAL, Graphs, Window
+from sparktop.ui.panes.charts import BESIDE_FROM_CELLS, BESIDE_ROWS, USUAL, Graphs, Window
 from sparktop.ui.widgets.line_widget import LineWidget
+from sparktop.ui.widgets.log_file import copy
 
 MAX_GRAPH_ROWS = 14
 MIN_CHART_ROWS = 3
@@ -269,8 +273,7 @@ class NodePane(LineWidget, can_focus=True):
         await self.run_action("screen.maximise")
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self.text())
-        self.app.notify(f"{self.node_name}: copied as text", markup=False)
+        copy(self, self.text(), self.node_name)
 
 
 LEAST_TAB_CELLS = 13

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.cells import cell_len
+from textual.reactive import var
 
 from sparktop.clock import Clock
 from sparktop.documents.finding_tree import (
@@ -28,7 +29,8 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Phase
 from sparktop.model.fleet import FleetState, LinkState, NodeView, Notice
 from sparktop.model.telemetry import CollectorState
-from sparktop.text.lines import Line, joined, spread
+from sparktop.text.lines import BLANK, Line, joined, spread
+from sparktop.text.sentences import counted
 from sparktop.text.units import countdown, duration
 from sparktop.ui.widgets.line_widget import LineWidget
 
@@ -70,6 +72,12 @@ Item = Notice | FindingRow
 class VerdictPane(LineWidget):
     """Shows the fleet's notices and open findings."""
 
+    is_listed: var[bool] = var(False, init=False)
+    """Whether the list of findings is open below, and has them."""
+    has_run: var[bool] = var(False, init=False)
+    """Whether to name the key that shows the last run's result, which has no line of its own."""
+    watch_is_listed = watch_has_run = LineWidget.redraw
+
     def __init__(self, clock: Clock, *, standing_of: StandingOf | None = None) -> None:
         """`standing_of` returns what is acknowledged or snoozed; without it nothing is."""
         super().__init__(id="verdict")
@@ -77,8 +85,6 @@ class VerdictPane(LineWidget):
         self._standing_of = standing_of or unmarked
         self._fleet = FleetState()
         self._failure = ""
-        self._is_listed = False
-        self._has_run = False
         self._drawn_keys: tuple[object, ...] = ()
         """The keys of the findings that have a line."""
 
@@ -118,18 +124,6 @@ class VerdictPane(LineWidget):
             self.draw(width, height)
         return finding.key in self._drawn_keys
 
-    def leave_to_list(self, is_listed: bool) -> None:
-        """Hide the findings while the list of findings is open below."""
-        if is_listed is not self._is_listed:
-            self._is_listed = is_listed
-            self.redraw()
-
-    def tell_of_run(self, has_run: bool) -> None:
-        """Name the key that shows the last run's result, once it stands in no line of its own."""
-        if has_run is not self._has_run:
-            self._has_run = has_run
-            self.redraw()
-
     def show(self, fleet: FleetState) -> None:
         """Show what is wrong in this fleet state."""
         self._fleet = fleet
@@ -138,10 +132,6 @@ class VerdictPane(LineWidget):
     def fail(self, text: str) -> None:
         """Show for good, above all else, that watching has ended."""
         self._failure = text
-        self.redraw()
-
-    def tick(self) -> None:
-        """A second has passed: redraw countdowns and durations."""
         self.redraw()
 
     def _items(self) -> list[Item]:
@@ -169,7 +159,7 @@ class VerdictPane(LineWidget):
         return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
 
     def _shown_items(self, items: list[Item]) -> list[Item]:
-        return [item for item in items if isinstance(item, Notice)] if self._is_listed else items
+        return [item for item in items if isinstance(item, Notice)] if self.is_listed else items
 
     def draw(self, width: int, height: int) -> list[Line]:
         lines: list[Line] = []
@@ -197,22 +187,20 @@ class VerdictPane(LineWidget):
             ([f"+{hidden}"] if is_narrow else [f"{hidden} more", *count_texts]) if hidden else count_texts
         )
         has_own_line = bool(hidden) and len(lines) + len(shown_items) < height
+        # At the right, ever shorter: the keys for the first finding, and in the last line what is counted. The counts
+        # are in the last line of the screen too; only the number of hidden lines is not.
+        first = finding_rows[0] if finding_rows else None
+        last = None if has_own_line else shown_items[-1]
+        fix = FIX if first is not None and first.finding.remedies else BLANK
+        least = Line.of((f"+{hidden}", "quiet")) if hidden else BLANK
         has_hint = width >= HINTS_FROM
-        hint = self._hint(finding_rows[0].finding if finding_rows else None, width)
-        rights: list[list[Line]] = []
-        for item in shown_items:
-            keyed = [Line()] * 3
-            if finding_rows and item is finding_rows[0]:
-                keyed = [hint, *[FIX if item.finding.remedies else Line()] * 2]
-            ends = bool(item is shown_items[-1] and counts_line.runs and not has_own_line)
-            # The counts are in the last line of the screen too; only the number of hidden lines is not.
-            least = Line.of((f"+{hidden}", "quiet")) if hidden else Line()
-            counted = [counts_line, counts_line, least] if ends else [Line()] * 3
-            rights.append(
-                [joined([part for part in pair if part.runs], "  ") for pair in zip(keyed, counted, strict=True)]
-                if has_hint
-                else [Line()]
-            )
+        ends = [(self._hint(first, width), counts_line), (fix, counts_line), (fix, least)]
+        rights = [
+            [_beside(key if item is first else BLANK, count if item is last else BLANK) for key, count in ends]
+            if has_hint
+            else [BLANK]
+            for item in shown_items
+        ]
         # All lines have as many cells for them, rounded up: "2 notes" instead of "1 note" moves nothing.
         cells = -(-max(right[0].width for right in rights) // STEP) * STEP
         nodes = nodes_cells(finding_rows, names)
@@ -228,9 +216,9 @@ class VerdictPane(LineWidget):
             lines.append(Line.of((" … and ", "quiet")) + counts_line)
         return lines[:height]
 
-    def _hint(self, finding: Finding | None, width: int) -> Line:
+    def _hint(self, row: FindingRow | None, width: int) -> Line:
         """The hints of the keys for the first finding; on a narrow screen only the most important one."""
-        if finding is None or not finding.remedies:
+        if row is None or not row.finding.remedies:
             return DETAILS
         return FIX + Line.of("  ") + DETAILS if width >= BOTH_HINTS_FROM else FIX
 
@@ -243,8 +231,7 @@ class VerdictPane(LineWidget):
         text = head + Line.of((notice.text, text_tone))
         first_cells = head.width + min(cell_len(notice.text), NOTICE_CELLS)
         attempts = self._next_attempt(notice)
-        rights = [joined([line for line in (attempt, hint) if line.runs], "  ")
-                  for hint in hint_lines for attempt in attempts]  # fmt: skip
+        rights = [_beside(attempt, hint) for hint in hint_lines for attempt in attempts]
         right = next((line for line in rights if first_cells + 3 + line.width <= width), rights[-1])
         return spread(width - 1, text, right)
 
@@ -264,9 +251,8 @@ class VerdictPane(LineWidget):
         )
 
     def _quiet(self, width: int) -> Line:
-        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self._has_run else Line()
-        counted = _counts_line(counts(self._fleet.findings, self._standing_of))
-        right = joined([part for part in (counted, last_run) if part.runs], "  ")
+        last_run = Line.of(("o", "key"), (" last run", "quiet")) if self.has_run else Line()
+        right = _beside(_counts_line(counts(self._fleet.findings, self._standing_of)), last_run)
         return spread(width - 1, self.calm(width - right.width), right)
 
     def calm(self, width: int) -> Line:
@@ -283,8 +269,7 @@ class VerdictPane(LineWidget):
             if v.sample is not None and not (v.containers.is_asked and v.has_looked_for_engines)
         ]
         if unread:
-            names = " and ".join(unread)
-            return Line.of((f" OK so far · looking for engines on {names}", "quiet"))
+            return Line.of((f" OK so far · looking for engines on {counted(unread, ' and ')}", "quiet"))
         count = self._fleet.rules_watching
         has_hidden = any(
             finding.phase is Phase.FIRING
@@ -337,6 +322,11 @@ def _with_age(finding: Finding, now_wall_s: float) -> str:
     """ "vllm is down: stopped by you (40 s ago)"."""
     since_s = finding.since_wall_s
     return finding.title if since_s is None else f"{finding.title} ({duration(now_wall_s - since_s)} ago)"
+
+
+def _beside(*parts: Line) -> Line:
+    """What there is of these, beside one another."""
+    return joined([part for part in parts if part.runs], "  ")
 
 
 def _counts_line(texts: Sequence[str]) -> Line:

@@ -11,12 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
-from sparktop.cmdline.change_lines import lines_of, read
+from sparktop.cmdline.change_lines import Problem, lines_of, read
 from sparktop.documents.step_text import masked
 from sparktop.model.change import Change
 from sparktop.text.lines import BLANK, Line, wrapped
 from sparktop.ui.dialogs.dialog import Dialog, button
-from sparktop.ui.widgets.line_widget import LineWidget
+from sparktop.ui.widgets.line_widget import Sheet
 
 FORMS = (
     ("--flag=value", "sets a flag; --flag alone a switch"),
@@ -31,43 +31,29 @@ FORMS = (
 COMMAND_LINES = 4
 
 
-class InputStatus(LineWidget):
-    """The line above the editor: the first problem in the typed text, else a summary of the change."""
-
-    DEFAULT_CSS = "InputStatus { height: 1; margin-top: 1; }"
-
-    def __init__(self, dialog: ChangeScreen) -> None:
-        super().__init__()
-        self._dialog = dialog
-
-    def draw(self, width: int, height: int) -> list[Line]:
-        return [self._dialog.state().cut(width)]
-
-
 class ChangeScreen(Dialog[Change | None]):
     """Edit a relaunch's change; answers the new one, None when cancelled."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", "Review", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", show=False, priority=True)]
     AUTO_FOCUS = "TextArea"
 
     def __init__(self, title: str, change: Change, *, intro: Sequence[str] = (), running_command: str = "") -> None:
         """`intro`: the remedy's steps; `running_command`: the engine's command line; both are above the editor."""
         super().__init__(title)
-        self._change = change
         self._intro = intro
         self._now = running_command
+        self._area = TextArea("\n".join(lines_of(change)), compact=True, show_line_numbers=False, tab_behavior="focus")
+        self._status = Sheet(self._summary, classes="closing")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._check_input()
-        area = self.query_one(TextArea)
-        area.move_cursor(area.document.end)  # what is typed is added to what the remedy gives
-        if not self._change.is_empty:  # what a remedy gives need not be typed: Enter goes on
+        self._area.move_cursor(self._area.document.end)  # what is typed is added to what the remedy gives
+        if self._area.text:  # what a remedy gives need not be typed: Enter goes on
             self.query_one("#review", Button).focus()
 
-    def keys(self) -> str:
-        goes_on = "Ctrl+S review   Tab answers" if isinstance(self.focused, TextArea) else "Shift+Tab edit"
-        return f"{goes_on}   Esc cancel"
+    def state_keys(self) -> Sequence[str]:
+        goes_on = ("Ctrl+S review", "Tab answers") if self._area.has_focus else ("Shift+Tab edit",)
+        return (*goes_on, "Esc cancel")
 
     def content(self, width: int) -> list[Line]:
         lines = [Line.of(("› ", "faint")) + line for text in self._intro for line in wrapped(text, width - 2)]
@@ -80,25 +66,21 @@ class ChangeScreen(Dialog[Change | None]):
         return lines
 
     def below(self) -> list[Widget]:
-        return [
-            InputStatus(self),
-            TextArea("\n".join(lines_of(self._change)), compact=True, show_line_numbers=False, tab_behavior="focus"),
-        ]
+        return [self._status, self._area]
 
     def answers(self) -> list[Button]:
         return [button("Review"), button("Cancel")]
 
-    def _typed(self) -> str:
-        fields = self.query(TextArea)
-        return fields.first().text if fields else "\n".join(lines_of(self._change))
+    def _typed(self) -> tuple[Change, tuple[Problem, ...]]:
+        return read(self._area.text.splitlines(), os.environ)
 
-    def state(self) -> Line:
-        """The first problem in the typed text, else a summary of the change."""
-        change, problems = read(self._typed().splitlines(), os.environ)
+    def _summary(self, width: int) -> list[Line]:
+        """The first problem in the typed text, else a summary of the change, on one line."""
+        change, problems = self._typed()
         if problems:
-            return Line.of((f"▲ line {problems[0].line}: {problems[0].text}", "warning"))
+            return [Line.of((f"▲ line {problems[0].line}: {problems[0].text}", "warning")).cut(width)]
         if change.is_empty:
-            return Line.of(("no change yet", "quiet"))
+            return [Line.of(("no change yet", "quiet"))]
         counts = (
             (len(change.flags), "flag"),
             (len(change.environment), "variable"),
@@ -111,17 +93,17 @@ class ChangeScreen(Dialog[Change | None]):
             for count, word in counts
             if count
         )
-        return Line.of(("✓ ", "ok"), (f"changes {summary}", "quiet"))
+        return [Line.of(("✓ ", "ok"), (f"changes {summary}", "quiet")).cut(width)]
 
     @on(TextArea.Changed)
     def _check_input(self) -> None:
-        change, problems = read(self._typed().splitlines(), os.environ)
+        change, problems = self._typed()
         self.query_one("#review", Button).disabled = bool(problems) or change.is_empty
-        self.query_one(InputStatus).redraw()
+        self._status.redraw()
         self.call_after_refresh(self.renew)  # the editor may have grown: the lines above it make room for the buttons
 
     @on(Button.Pressed, "#review")
     def action_take(self) -> None:
-        change, problems = read(self._typed().splitlines(), os.environ)
+        change, problems = self._typed()
         if not problems and not change.is_empty:
             self.dismiss(change)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sparktop.diagnose.findings import cause_of, without_repeats
 from sparktop.documents.finding_tree import SIGNS, nodes_text
 from sparktop.documents.plan import RISKS
-from sparktop.engines.rank_order import ranks
-from sparktop.engines.ranks import is_alive
+from sparktop.engines.ranks import is_alive, ranks
 from sparktop.model.change import Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding, Phase, Remedy
@@ -27,51 +27,48 @@ NOT_HERE = Line.of(("not in a read-only console", "faint"))
 
 def introduction(finding: Finding, fleet: Sequence[str] = ()) -> tuple[Line, ...]:
     """The finding to be fixed, and how sure it is; `fleet` are the names of all watched nodes."""
-    lines = [_named(finding, fleet, "strong")]
     is_resolved = finding.phase is Phase.RESOLVED
-    if finding.figures and not is_resolved:
-        lines.append(Line.of(("  ", ""), (finding.figures, "")))
-    if is_resolved:
-        lines.append(Line.of(("  ", ""), ("it is resolved: there may be nothing left to fix", "quiet")))
-    elif finding.is_clearing:
-        lines.append(Line.of(("  ", ""), ("its signs are gone: it is over if they stay away", "quiet")))
-    elif finding.confidence is Confidence.SUSPECTED:
-        lines.append(Line.of(("▲ ", "warning"), ("only suspected", "warning")))
-        if finding.settles:
-            lines.append(Line.of(("  ", ""), (f"to be sure: {finding.settles}", "quiet")))
-    if finding.is_unseen:
-        lines.append(Line.of(("▲ ", "warning"), ("as last seen: its node doesn't answer", "warning")))
-    return tuple(lines)
+    is_suspected = finding.confidence is Confidence.SUSPECTED and not (is_resolved or finding.is_clearing)
+    told = {
+        (finding.figures, ""): not is_resolved,
+        ("it is resolved: there may be nothing left to fix", "quiet"): is_resolved,
+        ("its signs are gone: it is over if they stay away", "quiet"): finding.is_clearing and not is_resolved,
+        ("only suspected", "warning"): is_suspected,
+        (finding.settles and f"to be sure: {finding.settles}", "quiet"): is_suspected,
+        ("as last seen: its node doesn't answer", "warning"): finding.is_unseen,
+    }
+    lines = [
+        Line.of(("▲ " if tone == "warning" else "  ", tone), (text, tone))
+        for (text, tone), is_so in told.items()
+        if text and is_so
+    ]
+    return (_named(finding, fleet, "strong"), *lines)
+
+
+class Offer(NamedTuple):
+    """A remedy, and what is expected of it."""
+
+    remedy: Remedy
+    expected_failure: str = ""
+    """Why its plan is expected to fail now."""
+
+    @property
+    def can_help(self) -> bool:
+        """Whether sparktop can carry it out, it changes something, and nothing speaks against it."""
+        offered = action(self.remedy.action or "")
+        return offered is not None and not offered.only_looks and not self.expected_failure
 
 
 def choices(
-    finding: Finding,
-    remedies: Sequence[Remedy] | None = None,
-    *,
-    doubts: Sequence[str] = (),
-    is_read_only: bool = False,
-    is_down: bool = False,
+    finding: Finding, offers: Sequence[Offer], *, is_read_only: bool = False, is_down: bool = False
 ) -> tuple[Choice, ...]:
-    """The finding's remedies in their order; those that sparktop can't carry out here can only be read.
-
-    Args:
-        remedies: those to offer, where they aren't the finding's own.
-        doubts: of each remedy why its plan is expected to fail now, else ""; such remedies come last.
-        is_down: its engine doesn't run, so that a restart costs no requests.
-    """
-    offered = finding.remedies if remedies is None else tuple(remedies)
-    if not offered:
+    """The remedies in their order, those expected to fail last; what sparktop can't carry out here can only be read.
+    `is_down`: the finding's engine doesn't run, so that a restart costs no requests."""
+    if not offers:
         return (Choice(label=Line.of((_why_none(finding), "quiet"))),)
-    paired = list(zip(offered, (*doubts, *[""] * len(offered)), strict=False))
-    paired.sort(key=lambda pair: bool(pair[1]))
     return tuple(
-        _remedy_choice(
-            remedy,
-            doubt,
-            cost="the time to load" if is_down and remedy.action == "safe-restart" else remedy.cost,
-            is_read_only=is_read_only,
-        )
-        for remedy, doubt in paired
+        _remedy_choice(offer, is_read_only=is_read_only, is_down=is_down)
+        for offer in sorted(offers, key=lambda offer: bool(offer.expected_failure))
     )
 
 
@@ -159,37 +156,27 @@ def other_finding_choices(
         Choice(
             label=_named(finding, fleet, "value"),
             value=finding,
-            heading="" if number or not count_above else "What else is wrong",
+            heading="What else is wrong" if count_above else "",
             verb="shows its remedies",
         )
-        for number, finding in enumerate(other_findings)
+        for finding in other_findings
     )
 
 
-def is_applicable(remedy: Remedy) -> bool:
-    """Whether sparktop can carry it out, and it changes something."""
-    offered = action(remedy.action or "")
-    return offered is not None and not offered.only_looks
+def first_applicable(offered_choices: Sequence[Choice], *, instead: Finding | None = None) -> int:
+    """Index, among the choices that can be chosen, of the first remedy that can help; without one that of `instead`,
+    which is to be fixed first, or of the first choice without a doubt."""
+    values = [choice.value for choice in offered_choices if choice.value is not None]
+    helping = [index for index, value in enumerate(values) if isinstance(value, Offer) and value.can_help]
+    first = [index for index, value in enumerate(values) if value is instead]
+    others = [index for index, value in enumerate(values) if not (isinstance(value, Offer) and value.expected_failure)]
+    return next(iter((*helping, *first, *others)), 0)
 
 
-def first_applicable(
-    offered_choices: Sequence[Choice], *, doubtful: Sequence[Remedy] = (), instead: Finding | None = None
-) -> int:
-    """Index, among the choices that can be chosen, of the first remedy that changes something and isn't `doubtful`;
-    without one that of `instead`, which is to be fixed first, or of the first other choice."""
-    chosen = [choice for choice in offered_choices if choice.value is not None]
-    applicable = [
-        index
-        for index, choice in enumerate(chosen)
-        if isinstance(choice.value, Remedy) and choice.value not in doubtful and is_applicable(choice.value)
-    ]
-    first = [index for index, choice in enumerate(chosen) if instead is not None and choice.value is instead]
-    others = [index for index, choice in enumerate(chosen) if choice.value not in doubtful]
-    return next(iter((*applicable, *first, *others)), 0)
-
-
-def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool) -> Choice:
-    remedy_action = action(remedy.action) if remedy.action else None
+def _remedy_choice(offer: Offer, *, is_read_only: bool, is_down: bool) -> Choice:
+    remedy, expected_failure = offer
+    cost = "the time to load" if is_down and remedy.action == "safe-restart" else remedy.cost
+    remedy_action = action(remedy.action or "")
     if remedy_action is None:
         steps = tuple(Line.of(("› ", "faint"), (step, "quiet")) for step in remedy.steps)
         costs = (Line.of((f"costs {cost}", "quiet")),) if cost else ()
@@ -202,10 +189,10 @@ def _remedy_choice(remedy: Remedy, doubt: str, *, cost: str, is_read_only: bool)
         return Choice(label=Line.of((remedy.title, "")), notes=(action_line, NOT_HERE))
     left = (Line.of(("not fixed: ", "quiet"), ("; ".join(remedy.leaves), "")),) if remedy.leaves else ()
     verb = _VERBS.get(remedy_action.name, "")
-    if doubt:
-        warning = Line.of(("▲ ", "warning"), (f"expected to fail now: {doubt}", "warning"))
-        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, *left, warning), value=remedy, verb=verb)
-    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=remedy, verb=verb)
+    if expected_failure:
+        warning = Line.of(("▲ ", "warning"), (f"expected to fail now: {expected_failure}", "warning"))
+        return Choice(label=Line.of((remedy.title, "")), notes=(action_line, *left, warning), value=offer, verb=verb)
+    return Choice(label=Line.of((remedy.title, "value")), notes=(action_line, *left), value=offer, verb=verb)
 
 
 def actions(
@@ -225,8 +212,7 @@ def actions(
         offered = [item for item in ACTIONS if item.target in targets and (item.only_looks or not is_read_only)]
         whys = {item.name: _why_not(item, fleet, selection, protected) for item in offered}
         offered.sort(key=lambda item: (bool(whys[item.name]), list(RISKS).index(item.risk)))
-        rows = [_action_choice(item, whys[item.name], fleet, selection) for item in offered]
-        ordered.append([replace(row, heading="" if number else heading) for number, row in enumerate(rows)])
+        ordered.append([_action_choice(item, whys[item.name], heading, fleet, selection) for item in offered])
     ordered.sort(key=lambda rows: all(row.value is None for row in rows))
     return tuple(row for rows in ordered for row in rows)
 
@@ -253,15 +239,16 @@ def _why_not(action: Action, fleet: FleetState, selection: Selection, protected:
     return reasons[0] if all(reasons) else ""
 
 
-def _action_choice(action: Action, why_not: str, fleet: FleetState, selection: Selection) -> Choice:
+def _action_choice(action: Action, why_not: str, heading: str, fleet: FleetState, selection: Selection) -> Choice:
     sign, tone, _ = RISKS[action.risk]
     is_disarm = action.name == "guard" and armed(fleet.node(selection.node))
     title = "Disarm the guard" if is_disarm else action.title
     words = "It kills nothing any more." if is_disarm else action.description
     if why_not:
-        return Choice(label=Line.of((f"{sign} {title:<26} ", "faint"), (why_not, "faint")))
+        return Choice(label=Line.of((f"{sign} {title:<26} ", "faint"), (why_not, "faint")), heading=heading)
     label = Line.of((f"{sign} ", tone), (f"{title:<26} ", "value"))
-    return Choice(label=label, aside=Line.of((words, "quiet")), value=action, verb=_VERBS.get(action.name, ""))
+    aside = Line.of((words, "quiet"))
+    return Choice(label=label, aside=aside, value=action, heading=heading, verb=_VERBS.get(action.name, ""))
 
 
 def ways(action: Action) -> tuple[Choice, ...]:

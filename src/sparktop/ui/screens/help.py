@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
 
 from sparktop.documents.engine_table import STATES as ENGINE_SIGNS
 from sparktop.documents.finding_tree import SIGNS as SEVERITY_SIGNS
-from sparktop.documents.status import SIGNS as LINK_SIGNS
+from sparktop.documents.node_figures import SIGNS as LINK_SIGNS
 from sparktop.text.lines import BLANK, Line, flowed, hanging
-from sparktop.ui.commands import Command, by_group, keys_text
-from sparktop.ui.dialogs.page import Page, PageScreen
+from sparktop.ui.commands import Command, bound, by_group, keys_text
+from sparktop.ui.dialogs.dialog import Dialog
 
 KEY_CELLS = 10
 TITLE_CELLS = 16
@@ -47,8 +44,8 @@ RECIPE_KEYS = (
 def help_lines(width: int, *, read_only: bool = False, is_of_recipes: bool = False) -> tuple[Line, ...]:
     """The page at a width in cells; `read_only` marks the keys that are off, `is_of_recipes` puts RECIPE_KEYS first."""
     recipe_lines = [Line.of(("Recipes and their launch", "title"))]
-    for keys, meaning in RECIPE_KEYS:
-        recipe_lines += _entry(Line.of((f"{keys:<{KEY_CELLS}} ", "key")), meaning, width)
+    for named, meaning in RECIPE_KEYS:
+        recipe_lines += hanging(Line.of((f"{named:<{KEY_CELLS}} ", "key")), meaning, width, "quiet")
     lines: list[Line] = recipe_lines if is_of_recipes else []
     for group, commands in by_group():
         lines += [BLANK, Line.of((group, "title"))] if lines else [Line.of((group, "title"))]
@@ -60,7 +57,7 @@ def help_lines(width: int, *, read_only: bool = False, is_of_recipes: bool = Fal
     for signs in (SEVERITY_SIGNS, LINK_SIGNS, ENGINE_SIGNS):
         lines += flowed([Line.of((f"{sign} ", tone), (str(state), "")) for state, (sign, tone) in signs.items()], width)
     for sign, meaning in OTHER_SIGNS:
-        lines += _entry(Line.of((f"{sign:<{KEY_CELLS}} ", "key")), meaning, width)
+        lines += hanging(Line.of((f"{sign:<{KEY_CELLS}} ", "key")), meaning, width, "quiet")
     return tuple(lines)
 
 
@@ -69,33 +66,19 @@ def _command(command: Command, width: int, *, is_off: bool) -> list[Line]:
     head = Line.of((f"{keys_text(command):<{KEY_CELLS}} ", tones[0]), (f"{command.title:<{TITLE_CELLS}} ", tones[1]))
     if width < DESCRIPTION_FROM:
         return [(head + Line.of((OFF if is_off else "", "quiet"))).cut(width)]
-    return _entry(head, f"{OFF}. {command.description}" if is_off else command.description, width)
+    return hanging(head, f"{OFF}. {command.description}" if is_off else command.description, width, "quiet")
 
 
-def _entry(head: Line, text: str, width: int) -> list[Line]:
-    return hanging(head, text, width, "quiet")
+class HelpScreen(Dialog[None]):
+    """The keys and signs; Esc, q or ? closes it."""
 
-
-class HelpPage(Page):
-    """The keys and signs as a page."""
-
-    def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
-        super().__init__()
-        self._read_only = read_only
-        self._is_of_recipes = is_of_recipes
-
-    def title(self) -> Line:
-        return Line.of(("help", "title"))
-
-    def content(self, width: int) -> tuple[Line, ...]:
-        return help_lines(width, read_only=self._read_only, is_of_recipes=self._is_of_recipes)
-
-
-class HelpScreen(PageScreen):
-    """Shows the help page; Esc, q or ? closes it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "close", "Close", show=False)]
+    BINDINGS = bound(close="q,question_mark,f1")
 
     def __init__(self, *, read_only: bool = False, is_of_recipes: bool = False) -> None:
         """`is_of_recipes`: it is opened from the screens for recipes or launches."""
-        super().__init__(HelpPage(read_only=read_only, is_of_recipes=is_of_recipes))
+        super().__init__("help")
+        self._read_only = read_only
+        self._is_of_recipes = is_of_recipes
+
+    def content(self, width: int) -> list[Line]:
+        return list(help_lines(width, read_only=self._read_only, is_of_recipes=self._is_of_recipes))

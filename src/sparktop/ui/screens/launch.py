@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,15 +15,19 @@ from textual.widgets import Input
 from sparktop.clock import Clock
 from sparktop.documents.recipe import one_line
 from sparktop.documents.step_text import masked
-from sparktop.model.fleet import FleetState
-from sparktop.model.prospect import Lever, OnDisk
+from sparktop.engines.ranks import is_alive
+from sparktop.model.fleet import FleetState, NodeView
+from sparktop.model.request import Request
 from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
+from sparktop.recipe.settings import missing
 from sparktop.text.lines import BLANK, Line
 from sparktop.text.sentences import listed
-from sparktop.ui.dialogs.page import CoveringScreen
+from sparktop.text.units import GIB
+from sparktop.ui.commands import bound
+from sparktop.ui.dialogs.page import Body, CoveringScreen
 from sparktop.ui.screens.launch_choices import (
     WHERE,
     ChoiceRow,
@@ -32,37 +36,28 @@ from sparktop.ui.screens.launch_choices import (
     failed_gate_lines,
     head_lines,
     index_of,
-    levers,
     name_cells,
     placeholder,
     rows,
+    unknown,
 )
-from sparktop.ui.screens.launch_draft import Draft, Stoppable, applied
-from sparktop.ui.screens.launch_planning import LivePlanning, NodeBasis, Planner, has_moved, node_bases
-from sparktop.ui.widgets.line_widget import Sheet
+from sparktop.ui.screens.launch_draft import Draft
+from sparktop.ui.widgets.line_widget import Sheet, marked
 
 
-class LaunchChoices(Sheet):
+class LaunchChoices(Body):
     """The rows to choose from; a parameter's input field covers its row while it is edited."""
 
     def __init__(self, screen: LaunchScreen) -> None:
-        super().__init__(screen.choices, id="launch-choices")
-        self._screen = screen
+        super().__init__(screen, id="launch-choices")
         self.field = Input(id="launch-field", compact=True)
 
     def compose(self) -> ComposeResult:
         yield self.field
 
-    def watched(self, lines: list[Line]) -> int | None:
-        return self._screen.watched_line
-
     def row_y(self, line: int) -> int:
         """The row of the widget in which this line is drawn."""
         return line - self._top
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self._screen.clicked(self.line_at(event.y))
 
 
 BESIDE_CELLS = 110
@@ -76,24 +71,32 @@ FRESH_S = 45.0
 
 RECHECK_S = 5.0
 """Seconds between checks whether the fleet has changed since the plan."""
+QUIET_S = 0.35
+"""Seconds without a change before the nodes are asked again."""
+MOVED_BYTES = 2 * GIB
+"""A change of available memory that makes a plan outdated."""
+Planner = Callable[[Request], Awaitable[Plan | Refusal]]
+
+
+def has_moved(planned: NodeView | None, now: NodeView) -> bool:
+    """Whether a plan is outdated: a node's link or an engine changed, or much memory was taken or freed."""
+    if planned is None or (planned.link.state, _engines(planned)) != (now.link.state, _engines(now)):
+        return True
+    before, after = (view.sample.memory.available_bytes if view.sample is not None else 0 for view in (planned, now))
+    return abs(before - after) > MOVED_BYTES
+
+
+def _engines(view: NodeView) -> list[tuple[str, bool]]:
+    return [(engine.name, is_alive(engine)) for engine in view.engines]
 
 
 class LaunchScreen(CoveringScreen[Plan | None]):
     """Set up a launch; answers the reviewed plan to run, None when the operator left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Back", show=False, priority=True),
-        Binding("q", "close", "Back", show=False),
-        Binding("ctrl+s", "review", "Review", show=False, priority=True),
-        Binding("j,down", "move(1)", "Down", show=False),
-        Binding("k,up", "move(-1)", "Up", show=False),
-        Binding("home,g", "move(-10000)", "First", show=False),
-        Binding("end,G", "move(10000)", "Last", show=False),
-        Binding("pagedown", "page(1)", "Further down", show=False),
-        Binding("pageup", "page(-1)", "Further up", show=False),
-        Binding("enter", "choose", "Choose", show=False),
-        Binding("space", "choose", "Choose", show=False),
-        Binding("backspace,delete", "unset", "The recipe's own", show=False),
+        Binding("escape", "leave", show=False, priority=True),
+        Binding("ctrl+s", "review", show=False, priority=True),
+        *bound(close="q", choose="enter,space", unset="backspace,delete"),
     ]
     AUTO_FOCUS = ""
 
@@ -111,102 +114,88 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         self.draft = draft
         self._picture = picture
         self._secrets = dict(secrets)
-        self.planning = LivePlanning(plan, self.renew, clock)
+        self._plan = plan
+        self._clock = clock
+        self.answer: Plan | Refusal | None = None
+        """The newest; while `is_planning`, it is of an earlier draft."""
+        self.is_planning = False
+        self._answered_s = 0.0
+        self._planned_for = picture()
         self._is_unfolded = False
         self._cursor: tuple[str, str] | None = None
         self._row_of_line: dict[int, int] = {}
         """Line of the choices -> index of its row."""
         self._editing = ""
         self._waits_for_review = False
-        self._planned_bases: dict[str, NodeBasis] = {}
         self.watched_line = 0
-        self.news = ""
+        self._choices = LaunchChoices(self)
         self._head_sheet = Sheet(self.head, id="launch-head")
         self._check_sheet = Sheet(self.checks, id="launch-told")
 
     # Drawing
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet-frame"):
+        with Vertical(classes="frame"):
             yield self._head_sheet
             with Container(id="launch-body"):
-                yield LaunchChoices(self)
+                yield self._choices
                 yield self._check_sheet
 
     def on_mount(self) -> None:
-        self.app.clear_notifications()
-        self.run_worker(self.planning.run(), name="planning", group="planning")
         self.set_interval(RECHECK_S, self._plan_if_changed)
         self._request_plan()
-        self.renew()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.renew()
 
     def renew(self) -> None:
         """Render everything again after a change; open the review if it waited for the plan."""
         if not self.is_attached or not self._check_sheet.is_attached:
             return
-        frame = self.query_one(".sheet-frame")
-        nodes = listed(masked(name) for name in self.draft.nodes)
-        status = "   ▸ looking again …" if self.planning.is_planning and self.planning.answer is not None else ""
-        frame.border_title = Text(
-            f"launch  {one_line(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{status}"
-        )
-        frame.border_subtitle = Text(self._keys())
+        self.write_frame()
         self._check_sheet.display = self._is_wide
         self._head_sheet.changed()
-        self.query_one(LaunchChoices).redraw()
+        self._choices.redraw()
         self._check_sheet.redraw()
         self._lay_out_field()
-        if self._waits_for_review and not self.planning.is_planning:
+        if self._waits_for_review and not self.is_planning:
             self.call_later(self.action_review)
 
     @property
     def _is_wide(self) -> bool:
         return self.app.size.width >= BESIDE_CELLS
 
-    def _keys(self) -> str:
+    def heading(self) -> str:
+        nodes = listed(masked(name) for name in self.draft.nodes)
+        status = "   ▸ looking again …" if self.is_planning and self.answer is not None else ""
+        return f"launch  {one_line(self.draft.recipe.title or self.draft.recipe.id)}  on {nodes}{status}"
+
+    def keys(self) -> Sequence[str]:
         if self._editing:
-            return "Enter set   empty: the recipe's value   Esc keep it"
+            return ("empty: the recipe's value", "Enter set", "Esc keep it")
         row = self._selected()
-        verb = {
-            "review": "review", "lever": "set it", "node": "take it", "parameter": "edit",
-            "more": "fold" if self._is_unfolded else "unfold",
-            "model": "take it", "stop": "check", "secret": "type it",
-        }.get(row.kind, "")  # fmt: skip
-        unset_key = (
-            "⌫ recipe's   " if row.kind == "parameter" and get(self.draft.values, str(row.value)) is not None else ""
-        )
-        review_key = "" if row.kind == "review" else "Ctrl+S review   "
-        return f"Enter {verb}   {unset_key}{review_key}PgDn more   y copy   Esc back"
+        is_set = row.kind == "parameter" and get(self.draft.values, row.name) is not None
+        unset_key = ("⌫ recipe's",) if is_set else ()
+        review_key = () if row.kind == "review" else ("Ctrl+S review",)
+        return ("y copy", "PgDn more", *unset_key, *review_key, f"Enter {row.verb}", "Esc back")
 
     def launch_state(self) -> LaunchState:
         """The state that the rows and lines are drawn from."""
         return LaunchState(
             draft=self.draft,
             fleet=self._picture(),
-            answer=self.planning.answer,
-            is_planning=self.planning.is_planning,
+            answer=self.answer,
+            is_planning=self.is_planning,
             secrets=self._secrets,
             is_unfolded=self._is_unfolded,
         )
 
-    def tell(self, text: str) -> None:
-        """Show a new critical finding above the verdict, as a toast would cover the choices."""
-        self.news = text
-        self.renew()
-
     def head(self, width: int) -> list[Line]:
         """The fixed upper part: the verdict and the picture of memory."""
-        news_lines = [Line.of((f"✖ {self.news}", "critical")).cut(width)] if self.news else []
-        return [*news_lines, *head_lines(self.launch_state(), width, self.app.size.height)]
+        return [*self.alert_lines(width), *head_lines(self.launch_state(), width, self.app.size.height)]
 
     def checks(self, width: int) -> list[Line]:
         """The right part: the checks of the plan, remedies, downloads, known risks."""
         return check_lines(self.launch_state(), width)
 
-    def choices(self, width: int) -> list[Line]:
+    def content(self, width: int) -> list[Line]:
         """The rows as lines; on a narrow screen with the checks: failed ones near the top, all of them at the end."""
         choice_rows = rows(self.launch_state(), width - 2)
         cursor_index = index_of(choice_rows, self._cursor)
@@ -223,11 +212,8 @@ class LaunchScreen(CoveringScreen[Plan | None]):
                 lines += [BLANK, Line.of((f" {row.heading}", "title"), (f"   {row.aside}", "quiet")).cut(width)]
             first_line = len(lines)
             is_at = index == cursor_index
-            for line in row.lines:
-                drawn = line.fit(width - 1)
-                cursor_mark = Line.of(("▌" if is_at else " ", "frame-focus"))
-                lines.append(cursor_mark + (drawn.on("cursor") if is_at else drawn))
-            if row.can_be_chosen:
+            lines += [marked(line, width, is_at=is_at) for line in row.lines]
+            if row.verb:
                 self._row_of_line |= dict.fromkeys(range(first_line, len(lines)), index)
             if is_at:
                 self.watched_line = first_line
@@ -244,13 +230,14 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         choice_rows = self._rows()
         return choice_rows[index_of(choice_rows, self._cursor)]
 
-    def action_move(self, steps: int) -> None:
+    def action_scroll(self, lines: int) -> None:
+        """Move the cursor by so many rows."""
         if self._editing:
             self._take_value()
         choice_rows = self._rows()
         cursor_index = index_of(choice_rows, self._cursor)
-        selectable = [index for index, row in enumerate(choice_rows) if row.can_be_chosen]
-        position = max(0, min(len(selectable) - 1, selectable.index(cursor_index) + steps))
+        selectable = [index for index, row in enumerate(choice_rows) if row.verb]
+        position = max(0, min(len(selectable) - 1, selectable.index(cursor_index) + lines))
         self._cursor = choice_rows[selectable[position]].key
         self.renew()
 
@@ -258,7 +245,7 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         if self._is_wide:
             self._check_sheet.scroll_pages(pages)
         else:
-            self.action_move(pages * max(1, self.query_one(LaunchChoices).size.height // 2))
+            self.action_scroll(pages * max(1, self._choices.size.height // 2))
 
     def clicked(self, line: int) -> None:
         """A line was clicked: move the cursor to its row and choose it."""
@@ -273,41 +260,31 @@ class LaunchScreen(CoveringScreen[Plan | None]):
 
     def action_choose(self) -> None:
         row = self._selected()
-        value = row.value
-        match row.kind:
-            case "review":
-                self.action_review()
-            case "lever" if isinstance(value, Lever):
-                self._set(applied(self.draft, value, self._picture()))
-            case "node" if isinstance(value, tuple):
-                self._set(self.draft.on(value))
-            case "parameter":
-                self._edit(str(value))
-            case "more":
-                self._is_unfolded = not self._is_unfolded
-                self.renew()
-            case "model" if isinstance(value, OnDisk):
-                self._set(self.draft.set("model", "" if value.is_wanted else value.setting))
-            case "stop" if isinstance(value, Stoppable):
-                is_on = self.draft.is_stopped(value, self.launch_state().used)
-                self._set(self.draft.stopping(value.name, not is_on))
-            case "secret":
-                self._ask_secret(str(value))
+        if row.draft is not None:
+            self._set(row.draft)
+        elif row.kind == "review":
+            self.action_review()
+        elif row.kind == "parameter":
+            self._edit(row.name)
+        elif row.kind == "secret":
+            self._ask_secret(row.name)
+        else:
+            self._is_unfolded = not self._is_unfolded
+            self.renew()
 
     def action_unset(self) -> None:
         row = self._selected()
         if row.kind == "parameter":
-            self._set(self.draft.set(str(row.value), ""))
+            self._set(self.draft.set(row.name, ""))
 
     def on_key(self, event: events.Key) -> None:
         """A digit applies the lever of that number."""
         if self._editing or not event.key.isdigit():
             return
-        applicable = [lever for lever in levers(self.launch_state()) if lever.can_be_applied]
-        number = int(event.key)
-        if 0 < number <= len(applicable):
+        lever_drafts = [row.draft for row in self._rows() if row.kind == "lever"]
+        for draft in filter(None, lever_drafts[int(event.key) - 1 : int(event.key)]):
             event.stop()
-            self._set(applied(self.draft, applicable[number - 1], self._picture()))
+            self._set(draft)
 
     def _set(self, draft: Draft) -> None:
         self._waits_for_review = False
@@ -318,16 +295,26 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         self._request_plan()
 
     def _request_plan(self) -> None:
-        fleet = self._picture()
-        self._planned_bases = node_bases(fleet)
-        self.planning.want(self.draft.request(fleet, self.launch_state().used))
+        """Plan the draft; a plan under way is dropped."""
+        self._planned_for = self._picture()
+        self.is_planning = True
+        request = self.draft.request(self._planned_for, self.launch_state().used)
+        self.run_worker(self._plan_anew(request), name="planning", group="planning", exclusive=True)
+        self.renew()
+
+    async def _plan_anew(self, request: Request) -> None:
+        if self.answer is not None:
+            await asyncio.sleep(QUIET_S)  # the operator may go on choosing
+        self.answer = await self._plan(request)
+        self._answered_s = self._clock.monotonic()
+        self.is_planning = False
+        self.renew()
 
     def _plan_if_changed(self) -> None:
         """Plan again when the nodes have changed since the plan: engines came or went, memory moved."""
-        if not self.is_current or self.planning.is_planning or self._editing:
+        if not self.is_current or self.is_planning or self._editing:
             return
-        bases = node_bases(self._picture())
-        if any(has_moved(self._planned_bases.get(name), basis) for name, basis in bases.items()):
+        if any(has_moved(self._planned_for.node(view.name), view) for view in self._picture().nodes):
             self._request_plan()
         else:
             self.renew()  # the rows of the nodes show the available memory
@@ -336,9 +323,9 @@ class LaunchScreen(CoveringScreen[Plan | None]):
 
     def _edit(self, name: str) -> None:
         self._editing = name
-        field = self.query_one("#launch-field", Input)
+        field = self._choices.field
         field.value = get(self.draft.values, name) or ""
-        field.placeholder = masked(placeholder(self.launch_state(), name)) or "computed"
+        field.placeholder = masked(placeholder(self.launch_state(), name)) or unknown(name)
         field.cursor_position = len(field.value)
         field.display = True
         self.renew()
@@ -347,22 +334,20 @@ class LaunchScreen(CoveringScreen[Plan | None]):
     def _lay_out_field(self) -> None:
         if not self._editing:
             return
-        pane = self.query_one(LaunchChoices)
-        field = self.query_one("#launch-field", Input)
-        width = pane.size.width - 2
+        field = self._choices.field
+        width = self._choices.size.width - 2
         left = 1 + name_cells(width - 2) + 2
-        field.styles.offset = (left, max(0, pane.row_y(self.watched_line)))
+        field.styles.offset = (left, max(0, self._choices.row_y(self.watched_line or 0)))
         field.styles.width = max(8, width - left)
 
     def _take_value(self) -> None:
-        name, value = self._editing, self.query_one("#launch-field", Input).value
+        name, value = self._editing, self._choices.field.value
         self._leave_field()
         self._set(self.draft.set(name, value))
 
     def _leave_field(self) -> None:
-        field = self.query_one("#launch-field", Input)
         self._editing = ""
-        field.display = False
+        self._choices.field.display = False
         self.set_focus(None)
 
     @on(Input.Submitted, "#launch-field")
@@ -390,19 +375,18 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         """Open the review of the plan; while it is being made, or is outdated, wait for the next one."""
         if self._editing:
             self._take_value()
-        answer = self.planning.answer
-        if self.planning.is_planning:
+        if self.is_planning:
             self._waits_for_review = True
             return
-        if self.planning.age_s > FRESH_S and not self._waits_for_review:
+        if self._clock.monotonic() - self._answered_s > FRESH_S and not self._waits_for_review:
             self._waits_for_review = True
             self._request_plan()
             return
         self._waits_for_review = False
-        if isinstance(answer, Plan):
-            self._open_review(answer)
-        elif isinstance(answer, Refusal):
-            self._show_refusal(answer)
+        if isinstance(self.answer, Plan):
+            self._open_review(self.answer)
+        elif self.answer is not None:
+            self._show_refusal(self.answer)
 
     def _open_review(self, plan: Plan) -> None:
         from sparktop.ui.screens.review import ReviewScreen
@@ -414,9 +398,13 @@ class LaunchScreen(CoveringScreen[Plan | None]):
         self.app.push_screen(ReviewScreen(plan, settings="choices"), decided)
 
     def _show_refusal(self, refusal: Refusal) -> None:
-        """It stays here: why not is above. A secret that is missing is asked for; else the cursor goes to a lever."""
-        if (missing := self._missing_secret(refusal)) is not None:
-            self._ask_secret(missing, self.action_review)
+        """It stays: why not is above. What is missing is asked for, a setting or a secret; else a lever is at hand."""
+        if unset := next(iter(missing(self.draft.order)), ""):
+            self._cursor = ("parameter", unset)
+            self._edit(unset)
+            return
+        if (secret := self._missing_secret(refusal)) is not None:
+            self._ask_secret(secret, self.action_review)
             return
         lever_row = next((row for row in self._rows() if row.kind == "lever"), None)
         if lever_row is not None:

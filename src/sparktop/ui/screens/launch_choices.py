@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from rich.cells import cell_len
 
@@ -24,12 +23,13 @@ from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe import operator_secrets
 from sparktop.recipe.parameters import get
+from sparktop.recipe.settings import missing
 from sparktop.text.lines import BLANK, Line, hanging, indented, titled, wrapped
 from sparktop.text.sentences import listed
 from sparktop.text.units import bare_gib, duration, size
 from sparktop.ui.screens.launch_draft import (
     Draft,
-    Stoppable,
+    applied,
     is_share,
     node_choices,
     parameters,
@@ -67,7 +67,7 @@ def check_lines(state: LaunchState, width: int) -> list[Line]:
         return []
     lines: list[Line] = []
     if isinstance(answer, Refusal):
-        lines_of_remedies = [line for text in _other_remedies(answer) for line in remedy_lines(text, width)]
+        lines_of_remedies = [line for text in _other_remedies(state, answer) for line in remedy_lines(text, width)]
         lines += titled("To make it possible", lines_of_remedies)
     if answer.prospect is not None:
         details = prospect_lines(answer.prospect, width)
@@ -83,8 +83,10 @@ def failed_gate_lines(state: LaunchState, width: int) -> list[Line]:
     return [line.faded() for line in lines] if state.is_planning else lines
 
 
-def _other_remedies(refusal: Refusal) -> list[str]:
-    """The refusal's remedies that are not shown as levers or with their gates."""
+def _other_remedies(state: LaunchState, refusal: Refusal) -> list[str]:
+    """The refusal's remedies that are not shown as levers or with their gates; here a setting is filled in."""
+    if unset := missing(state.draft.order):
+        return [f"fill in {listed(masked(name) for name in unset)} under Parameters: Enter edits a row"]
     prospect = refusal.prospect
     if prospect is None:
         return list(refusal.remedies)
@@ -93,22 +95,11 @@ def _other_remedies(refusal: Refusal) -> list[str]:
     return [text for text in refusal.remedies if text not in shown_elsewhere]
 
 
-Kind = Literal["review", "lever", "node", "parameter", "more", "model", "stop", "secret", "told"]
-
-
 NAME_CELLS = 24
-
-
 WHERE = "Where"
-
-
 MAX_SHOWN_LIMIT_S = 6 * 3600.0
 """A longer time limit is that of a download, and isn't shown as an estimate."""
-
-
 ON, OFF = "◉", "○"
-
-
 CHECKED, UNCHECKED = "[x]", "[ ]"
 
 
@@ -116,25 +107,22 @@ CHECKED, UNCHECKED = "[x]", "[ ]"
 class ChoiceRow:
     """One row of the launch screen, to choose or only to read."""
 
-    kind: Kind
+    kind: str
     lines: tuple[Line, ...]
-    value: object = None
+    name: str = ""
+    """With the kind, what the cursor stays on while the text changes: a parameter, a path, an engine, …"""
+    verb: str = ""
+    """What Enter does; empty: the row can only be read."""
+    draft: Draft | None = None
+    """The draft that Enter leads to, where it does no more than that."""
     heading: str = ""
     """Title above the row, where a group begins."""
     aside: str = ""
     """Text beside the heading."""
 
     @property
-    def can_be_chosen(self) -> bool:
-        return self.kind != "told"
-
-    @property
     def key(self) -> tuple[str, str]:
-        """Identifies the row while its text changes, so that the cursor stays on it."""
-        value = self.value
-        if isinstance(value, Stoppable):
-            return (self.kind, repr(value.stops))
-        return (self.kind, value.path if isinstance(value, OnDisk) else repr(value))
+        return self.kind, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +194,20 @@ def _download_text(state: LaunchState) -> str:
 
 def rows(state: LaunchState, width: int) -> list[ChoiceRow]:
     """All rows, from the top; the first one opens the review."""
-    return [
-        _review_row(state, width),
-        *_lever_rows(state, width),
-        *_node_rows(state, width),
-        *_parameter_rows(state, width),
-        *_model_rows(state, width),
-        *_stop_rows(state, width),
-        *_secret_rows(state, width),
-    ]
+    groups = (
+        ("Options", "press its number", _lever_rows(state, width)),
+        (WHERE, "", _node_rows(state, width)),
+        ("Parameters", "Enter edits", _parameter_rows(state, width)),
+        ("On disk already", "Enter chooses it", _model_rows(state, width)),
+        ("Stop to free memory", "Space checks", _stop_rows(state, width)),
+        ("Secrets", "never shown", _secret_rows(state, width)),
+    )
+    choice_rows = [_review_row(state, width)]
+    for heading, aside, group in groups:
+        choice_rows += (
+            row if number else replace(row, heading=heading, aside=aside) for number, row in enumerate(group)
+        )
+    return choice_rows
 
 
 def _review_row(state: LaunchState, width: int) -> ChoiceRow:
@@ -243,41 +236,33 @@ def _review_row(state: LaunchState, width: int) -> ChoiceRow:
         lines = [line + Line.of("   ") + warning] if fits else [line, Line.of("  ") + warning]
     if isinstance(answer, Plan) and (fetched := _download_text(state)):
         lines.append(Line.of("  ", ("↓ ", "info"), (masked(fetched), "")))
-    return ChoiceRow(kind="review", lines=tuple(row.cut(width) for row in lines))
+    return ChoiceRow(kind="review", verb="review", lines=tuple(row.cut(width) for row in lines))
 
 
-def _headed(choice_rows: Sequence[ChoiceRow], heading: str, aside: str = "") -> list[ChoiceRow]:
-    """The rows with the heading above the first one."""
-    return [replace(row, heading=heading, aside=aside) for row in choice_rows[:1]] + [*choice_rows[1:]]
-
-
-def _lever_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
-    choice_rows: list[ChoiceRow] = []
-    number = 0
-    for option in levers(state):
-        head = Line.of(("› ", "faint"))
-        if option.can_be_applied:
-            number += 1
-            head = Line.of((f"{number} " if number < 10 else "  ", "key"))
-        choice_rows.append(
-            ChoiceRow(
-                kind="lever" if option.can_be_applied else "told",
-                lines=tuple(hanging(head, masked(option.text), width, "value" if option.can_be_applied else "quiet")),
-                value=option,
-            )
+def _lever_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
+    for number, option in enumerate(levers(state), 1):  # those that can be applied come first
+        if not option.can_be_applied:
+            told = hanging(Line.of(("› ", "faint")), masked(option.text), width, "quiet")
+            yield ChoiceRow(kind="told", lines=tuple(told))
+            continue
+        head = Line.of((f"{number} " if number < 10 else "  ", "key"))
+        yield ChoiceRow(
+            kind="lever",
+            name=option.text,
+            verb="set it",
+            lines=tuple(hanging(head, masked(option.text), width, "value")),
+            draft=applied(state.draft, option, state.fleet),
         )
-    return _headed(choice_rows, "Options", "press its number")
 
 
-def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+def _node_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
     recipe = state.draft.recipe
-    choice_rows: list[ChoiceRow] = []
     node_sets = node_choices(recipe, state.fleet)
     if not node_sets:
         need, have = recipe.min_nodes, len(state.fleet.nodes)
         text = f"it needs {need} nodes, and this console watches {have}: start sparktop with {need} hosts"
         lines = hanging(Line.of(("▲ ", "warning")), text, width)
-        return [ChoiceRow(kind="told", lines=tuple(lines), heading=WHERE)]
+        yield ChoiceRow(kind="told", lines=tuple(lines))
     for nodes in node_sets:
         is_on = nodes == state.draft.nodes
         names = [masked(name) for name in nodes]
@@ -295,25 +280,22 @@ def _node_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
             available = f"   {'at least ' if len(free) > 2 else ''}{' and '.join(shown)} GiB" if free else ""
             room = width - line.width - cell_len(available) - len(" available")
             line += Line.of((f"{available} available" if free and room >= 0 else available, "quiet"))
-        choice_rows.append(ChoiceRow(kind="node", lines=(line.cut(width),), value=nodes))
-    return _headed(choice_rows, WHERE)
+        draft = replace(state.draft, nodes=nodes)
+        yield ChoiceRow(kind="node", name=" ".join(nodes), verb="take it", lines=(line.cut(width),), draft=draft)
 
 
-def _parameter_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
+def _parameter_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
     main, further = parameters(state.draft)
-    choice_rows = [_parameter_row(state, name, width) for name in main]
     shown_names = (
         further if state.is_unfolded else tuple(name for name in further if get(state.draft.values, name) is not None)
     )
-    choice_rows += [_parameter_row(state, name, width) for name in shown_names]
-    if hidden_count := len(further) - len(shown_names):
-        line = Line.of(("… ", "quiet"), (f"{hidden_count} more parameter{'s' if hidden_count > 1 else ''}", "quiet"))
-        choice_rows.append(ChoiceRow(kind="more", lines=(line,), value="more"))
-    elif state.is_unfolded and further:
-        choice_rows.append(
-            ChoiceRow(kind="more", lines=(Line.of(("… ", "quiet"), ("fewer parameters", "quiet")),), value="more")
-        )
-    return _headed(choice_rows, "Parameters", "Enter edits")
+    for name in (*main, *shown_names):
+        yield _parameter_row(state, name, width)
+    hidden_count = len(further) - len(shown_names)
+    if hidden_count or (state.is_unfolded and further):
+        more = f"{hidden_count} more parameter{'s' if hidden_count > 1 else ''}" if hidden_count else "fewer parameters"
+        verb = "fold" if state.is_unfolded else "unfold"
+        yield ChoiceRow(kind="more", verb=verb, lines=(Line.of((f"… {more}", "quiet")),))
 
 
 def placeholder(state: LaunchState, name: str) -> str:
@@ -324,7 +306,14 @@ def placeholder(state: LaunchState, name: str) -> str:
     budget = state.budget
     if is_share(name) and budget is not None and budget.share is not None:
         return f"{budget.share:.2f}"
+    if used := [setting for setting in missing(state.draft.order) if f"{{{setting}}}" in recipe_value]:
+        return f"as {listed(used)} says"
     return get(state.used, name) or recipe_value
+
+
+def unknown(name: str) -> str:
+    """What stands for the value of a parameter that nobody has set."""
+    return "computed" if is_share(name) else "–"
 
 
 def _parameter_row(state: LaunchState, name: str, width: int) -> ChoiceRow:
@@ -335,15 +324,16 @@ def _parameter_row(state: LaunchState, name: str, width: int) -> ChoiceRow:
     default = masked(placeholder(state, name))
     if value is not None:
         line += Line.of((masked(value), "strong"), (f"   recipe {default}" if default else "", "quiet"))
+    elif place := state.draft.recipe.settings.get(name):
+        line += Line.of(("not set", "warning"), (f"   {masked(place)} uses it", "quiet"))
     else:
-        line += Line.of((default or ("computed" if is_share(name) else "–"), "quiet"))
+        line += Line.of((default or unknown(name), "quiet"))
         source = state.budget.share_source if is_share(name) and state.budget is not None and default else ""
         line += Line.of((f"   {masked(source)}" if source else "", "quiet"))
-    return ChoiceRow(kind="parameter", lines=(line.cut(width),), value=name)
+    return ChoiceRow(kind="parameter", name=name, verb="edit", lines=(line.cut(width),))
 
 
-def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
-    choice_rows: list[ChoiceRow] = []
+def _model_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
     disks = state.prospect.on_disk if state.prospect is not None else ()
     for model in sorted(disks, key=lambda model: not model.is_wanted):
         set_model = get(state.draft.values, "model")
@@ -359,8 +349,8 @@ def _model_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
             lines = [name.cut(width), Line.of("  ", (f"{status}{about}", tone)).cut(width)]
         if model.note and not (model.is_wanted and model.is_complete):
             lines += indented(wrapped(_model_note(model), width - 2, "info"))
-        choice_rows.append(ChoiceRow(kind="model", lines=tuple(lines), value=model))
-    return _headed(choice_rows, "On disk already", "Enter chooses it")
+        draft = state.draft.set("model", "" if model.is_wanted else model.setting)
+        yield ChoiceRow(kind="model", name=model.path, verb="take it", lines=tuple(lines), draft=draft)
 
 
 def _model_note(model: OnDisk) -> str:
@@ -368,8 +358,7 @@ def _model_note(model: OnDisk) -> str:
     return f"{masked(model.note)}, {masked(model.setting)}" if model.is_complete else masked(model.note)
 
 
-def _stop_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
-    choice_rows: list[ChoiceRow] = []
+def _stop_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
     for engine in stoppables(state.fleet, state.draft.nodes):
         is_on = state.draft.is_stopped(engine, state.used)
         conflict = state.draft.conflict(engine, state.used)
@@ -382,20 +371,18 @@ def _stop_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
         note = f"{engine.state}" + (f", port {engine.port}" if engine.port is not None else "")
         tail = Line.of((f"   {note}", "quiet"), (f"   ▲ {conflict}" if conflict else "", "warning"))
         lines = [line + tail] if (line + tail).width <= width else [line.cut(width), (Line.of(" ") + tail).cut(width)]
-        choice_rows.append(ChoiceRow(kind="stop", lines=tuple(lines), value=engine))
-    return _headed(choice_rows, "Stop to free memory", "Space checks")
+        draft = state.draft.stopping(engine.name, not is_on)
+        yield ChoiceRow(kind="stop", name=repr(engine.stops), verb="check", lines=tuple(lines), draft=draft)
 
 
-def _secret_rows(state: LaunchState, width: int) -> list[ChoiceRow]:
-    choice_rows: list[ChoiceRow] = []
+def _secret_rows(state: LaunchState, width: int) -> Iterator[ChoiceRow]:
     needed = operator_secrets.names_required(state.draft.recipe)
     for name, source in state.secrets.items():
         is_there = bool(source)
         source_text = masked(source) or f"not set{'' if name in needed else ', optional'}: Enter asks for it"
         line = Line.of((f"{'●' if is_there else '○'} ", "key" if is_there else "quiet"))
         line += Line.of((masked(name), "value"), (f"   {source_text}", "quiet"))
-        choice_rows.append(ChoiceRow(kind="secret", lines=(line.cut(width),), value=name))
-    return _headed(choice_rows, "Secrets", "never shown")
+        yield ChoiceRow(kind="secret", name=name, verb="type it", lines=(line.cut(width),))
 
 
 def index_of(choices: Sequence[ChoiceRow], key: tuple[str, str] | None) -> int:

@@ -11,12 +11,11 @@ from itertools import permutations
 from math import perm
 
 from sparktop.dataclass import dataclass
-from sparktop.engines.rank_order import ranks
-from sparktop.engines.ranks import EngineRank, is_alive
-from sparktop.model.engine import Engine, EngineKind
-from sparktop.model.fleet import FleetState, NodeView
+from sparktop.engines.ranks import EngineRank, teams
+from sparktop.model.engine import EngineKind
+from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Lever
-from sparktop.model.recipe import Order, Recipe, SecretProblem
+from sparktop.model.recipe import Order, Recipe
 from sparktop.model.request import Request
 from sparktop.recipe.launch_line import launch_line
 from sparktop.recipe.parameters import SHARE, get, main_name, resolve
@@ -50,34 +49,35 @@ class Stoppable:
 class Draft:
     """The launch as it is chosen now."""
 
-    recipe: Recipe
+    order: Order
+    """With the parameters that the operator has set; what it stops is `stops`."""
     nodes: tuple[str, ...]
-    values: Mapping[str, str] = field(default_factory=dict)
-    """Parameters that the operator has set."""
+    """The first one is the head."""
     decided: Mapping[str, bool] = field(default_factory=dict)
     """`Stoppable.name` -> whether the operator wants it stopped."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_problems: tuple[SecretProblem, ...] = ()
-    """Secrets files that weren't read, each with the reason."""
-    hub: str = ""
-    """URL of the model hub; empty: Hugging Face's own."""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.order.recipe
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """Parameters that the operator has set."""
+        return self.order.values
 
     def set(self, name: str, value: str) -> Draft:
         """The draft with a parameter set; an empty value restores the recipe's."""
         values = {key: set_value for key, set_value in self.values.items() if main_name(key) != main_name(name)}
-        return replace(self, values={**values, name: value.strip()} if value.strip() else values)
-
-    def on(self, nodes: tuple[str, ...]) -> Draft:
-        """The draft on these nodes, the first one as the head."""
-        return replace(self, nodes=nodes)
+        values |= {name: value.strip()} if value.strip() else {}
+        return replace(self, order=replace(self.order, values=values))
 
     def stopping(self, name: str, is_stopped: bool) -> Draft:
         """The draft with the decision whether to stop an engine."""
         return replace(self, decided={**self.decided, name: is_stopped})
 
     def with_secret(self, name: str, value: str) -> Draft:
-        """The draft with a secret's value; an empty one changes nothing."""
-        return replace(self, secrets={**self.secrets, name: value}) if value else self
+        """The draft with a secret's value."""
+        return replace(self, order=replace(self.order, secrets={**self.order.secrets, name: value}))
 
     def value(self, name: str) -> str:
         """A parameter's set value, else the recipe's."""
@@ -103,20 +103,10 @@ class Draft:
             return "the same name"
         return "the same port" if engine.port is not None and str(engine.port) == port else ""
 
-    def order(self, fleet: FleetState, used: Mapping[str, str]) -> Order:
-        """The launch order; `used` as for `request`."""
-        order = Order(
-            recipe=self.recipe,
-            values=dict(self.values),
-            stops=self.stops(fleet, used),
-            secrets=dict(self.secrets),
-            secret_problems=self.secret_problems,
-        )
-        return replace(order, hub=self.hub) if self.hub else order
-
     def request(self, fleet: FleetState, used: Mapping[str, str]) -> Request:
         """The request to plan; `used` are the parameters of the last plan, with the final name and port."""
-        return Request(action="launch", nodes=self.nodes, order=self.order(fleet, used))
+        order = replace(self.order, stops=self.stops(fleet, used))
+        return Request(action="launch", nodes=self.nodes, order=order)
 
     def typed(self, fleet: FleetState, used: Mapping[str, str]) -> str:
         """The command line that does the same, without secrets."""
@@ -126,10 +116,11 @@ class Draft:
 def first_draft(recipe: Recipe, fleet: FleetState, *, at: str = "") -> Draft:
     """The first draft: on the selected node `at`, or on as many nodes as the recipe has ranks."""
     names = [view.name for view in fleet.nodes]
-    count = usual_nodes(Order(recipe=recipe))
+    order = Order(recipe=recipe)
+    count = usual_nodes(order)
     if count == 1:
         names.sort(key=lambda name: name != at)
-    return Draft(recipe=recipe, nodes=tuple(names[:count]))
+    return Draft(order=order, nodes=tuple(names[:count]))
 
 
 MOST_ORDERS = 12
@@ -170,42 +161,31 @@ def parameters(draft: Draft) -> tuple[tuple[str, ...], tuple[str, ...]]:
         spelled = {**_SGLANG_NAMES, **spelled}
     has_ranks = len(draft.nodes) > 1 or "tensor_parallel" in spelled
     main = [spelled.get(name, name) for name in MAIN_PARAMETERS if name != "tensor_parallel" or has_ranks]
-    further = dict.fromkeys(
-        name for name in (*draft.recipe.defaults, *draft.values) if main_name(name) not in MAIN_PARAMETERS
-    )
-    return tuple(main), tuple(further)
+    known = {*MAIN_PARAMETERS, *draft.recipe.settings}
+    further = dict.fromkeys(name for name in (*draft.recipe.defaults, *draft.values) if main_name(name) not in known)
+    return (*draft.recipe.settings, *main), tuple(further)
 
 
 def stoppables(fleet: FleetState, nodes: Sequence[str]) -> tuple[Stoppable, ...]:
     """The running engines on these nodes, each with all its ranks, as one rank alone can't serve."""
-    stoppable_engines: list[Stoppable] = []
-    listed: set[tuple[str, str]] = set()
-    for view in (view for view in fleet.nodes if view.name in nodes):
-        for engine in (candidate for candidate in view.engines if is_alive(candidate)):
-            if (view.name, engine.name) in listed:
-                continue
-            team = ranks(engine.name, view.name, fleet) or (EngineRank(node=view, engine=engine),)
-            stops = tuple((rank.node.name, rank.engine.name) for rank in team)
-            listed |= {*stops, (view.name, engine.name)}
-            stoppable_engines.append(
-                Stoppable(
-                    name=team[0].engine.name,
-                    stops=stops,
-                    held_bytes={rank.node.name: held_bytes(rank.node, rank.engine) for rank in team},
-                    state=str(team[0].engine.state),
-                    port=next((rank.engine.endpoint.port for rank in team if rank.engine.endpoint is not None), None),
-                )
-            )
-    return tuple(stoppable_engines)
-
-
-def held_bytes(view: NodeView | None, engine: Engine) -> int | None:
-    """Bytes of the node's memory that an engine holds, as in the console's bar; None: not known."""
-    holders = view.ledger.holders if view is not None and view.ledger is not None else ()
-    ledger_bytes = next(
-        (holder.held_bytes for holder in holders if holder.kind == "engine" and holder.label == engine.name), None
+    return tuple(
+        Stoppable(
+            name=team[0].engine.name,
+            stops=tuple((rank.node.name, rank.engine.name) for rank in team),
+            held_bytes={rank.node.name: _held_bytes(rank) for rank in team},
+            state=str(team[0].engine.state),
+            port=next((rank.engine.endpoint.port for rank in team if rank.engine.endpoint is not None), None),
+        )
+        for team in teams(fleet)
+        if any(rank.node.name in nodes for rank in team)
     )
-    return ledger_bytes if ledger_bytes is not None else engine.gpu_bytes
+
+
+def _held_bytes(rank: EngineRank) -> int | None:
+    """Bytes of its node's memory that an engine holds, as in the console's bar; None: not known."""
+    holders = rank.node.ledger.holders if rank.node.ledger is not None else ()
+    held = {holder.label: holder.held_bytes for holder in holders if holder.kind == "engine"}
+    return held.get(rank.engine.name, rank.engine.gpu_bytes)
 
 
 def applied(draft: Draft, lever: Lever, fleet: FleetState) -> Draft:
@@ -213,7 +193,7 @@ def applied(draft: Draft, lever: Lever, fleet: FleetState) -> Draft:
     if lever.nodes and len(draft.nodes) != lever.nodes:
         choices = [nodes for nodes in node_choices(draft.recipe, fleet) if len(nodes) == lever.nodes]
         choices.sort(key=lambda nodes: nodes[:1] != draft.nodes[:1])
-        draft = draft.on(choices[0]) if choices else draft
+        draft = replace(draft, nodes=choices[0]) if choices else draft
     for name, value in lever.values.items():
         draft = draft.set(name, value)
     for stop in lever.stops:

@@ -6,12 +6,11 @@ typed, and the field for it has the focus.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from rich.text import Text
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
@@ -21,6 +20,7 @@ from sparktop.documents.step_text import masked
 from sparktop.model.request import Risk
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.text.lines import BLANK, Line
+from sparktop.ui.commands import bound
 from sparktop.ui.dialogs.dialog import Dialog, button
 from sparktop.ui.widgets.line_widget import Sheet
 
@@ -37,20 +37,16 @@ Verdict = Literal["run", "set", "cancel"]
 class _AnswerScreen(Dialog[Verdict]):
     """Shows the planner's answer; the key o answers "set"."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "set", "Options", show=False)]
-    KEYS = "Esc close"
+    BINDINGS = bound(set="o")
+    closed = "cancel"
 
     def __init__(self, title: str, settings: str) -> None:
         """`settings` names what the key o changes: "options", "change", "choices"; empty: nothing."""
         super().__init__(title)
         self._settings = settings
 
-    def keys(self) -> str:
-        settings_key = f"o {self._settings}   " if self._settings else ""
-        return f"{settings_key}{self.KEYS}"
-
-    def action_close(self) -> None:
-        self.dismiss("cancel")
+    def state_keys(self) -> Sequence[str]:
+        return (*((f"o {self._settings}",) if self._settings else ()), "Esc close")
 
     def action_set(self) -> None:
         if self._settings:
@@ -60,11 +56,10 @@ class _AnswerScreen(Dialog[Verdict]):
 class ReviewScreen(_AnswerScreen):
     """Shows one plan; the button Run answers "run"."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "exact", "Exact calls", show=False)]
+    BINDINGS = bound(exact="r")
     has_glance = True
     """The verdict and the memory are in sight above its lines."""
     AUTO_FOCUS = ""
-    KEYS = ""
 
     def __init__(self, plan: Plan, *, settings: str = "", glance: Glance = lambda width: []) -> None:
         super().__init__(f"review  {masked(plan.title, plan.secrets)}", settings)
@@ -77,14 +72,13 @@ class ReviewScreen(_AnswerScreen):
         return self._glance(width)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#typed" if self.plan.typed else "#run" if self._is_safe else "#cancel").focus()
         self.set_interval(1.0, self.renew)
 
-    def keys(self) -> str:
+    def state_keys(self) -> Sequence[str]:
         answers = "Tab answers" if self.plan.typed else "Enter run" if self._is_safe else "Tab, Enter run"
-        calls = "commands" if self._is_exact else "exact calls" if self.app.size.width > 80 else "exact"
-        return f"r {calls}   {super().keys()}{answers}   Esc cancel"
+        calls = "commands" if self._is_exact else "exact calls"
+        return (f"r {calls}", *super().state_keys()[:-1], answers, "Esc cancel")
 
     def content(self, width: int) -> list[Line]:
         lines, decision = plan_lines(self.plan, width, is_exact=self._is_exact), closing_lines(self.plan, width)
@@ -144,7 +138,7 @@ class ReviewScreen(_AnswerScreen):
 class RefusalScreen(_AnswerScreen):
     """Shows why there is no plan, and what would make one possible."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "close", "Close", show=False)]
+    BINDINGS = bound(close="q")
     AUTO_FOCUS = "#close"
 
     def __init__(self, refusal: Refusal, *, title: str, settings: str = "") -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
+from typing import Literal
 
 from sparktop.clock import Clock
 from sparktop.documents.prospect import picture_lines
@@ -13,9 +11,16 @@ from sparktop.documents.run import body_lines, current, head_lines, printed_line
 from sparktop.documents.step_text import abort_means, masked, masked_lines
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.run import Run, RunState
-from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain
-from sparktop.ui.dialogs.dialog import PAGES, ConfirmScreen, Dialog
+from sparktop.text.lines import BLANK, CLIPBOARD_CELLS, Line, plain, spaced
+from sparktop.ui.commands import bound
+from sparktop.ui.dialogs.dialog import ConfirmScreen, Dialog
+from sparktop.ui.dialogs.page import MOST_LINES
 from sparktop.ui.screens.review import Glance
+
+ABORTABLE = (RunState.RUNNING, RunState.LINK_LOST)
+"""A run that aborts or rolls back can't be aborted again."""
+UNDONE = (RunState.REFUSED, RunState.FAILED, RunState.ABORTED)
+"""What can be planned again."""
 
 
 def leaving(runs: Sequence[Run]) -> ConfirmScreen:
@@ -39,20 +44,22 @@ def leaving(runs: Sequence[Run]) -> ConfirmScreen:
             )
         else:
             texts.append(f"{title}: quit now and its finished steps stay; the rest is cancelled.")
-    return ConfirmScreen("quit while this is running?", texts, yes="Leave", no="Stay")
+    return ConfirmScreen("quit while this is running?", _paragraphs(texts), yes="Leave", no="Stay")
 
 
-class RunScreen(Dialog[bool]):
-    """One run of this session; `show` updates it. Answers True where it was only closed, with nothing else opened."""
+def _paragraphs(texts: Sequence[str]) -> list[Line]:
+    return spaced([Line.of(text)] for text in texts)
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "abort", "Abort", show=False),
-        Binding("b", "back", "Way back", show=False),
-        Binding("p", "again", "Plan again", show=False),
-        Binding("v", "picture", "The memory", show=False),
-        Binding("l", "logs", "The engine's log", show=False),
-        Binding("q,o", "close", "Close", show=False),
-    ]
+
+Next = Literal["close", "log", "back", "again"]
+"""What follows: nothing, the log of the engine that was started, the review of the rollback, the same plan anew."""
+
+
+class RunScreen(Dialog[Next]):
+    """One run of this session; `show` updates it."""
+
+    BINDINGS = bound(abort="a", back="b", again="p", picture="v", logs="l", close="q,o")
+    closed = "close"
     has_glance = True
     """The verdict and the memory are in sight above its lines."""
     AUTO_FOCUS = ""
@@ -63,52 +70,46 @@ class RunScreen(Dialog[bool]):
         clock: Clock,
         *,
         abort: Callable[[], None],
-        back: Callable[[], None],
-        again: Callable[[], None],
         logs: Callable[[str, str], bool],
         glance: Glance = lambda width: [],
     ) -> None:
-        """`abort` aborts the run, `back` opens the review of the rollback, `again` plans the same again; `logs` shows
-        the log of (node, engine), False where there is none."""
+        """`abort` aborts the run; `logs` shows the log of (node, engine), False where there is none."""
         super().__init__()
         self._logs = logs
         self._glance = glance
         self._has_picture = False
         self.run_shown = run
         self._clock = clock
-        self._abort, self._back, self._again = abort, back, again
+        self._abort = abort
         self._was_scrolled = False
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(1.0, self.renew)
 
     def show(self, run: Run) -> None:
         """Show the newest state of the same run; when it ends, scroll to the top."""
         if run.state.is_over and not self.run_shown.state.is_over and self.is_attached:
             self._was_scrolled = False
-            self.news = ""  # the console's verdict shows the findings that are still open
-            super().action_page(-PAGES)
+            self.alert = ""  # the console's verdict shows the findings that are still open
+            super().action_scroll(-MOST_LINES)
         self.run_shown = run
         self.renew()
 
     def heading(self) -> str:
         return masked(self.run_shown.plan.title, self.run_shown.plan.secrets)
 
-    def keys(self) -> str:
+    def state_keys(self) -> Sequence[str]:
         run = self.run_shown
-        if not run.state.is_over:
-            # A run that aborts or rolls back can't be aborted again.
-            state_keys = "a abort   " if run.state in (RunState.RUNNING, RunState.LINK_LOST) else ""
-            return f"{state_keys}{self._view_keys()}Esc leave it running"
-        state_keys = "b roll back   " if run.can_go_back else ""
-        state_keys += "p plan again   " if run.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED) else ""
-        return f"{state_keys}{self._view_keys()}Esc close"
-
-    def _view_keys(self) -> str:
-        """The hints of the keys l and v, where they apply."""
-        log = "l log   " if watched_engine(self.run_shown) is not None else ""
-        return log + ("v memory   " if self.run_shown.plan.prospect is not None else "")
+        hints = {
+            "v memory": run.plan.prospect is not None,
+            "l log": watched_engine(run) is not None,
+            "a abort": run.state in ABORTABLE,
+            "b roll back": run.state.is_over and run.can_go_back,
+            "p plan again": run.state in UNDONE,
+            "Esc close": run.state.is_over,
+            "Esc leave it running": not run.state.is_over,
+        }
+        return [hint for hint, is_shown in hints.items() if is_shown]
 
     def pinned(self, width: int) -> list[Line]:
         max_lines = max(4, self.app.size.height // 2 - 3)
@@ -139,7 +140,7 @@ class RunScreen(Dialog[bool]):
         if self.run_shown.plan.prospect is not None:
             self._has_picture = not self._has_picture
             self._was_scrolled = True
-            super().action_page(-PAGES)
+            super().action_scroll(-MOST_LINES)
             self.renew()
 
     def action_logs(self) -> None:
@@ -148,7 +149,7 @@ class RunScreen(Dialog[bool]):
         if engine is None:
             return
         if self._logs(*engine):
-            self.dismiss(False)
+            self.dismiss("log")
         else:
             run = self.run_shown
             when = "yet" if not run.state.is_over else "any more" + (": see the evidence" if run.evidence_path else "")
@@ -156,30 +157,26 @@ class RunScreen(Dialog[bool]):
             self.notify(masked(text), markup=False, timeout=4)
 
     def action_abort(self) -> None:
-        if self.run_shown.state not in (RunState.RUNNING, RunState.LINK_LOST):
+        if self.run_shown.state not in ABORTABLE:
             return
 
         def decided(is_agreed: bool | None) -> None:
             if is_agreed and not self.run_shown.state.is_over:
                 self._abort()
 
-        paragraphs = [abort_means(self.run_shown)]
-        if self.run_shown.plan.way_back and not self.run_shown.plan.is_all_or_nothing:
-            paragraphs.append("You can roll back then.")
-        self.app.push_screen(ConfirmScreen("abort this run?", paragraphs, yes="Abort", no="Keep running"), decided)
-
-    def action_close(self) -> None:
-        self.dismiss(True)
+        texts = [abort_means(self.run_shown)]
+        if self.run_shown.plan.rollback and not self.run_shown.plan.is_all_or_nothing:
+            texts.append("You can roll back then.")
+        question = ConfirmScreen("abort this run?", _paragraphs(texts), yes="Abort", no="Keep running")
+        self.app.push_screen(question, decided)
 
     def action_back(self) -> None:
         if self.run_shown.state.is_over and self.run_shown.can_go_back:
-            self.dismiss(False)
-            self._back()
+            self.dismiss("back")
 
     def action_again(self) -> None:
-        if self.run_shown.state in (RunState.REFUSED, RunState.FAILED, RunState.ABORTED):
-            self.dismiss(False)
-            self._again()
+        if self.run_shown.state in UNDONE:
+            self.dismiss("again")
 
     def copied(self) -> tuple[str, str]:
         lines = printed_lines(self.run_shown, CLIPBOARD_CELLS, has_steps=True)

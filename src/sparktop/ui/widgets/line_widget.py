@@ -1,16 +1,14 @@
-"""Widgets that draw themselves as lines: the base, a list with a cursor, a scrolling sheet; the titles in a frame."""
+"""Widgets that draw themselves as lines: the base, a list with a cursor, a scrolling sheet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual import events
-from textual.containers import Vertical
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
@@ -62,11 +60,15 @@ class LineWidget(Widget):
         if changed:
             self.refresh(*changed)
 
+    def tick(self) -> None:
+        """A second has passed: redraw ages, countdowns and the clock."""
+        self.redraw()
+
     def _draw(self, width: int, height: int) -> list[Line]:
         try:
             return self.draw(width, height)[:height]
         except Exception as error:  # noqa: BLE001 - the other panes are drawn all the same
-            text = faults.named(f"the pane {self.id or type(self).__name__}", error)
+            text = faults.report(f"the pane {self.id or type(self).__name__}", error)
             return wrapped(text, width, "warning")[:height]
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -121,54 +123,16 @@ def _at(lines: Sequence[Line], y: int) -> Line:
     return lines[y] if y < len(lines) else BLANK
 
 
-class Movable(Protocol):
-    """A list with a cursor, or a log."""
-
-    def move(self, rows: int) -> None:
-        """Move down by rows, or up."""
-
-    def page(self, pages: int) -> None:
-        """Move down by screens, or up."""
-
-    def action_first(self) -> None: ...
-
-    def action_last(self) -> None: ...
-
-
-class CursorKeys:
-    """The keys that move what a pane shows: by rows, by screens, to either end; a mixin."""
-
-    def moving(self) -> Movable:
-        """What the keys move."""
-        raise NotImplementedError
-
-    def action_up(self) -> None:
-        self.moving().move(-1)
-
-    def action_down(self) -> None:
-        self.moving().move(1)
-
-    def action_page_up(self) -> None:
-        self.moving().page(-1)
-
-    def action_page_down(self) -> None:
-        self.moving().page(1)
-
-    def action_first(self) -> None:
-        self.moving().action_first()
-
-    def action_last(self) -> None:
-        self.moving().action_last()
-
-
 Row = TypeVar("Row")
 
 
-class CursorList(CursorKeys, LineWidget, Generic[Row]):
+class CursorList(LineWidget, Generic[Row]):
     """Rows with a cursor; shows as many around it as there is room for."""
 
-    HEAD_ROWS = 0
+    head_rows = 0
     """Lines of the widget above the first row."""
+    WHEEL_ROWS = 1
+    """Rows that one turn of the mouse wheel moves."""
     _rows: Sequence[Row] = ()
     _at = 0
     _top = 0
@@ -188,8 +152,20 @@ class CursorList(CursorKeys, LineWidget, Generic[Row]):
         """The row under the cursor."""
         return self._rows[self._at] if self._rows else None
 
-    def moving(self) -> Movable:
-        return self
+    def key(self, row: Row) -> object:
+        """What a row is known by when others take its place."""
+        raise NotImplementedError
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Show these rows; the cursor stays on its row."""
+        self._at, self._rows = self.index_in(rows), rows
+        self.redraw()
+
+    def index_in(self, rows: Sequence[Row]) -> int:
+        """Where the selected row is in these; at its place, where it isn't."""
+        own = self.key(self.selected) if self.selected is not None else None
+        same = (index for index in reversed(range(len(rows))) if self.key(rows[index]) == own)
+        return next(same, max(0, min(self._at, len(rows) - 1)))
 
     def select(self, index: int) -> None:
         """Move the cursor to this row, or to the nearest one."""
@@ -197,11 +173,11 @@ class CursorList(CursorKeys, LineWidget, Generic[Row]):
         self.redraw()
         self.post_message(self.Moved())
 
-    def move(self, rows: int) -> None:
+    def action_move(self, rows: int) -> None:
         self.select(self._at + rows)
 
-    def page(self, pages: int) -> None:
-        self.move(pages * max(1, self.size.height - 1))
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.size.height - 1))
 
     def action_first(self) -> None:
         self.select(0)
@@ -218,16 +194,10 @@ class CursorList(CursorKeys, LineWidget, Generic[Row]):
         self._top = max(top, self._at - room + 1)
         return range(self._top, min(len(self._rows), self._top + room))
 
-    def cursor(self, line: Line, width: int) -> Line:
-        """The line with the cursor's mark before it, and a background while the widget has the focus."""
-        cursor_mark = Line.of(("▌", "frame-focus" if self.has_focus else "frame"))
-        text = line.fit(width - 1)
-        return cursor_mark + (text.on("cursor") if self.has_focus else text)
-
     def row_at(self, y: int) -> int | None:
         """The index of the row on this line of the widget; None where there is none."""
-        index = self._top + y - self.HEAD_ROWS
-        return index if y >= self.HEAD_ROWS and index < len(self._rows) else None
+        index = self._top + y - self.head_rows
+        return index if y >= self.head_rows and index < len(self._rows) else None
 
     def on_click(self, event: events.Click) -> None:
         if (index := self.row_at(event.y)) is not None:
@@ -236,39 +206,31 @@ class CursorList(CursorKeys, LineWidget, Generic[Row]):
             if was == index and event.chain == 2:
                 self.action_open()
 
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.action_move(-self.WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.action_move(self.WHEEL_ROWS)
+
+
+def marked(row: Line, width: int, *, is_at: bool, has_focus: bool = True) -> Line:
+    """A row of a list: the one under the cursor has a mark and, while the list has the focus, a background."""
+    row = row.fit(width - 1)
+    if not is_at:
+        return Line.of(" ") + row
+    return Line.of(("▌", "frame-focus" if has_focus else "frame")) + (row.on("cursor") if has_focus else row)
+
 
 BAR_CELLS = 2
 
 
-class ScrollingLines(LineWidget):
-    """A widget that shows a part of its lines, scrolled by lines, pages and the mouse wheel."""
-
-    EDGE_ROWS = 0
-    """Rows of the widget that don't scroll."""
-    _top = 0
-
-    def scroll_lines(self, lines: int) -> None:
-        """Scroll down by lines, or up."""
-        self._top += lines
-        self.redraw()
-
-    def scroll_pages(self, pages: int) -> None:
-        """Scroll down by screens, or up; one line stays in sight."""
-        self.scroll_lines(pages * max(1, self.size.height - self.EDGE_ROWS - 1))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.scroll_lines(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.scroll_lines(-3)
-
-
-class Sheet(ScrollingLines):
-    """A scrolling widget, as high as its `content` where its style sheet permits."""
+class Sheet(LineWidget):
+    """A widget as high as its `content` where its style sheet permits, else scrolled: by lines, pages and the wheel."""
 
     DEFAULT_CSS = "Sheet { height: auto; width: 1fr; }"
+    _top = 0
 
     def __init__(
         self,
@@ -282,9 +244,26 @@ class Sheet(ScrollingLines):
         self.content = content
         self._height = 0
 
-    def watched(self, lines: list[Line]) -> int | None:
+    def watched(self) -> int | None:
         """Index of the line that must stay in sight; None: none."""
         return None
+
+    def scroll_lines(self, lines: int) -> None:
+        """Scroll down by lines, or up."""
+        self._top += lines
+        self.redraw()
+
+    def scroll_pages(self, pages: int) -> None:
+        """Scroll down by screens, or up; one line stays in sight."""
+        self.scroll_lines(pages * max(1, self.size.height - 1))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_lines(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_lines(-3)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(1, len(self.content(max(1, width - BAR_CELLS))))
@@ -292,7 +271,7 @@ class Sheet(ScrollingLines):
     def draw(self, width: int, height: int) -> list[Line]:
         lines = self.content(max(1, width - BAR_CELLS))
         hidden_count = len(lines) - height
-        if (watched_line := self.watched(lines)) is not None:
+        if (watched_line := self.watched()) is not None:
             self._top = max(min(self._top, watched_line - 1), watched_line - height + 2)
         self._top = max(0, min(self._top, hidden_count))
         if hidden_count <= 0:
@@ -317,97 +296,3 @@ class Sheet(ScrollingLines):
     def line_at(self, y: int) -> int:
         """The index of the line in this row of the widget."""
         return self._top + y
-
-
-class Edge:
-    """Sets a pane's border titles where they changed, and repaints only the edge that shows them."""
-
-    def __init__(self, widget: Widget) -> None:
-        self._widget = widget
-        self._shown: dict[str, tuple[object, ...]] = {}
-        self.repainted: tuple[Region, ...] = ()
-        """The edge whose title is being set, by its place in the content: Textual would repaint the whole widget."""
-
-    def show(self, left: Line, right: Line, below: Line) -> None:
-        """Set the two parts of the upper edge and the note in the lower edge; no markup is parsed."""
-        widget = self._widget
-        is_focused = widget.has_focus_within
-        width, height = widget.outer_size
-        room = width - 6
-        if room < 1:
-            return  # not laid out yet: an empty title would stay until something else changed
-        look = (room, is_focused, widget.app.theme)
-        if self._has_changed("border_title", (left, right, *look)):
-            self._set("border_title", self._upper(left, right, room, is_focused), 0)
-        if self._has_changed("border_subtitle", (below, *look)):
-            self._set("border_subtitle", self._text(below.cut(max(1, room))) if below.runs else "", height - 1)
-
-    def _has_changed(self, name: str, state: tuple[object, ...]) -> bool:
-        old, self._shown[name] = self._shown.get(name), state
-        return state != old
-
-    def _set(self, name: str, text: Text | str, row: int) -> None:
-        x, y = self._widget.content_offset
-        self.repainted = (Region(-x, row - y, self._widget.outer_size.width, 1),)
-        try:
-            setattr(self._widget, name, text)
-        finally:
-            self.repainted = ()
-
-    def _upper(self, left: Line, right: Line, room: int, is_focused: bool) -> Text:
-        left = left.cut(max(1, room))
-        spare = room - left.width - right.width - 2
-        if spare < 1 or not right.runs:
-            return self._text(left)
-        rule = (f" {'─' * spare} ", "frame-focus" if is_focused else "frame")
-        return self._text(Line((*left.runs, rule, *right.runs)))
-
-    def _text(self, line: Line) -> Text:
-        styles = tones(self._widget.app, self._widget.background_colors[0])
-        return Text.assemble(*((run, styles[tone]) for run, tone in line.runs), no_wrap=True, end="")
-
-
-class TitledPane(CursorKeys, Vertical):
-    """A framed pane whose titles are drawn again when its size, its focus or the theme changes."""
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 (Textual's name)
-        super().__init__(id=id)
-        self._edge = Edge(self)
-
-    def refresh(
-        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
-    ) -> TitledPane:
-        """Repaint these regions, or all of it; while a title is set, only its edge."""
-        return super().refresh(*(regions or self._edge.repainted), repaint=repaint, layout=layout, recompose=recompose)
-
-    def _retitle(self) -> None:
-        """Draw the titles."""
-        raise NotImplementedError
-
-    def _restyle(self) -> None:
-        """Draw all that isn't drawn by the children, in the theme's colours."""
-        self._retitle()
-
-    def on_mount(self) -> None:
-        self._restyle()
-        self._retitle_later()
-        self.watch(self.app, "theme", self._recolour, init=False)
-
-    def _recolour(self) -> None:
-        self.call_after_refresh(self._restyle)  # the theme's colours are set only then
-
-    def on_resize(self) -> None:
-        self._retitle()
-        self._retitle_later()  # the event may come before the new size
-
-    def _retitle_later(self) -> None:
-        self.call_after_refresh(self._retitle)
-
-    on_show = on_descendant_focus = on_descendant_blur = _retitle_later
-
-
-def count_text(count: int) -> str:
-    """A growing count, shortened so that it changes rarely: "940", "12 k", "1.2 M"."""
-    if count < 10_000:
-        return f"{count:,}"
-    return f"{count / 1000:.0f} k" if count < 1_000_000 else f"{count / 1e6:.1f} M"

@@ -1,16 +1,18 @@
-"""Saves a log to a file on this machine, with secrets masked, readable by the operator only."""
+"""What leaves the console: a log saved to a file that the operator alone can read, text copied; secrets are masked."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from textual.widget import Widget
 
 from sparktop.config import state_home
 from sparktop.files import private_folder
-from sparktop.observe.log_ring import Entry
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -22,8 +24,12 @@ def mask(text: str) -> str:
     return mask_text(text)
 
 
+Saved = tuple[str, float | None, *tuple[object, ...]]
+"""A line and its time in wall-clock seconds; what else an entry of a log has isn't saved."""
+
+
 def save(
-    entries: Iterable[Entry], *, title: str, wall_s: float, directory: Path | None = None, suffix: str = "log"
+    lines: Iterable[Saved], *, title: str, wall_s: float, directory: Path | None = None, suffix: str = "log"
 ) -> Path:
     """Write the lines to a new file of mode 0600 in a directory of mode 0700; returns its path.
 
@@ -40,9 +46,28 @@ def save(
         except FileExistsError:
             continue
         with open(handle, "w", encoding="utf-8", errors="replace") as out:
-            out.writelines(f"{_iso(line_wall_s)}{mask(text)}\n" for text, line_wall_s, *_ in entries)
+            out.writelines(f"{_iso(line_wall_s)}{mask(text)}\n" for text, line_wall_s, *_ in lines)
         return path
     raise FileExistsError(f"{directory} already has a hundred logs of this second")
+
+
+async def export(
+    widget: Widget, lines: Sequence[Saved], what: str, *, title: str, wall_s: float, suffix: str = "log"
+) -> None:
+    """Save the lines, off the event loop; say where, or why not and what to do."""
+    try:
+        path = await asyncio.to_thread(save, lines, title=title, wall_s=wall_s, suffix=suffix)
+    except OSError as error:
+        why = f"{error.strerror or error} ({error.filename}). Point XDG_STATE_HOME at a writable directory."
+        widget.notify(f"{what} was not saved: {why}", severity="error", markup=False)
+    else:
+        widget.notify(f"{what} was saved to {path}", markup=False, timeout=10)
+
+
+def copy(widget: Widget, text: str, what: str) -> None:
+    """Copy text to the clipboard (OSC 52), and say so."""
+    widget.app.copy_to_clipboard(mask(text))
+    widget.notify(f"Copied {what}.", markup=False, timeout=3)
 
 
 def _iso(wall_s: float | None) -> str:

@@ -1,21 +1,25 @@
-"""The search line below a log or a table: it posts each query as it is typed."""
+"""The search line below a log or a list, and what has one: each query is searched as it is typed."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from sparktop.ui.widgets.search_query import Query, parse_query
+from sparktop.ui.widgets.search import Query, parse_query
+
+Row = TypeVar("Row")
 
 
 class SearchBar(Horizontal):
-    """The search line: hidden until opened, posts each query as it is typed."""
+    """The search line: hidden until opened."""
 
     DEFAULT_CSS = """
     SearchBar {
@@ -26,20 +30,8 @@ class SearchBar(Horizontal):
         & > .search-status { width: auto; padding: 0 1; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "End the search", show=False)]
-
-    class Typed(Message):
-        """The query has changed; None for an empty one."""
-
-        def __init__(self, query: Query | None) -> None:
-            super().__init__()
-            self.query = query
-
-    class Accepted(Message):
-        """Enter: keep the query, return the focus to the log."""
-
-    class Left(Message):
-        """Esc: end the search."""
+    query_now: Query | None = None
+    """What is typed; None for nothing."""
 
     def compose(self) -> ComposeResult:
         yield Static("/", classes="search-sign", markup=False)
@@ -58,25 +50,79 @@ class SearchBar(Horizontal):
     def close(self) -> None:
         """Hide the search line and clear the query."""
         self.display = False
+        self.query_now = None
         field = self.query_one(Input)
         with field.prevent(Input.Changed):
             field.value = ""
         self.show_status("")
 
-    def show_status(self, status: str, *, is_wrong: bool = False) -> None:
-        """Show the search's status at the right; `is_wrong`: what is typed is no regular expression."""
+    def show_status(self, status: str) -> None:
+        """Show the search's status at the right, after what is wrong with the query."""
+        why_text = self.query_now.why_text if self.query_now is not None else ""
         label = self.query_one(".search-status", Static)
-        label.set_class(is_wrong, "-wrong")
-        label.update(Text(status, no_wrap=True, overflow="ellipsis"))
+        label.set_class(bool(why_text), "-wrong")
+        label.update(Text("  ".join(filter(None, (why_text, status))), no_wrap=True, overflow="ellipsis"))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.query_now = parse_query(event.value)
+        self.show_status("")
+
+
+class Searched(Widget):
+    """A pane with a search line, which it yields: hands each query on, and takes the focus back at its end."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", "End the search", show=False)]
+
+    def __init__(self, *children: Widget, **options: Any) -> None:
+        super().__init__(*children, **options)
+        self.search_bar = SearchBar()
+
+    def look_for(self, query: Query | None) -> None:
+        """Search for what is typed now; None ends the search."""
+        raise NotImplementedError
+
+    def action_end_search(self) -> None:
+        """End the search; without one the key is the console's."""
+        if not self.search_bar.is_open:
+            raise SkipAction
+        self.search_bar.close()
+        self.look_for(None)
+        self.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.show_status("")
-        self.post_message(self.Typed(parse_query(event.value)))
+        self.look_for(self.search_bar.query_now)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.post_message(self.Accepted())
+        self.focus()
+        if self.search_bar.query_now is None:
+            self.search_bar.close()
 
-    def action_leave(self) -> None:
-        self.post_message(self.Left())
+
+class Filtered(Searched):
+    """A pane that shows only the rows in which each word of the search line is found; a word is an expression."""
+
+    def refill(self) -> None:
+        """Show the rows again, as the query has changed."""
+        raise NotImplementedError
+
+    @property
+    def is_filtered(self) -> bool:
+        return self.search_bar.query_now is not None
+
+    def look_for(self, query: Query | None) -> None:
+        self.refill()
+
+    def matching(self, rows: Sequence[Row], text_of: Callable[[Row], str]) -> tuple[Row, ...]:
+        """The rows that the filter finds in their texts, and their number in the search line; all without a filter."""
+        query = self.search_bar.query_now
+        if query is None:
+            return tuple(rows)
+        words = [word for word in map(parse_query, query.text.split()) if word is not None]
+        found = tuple(row for row in rows if all(word.found_in(text_of(row)) for word in words))
+        self.search_bar.show_status(f"{len(found)} of {len(rows)}")
+        return found
+
+    def action_filter(self) -> None:
+        self.search_bar.open()

@@ -55,6 +55,13 @@ def test_a_frozen_desktop_is_headed_by_what_hangs_and_the_reboot_comes_first_and
     assert any(remedy.title.startswith("To prevent it, ") for remedy in others)
 
 
+def test_figures_beside_a_title_are_no_second_title() -> None:
+    single = [finding.brief for finding in (*found(KMS), *found(KILL), *found(LINK + "down"))]
+    assert single == ["", "", ""]
+    (burst,) = found(*[NO_MEMORY] * 40, step_s=0.1)
+    assert (burst.title[:5], burst.brief) == ("40 × ", "in 4 s")
+
+
 @over(
     "text, severity, must_say",
     [

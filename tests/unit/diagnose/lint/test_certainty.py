@@ -87,3 +87,11 @@ def test_a_variable_is_added_to_the_command_and_not_to_what_stands_above_it() ->
     text = f'E="-e VLLM_CACHE_ROOT=/c"\ndocker run --gpus all $E \\\n  -p 8000:8000 \\\n  {IMAGE}:v0.33.0 /m\n'
     (finding,) = (finding for finding in linted(text) if finding.rule == "config.api-without-key")
     assert lines(finding) == ["+   -e VLLM_API_KEY=${VLLM_API_KEY} \\"]
+
+
+def test_what_docker_takes_is_not_put_into_the_images_variable() -> None:
+    text = f'IMG=${{IMG:-{IMAGE}:v0.33.0}}\ndocker run -p 80:80 $IMG /m --api-key "${{K:-sk-canary012345}}" --port 80\n'
+    found = {finding.rule: lines(finding) for finding in linted(text)}
+    assert not [line for said in found.values() for line in said if line.startswith("+ IMG=")]
+    said = found["config.secret-in-argv"]
+    assert said[1:] == ["+ docker run -p 80:80 $IMG /m --port 80", "+ -e VLLM_API_KEY=${VLLM_API_KEY}"]

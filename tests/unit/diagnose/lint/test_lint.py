@@ -8,13 +8,13 @@ import pytest
 from tests.lint_support import only
 from tests.table import over
 
-from sparktop.cmdline.source import Item
+from sparktop.cmdline.source import Document, Item
 from sparktop.diagnose.lint.lint import Edit, edited, removed, renamed, replaced, with_flag, with_option
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import parse, shipped
 from sparktop.errors import ConfigError
-from sparktop.launchspec.read.running import RunningEngine, spec_of
-from sparktop.launchspec.spec import LaunchSpec
+from sparktop.launchspec.read.running import items_of, spec_of
+from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.model.change import SMALLER_SHARE, Change
 from sparktop.model.engine import EngineKind
 from sparktop.model.finding import Remedy
@@ -81,17 +81,17 @@ def test_what_ships_changes_only_at_a_relaunch() -> None:
 
 def _running() -> LaunchSpec:
     spec = spec_of(
-        RunningEngine(
-            name="vllm",
-            node="spark1",
-            kind=EngineKind.VLLM,
+        LaunchSpec(
+            document=Document("argv of vllm @ spark1"),
+            kind=SourceKind.RUNNING,
+            launcher=Launcher.DOCKER,
+            engine=EngineKind.VLLM,
             version="0.21.0",
-            argv=("vllm", "serve", "m", "--x", "1", "--performance-mode", "throughput"),
-            environment=("VLLM_Y=0",),
-            image="vllm:1",
-            container=(("network", "host"),),
-            nodes=1,
-            desktop=None,
+            wrapper=("vllm", "serve", "m", "--x", "1", "--performance-mode", "throughput"),
+            environment=tuple(items_of([("VLLM_Y", "0")])),
+            image=Item(name="image", value="vllm:1"),
+            has_container=True,
+            options=tuple(items_of([("network", "host")])),
         )
     )
     assert spec is not None
@@ -118,7 +118,7 @@ def test_edits_of_what_runs_are_a_relaunch() -> None:
 def test_no_relaunch_where_it_can_not_make_every_edit() -> None:
     spec = _running()
     flag = with_flag(spec, "x", "2")
-    for edit in (flag + Edit(lines=("set it",)), flag + with_option(spec, "network", "host")):
+    for edit in (flag + Edit(("set it",)), flag + with_option(spec, "network", "host")):
         (remedy,) = edited((Remedy(title="go"),), [edit])
         assert (remedy.action, remedy.change) == (None, None)
     in_file = only("docker run vllm/vllm-openai:v0.21.0 m --x 1")

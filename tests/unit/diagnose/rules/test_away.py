@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.pictures_support import GIB, claims, node, picture, rules_on
+from tests.pictures_support import BOOT_S, GIB, claims, node, picture, rules_on
 from tests.table import over
 
 from sparktop.diagnose.kernel import line
@@ -102,3 +102,31 @@ def test_the_operators_own_network_is_no_trouble_of_the_nodes() -> None:
 @over("view", [node("spark1"), away(*SILENT, back_s=2.0), away(*SILENT, back_s=3700.0)])
 def test_not_before_it_is_read_nor_for_ever(view: NodeView) -> None:
     assert not claims(RULES, picture(view))
+
+
+@over("view", [away(*SILENT, memory_s=200, back_s=280.0), away(*SILENT, kernel=OOM, memory_s=200, back_s=200.0)])
+def test_what_is_new_stands_in_the_verdict(view: NodeView) -> None:
+    assert [one.severity for one in claims(RULES, picture(view))] == ["warning"]
+
+
+@over(
+    "view",
+    [
+        away(*SILENT, memory_s=200, back_s=320.0),
+        away(*SILENT, kernel=OOM, memory_s=200, back_s=320.0),
+        away(kernel=SUSPEND, back_s=3500.0),
+    ],
+)
+def test_it_is_a_note_once_it_is_no_news(view: NodeView) -> None:
+    assert [one.severity for one in claims(RULES, picture(view))] == ["info"]
+
+
+def test_it_is_a_note_as_soon_as_what_was_killed_serves_again() -> None:
+    view = away(*SILENT, kernel=OOM, memory_s=200, back_s=200.0)
+    killed = replace(view.kernel_events[0], container="vllm-a")
+    view = replace(view, kernel_events=(killed,))
+    started_s = BOOT_S - 100.0
+    serves = replace(view.engines[0], name="vllm-a", started_boot_s=started_s, pids=(48213,))
+    assert [one.severity for one in claims(RULES, picture(replace(view, engines=(serves,))))] == ["info"]
+    runs_since = replace(serves, started_boot_s=started_s - 1000.0)
+    assert [one.severity for one in claims(RULES, picture(replace(view, engines=(runs_since,))))] == ["warning"]

@@ -128,6 +128,17 @@ def test_a_second_sign_confirms_it_sooner_and_another_job_never(
     assert only(spin_deadlock(fleet)).confidence is confidence
 
 
+def test_many_ranks_that_spin_are_counted_in_the_title() -> None:
+    five = [word.replace("2", "5") if word.isdigit() else word for word in TWO]
+    others = [
+        spinning(f"spark{rank + 1}", engines=(worker(argv=(*five, "--node-rank", f"{rank}", "--headless")),))
+        for rank in range(1, 5)
+    ]
+    found = only(spin_deadlock(picture(spinning(engines=(head(argv=(*five, "--node-rank", "0")),)), *others)))
+    assert len(found.nodes) == 5
+    assert found.title == "Spin deadlock: 5 nodes wait for each other"
+
+
 def test_both_ranks_spinning_are_one_finding_that_names_both() -> None:
     found = only(
         spin_deadlock(

@@ -185,6 +185,13 @@ def test_the_first_request_s_spike_says_stop_now_and_names_the_flag() -> None:
     assert any("--enforce-eager" in each.title for each in found.remedies)
 
 
+def test_a_fall_to_nothing_has_not_ended() -> None:
+    gone = [(-900.0, 45.4), (-7.0, 45.4), (-1.0, 0.4), (0.0, 0.4)]
+    view = node(available_gib=gone, util=[(-900.0, 0.0), (-8.0, 0.0), (-7.5, 96.0), (0.0, 96.0)], engines=(first(),))
+    assert "0.4 GiB left" in only(first_request_spike(picture(view))).brief
+    assert only(falling(picture(view)))
+
+
 def test_it_is_suspected_while_the_request_was_not_counted_yet() -> None:
     idle = engine(running=0)
     assert idle.metrics is not None

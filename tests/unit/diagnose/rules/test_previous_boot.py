@@ -10,7 +10,7 @@ from tests.table import over
 
 from sparktop.model.event import Severity
 from sparktop.model.finding import Confidence, Finding
-from sparktop.model.fleet import LastSeen, NodeView
+from sparktop.model.fleet import Intervention, LastSeen, NodeView
 from sparktop.model.telemetry import YOUNG_BOOT_S, LogLine, PreviousBoot
 
 RULES = [rule for rule in rules_on("host") if rule.id == "host.rebooted"]
@@ -188,3 +188,18 @@ def test_a_day_later_it_is_history() -> None:
     old = replace(view.sample, boot_s=YOUNG_BOOT_S + 1.0, wall_s=END_S + YOUNG_BOOT_S + 2.0)
     assert told(replace(view, sample=old)) == []
     assert told(replace(view, sample=replace(old, boot_s=60.0))), "it was off for a day"
+
+
+@over("who, by", [("", "by you"), ("ops@desk", "by ops@desk")])
+def test_a_reboot_from_a_console_is_no_riddle(who: str, by: str) -> None:
+    unread = PreviousBoot(reason="there is no journalctl")
+    view = node(previous_boot=unread, last_seen=replace(seen(60.0), available_bytes=None))
+    assert view.sample is not None
+    view = replace(view, sample=replace(view.sample, boot_s=60.0))
+    order = Intervention(node="spark1", action="reboot", who=who, began_wall_s=WALL_S - 90.0)
+    (finding,) = claims(RULES, replace(picture(view), interventions=(order,)))
+    assert (finding.title, finding.brief) == (f"spark1 was rebooted {by}", "")
+    assert (finding.severity, finding.confidence) == (Severity.INFO, SURE)
+    long_ago = replace(order, began_wall_s=WALL_S - 9000.0)
+    (other,) = claims(RULES, replace(picture(view), interventions=(long_ago,)))
+    assert "why isn't known" in other.title

@@ -21,8 +21,7 @@ from tests.unit.diagnose.rules.pair_support import (
 )
 
 from sparktop.engines.pair import over_nodes
-from sparktop.engines.rank_order import ranks
-from sparktop.engines.ranks import teams
+from sparktop.engines.ranks import ranks, teams
 from sparktop.model.engine import Container, EngineState
 from sparktop.model.fleet import FleetState
 

@@ -10,6 +10,7 @@ import resource
 import stat
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,8 @@ def test_an_audit_that_can_not_be_written_does_not_end_the_watching(tmp_path: Pa
 
 def told(path: Path, **more: Any) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    assert shown(path=path, out=out, err=err, **more) == 0
+    with redirect_stdout(out), redirect_stderr(err):
+        assert shown(path=path, **more) == 0
     return out.getvalue(), err.getvalue()
 
 
@@ -288,8 +290,8 @@ def test_an_audit_that_is_damaged_from_end_to_end_is_no_empty_one(tmp_path: Path
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\0" * 4096)
     for as_json in (False, True):
-        err = io.StringIO()
-        assert shown(path=file, as_json=as_json, out=io.StringIO(), err=err) == 1
+        with redirect_stderr(io.StringIO()) as err:
+            assert shown(path=file, as_json=as_json) == 1
         assert "what has been done is lost" in err.getvalue()
         assert "nothing has been done" not in err.getvalue()
 
@@ -319,9 +321,8 @@ async def test_what_comes_is_followed(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sparktop.headless.audit.time.sleep", sleep)
-    out = io.StringIO()
-    with pytest.raises(KeyboardInterrupt):
-        shown(path=file, node="spark1", follow=True, out=out, err=io.StringIO())
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(KeyboardInterrupt):
+        shown(path=file, node="spark1", follow=True)
     said = [line.split("  ", 2)[2] for line in out.getvalue().splitlines()]
     assert said == ["Restart it", "done: Do stop", "done: all well"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparktop.documents.bringup import as_html, as_markdown
+from sparktop.documents.bringup import page_text
 from sparktop.model.bringup import Changed
 from sparktop.operate.audit.changes import changes_on
 
@@ -36,9 +36,9 @@ def test_ended_runs_on_the_nodes_are_listed_without_those_that_only_look() -> No
 def test_the_page_ends_with_what_was_changed() -> None:
     change = Changed(wall_s=1_779_937_964.0, nodes=("spark1",), title="Write <b> | it", result="done")
     words = {"hosts": ["spark1"], "now_wall_s": 1_779_937_964.0, "changes": [change]}
-    text = as_markdown([], **words)  # type: ignore[arg-type]
+    text = page_text([], is_html=False, **words)  # type: ignore[arg-type]
     assert "## What was changed from this machine" in text
     assert "| spark1 | Write &lt;b> \\| it | done |" in text
-    page = as_html([], **words)  # type: ignore[arg-type]
-    assert "<td>Write &lt;b&gt; | it</td>" in page
-    assert "changed from this machine" not in as_markdown([], hosts=["spark1"], now_wall_s=1.0)
+    html = page_text([], is_html=True, **words)  # type: ignore[arg-type]
+    assert "<td>Write &lt;b&gt; | it</td>" in html
+    assert "changed from this machine" not in page_text([], is_html=False, hosts=["spark1"], now_wall_s=1.0)

@@ -75,7 +75,7 @@ async def left(tmp_path: Path, at: str, *boxes: Container) -> Run | None:
 async def test_an_engine_that_was_stopped_for_room(tmp_path: Path) -> None:
     run = await left(tmp_path, "gone", old(), new())
     assert run is not None
-    assert run.state is RunState.CUT_OFF
+    assert run.state is RunState.INTERRUPTED
     assert run.message.startswith("vllm-old on spark1 is stopped; tiny on spark1 was created and never started. Its")
     assert "Its console died after " in run.message
     assert "at step 4 of 6: Wait until it is gone" in run.message
@@ -336,7 +336,7 @@ async def test_a_note_of_a_run_that_is_not_there_hides_none(tmp_path: Path) -> N
 async def test_the_last_entry_of_a_console_that_closes_is_no_end(tmp_path: Path) -> None:
     left_here = {"run": "run-1", "kind": "end", "wall_s": WALL_S, "state": "running", "message": "", "left": True}
     (one,) = found([*(await written(tmp_path, "gone")), left_here])
-    assert (one.run.state, one.was_closed) == (RunState.CUT_OFF, True)
+    assert (one.run.state, one.was_closed) == (RunState.INTERRUPTED, True)
 
 
 async def test_a_run_whose_last_step_was_done(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ async def test_what_a_way_back_has_led_back_is_not_looked_at_again(tmp_path: Pat
     (one,) = found(audit)
     run = run_report(one, seen(old(), new()))
     assert run is not None
-    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).rollback(run)
     assert back is not None
     later = await written(tmp_path / "2", "", back, run_id="run-2")
     assert found([*audit, *later, {"run": "run-2", "kind": "end", "wall_s": WALL_S, "state": "done"}]) == ()
@@ -378,7 +378,7 @@ async def test_a_way_back_that_was_cut_off_is_told_itself(tmp_path: Path) -> Non
     (one,) = found(await written(tmp_path / "1", "gone"))
     run = run_report(one, seen(old(), new()))
     assert run is not None
-    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).way_back(run)
+    back = Operations(picture=seen, lines=Stage(tmp_path).lines, audit=Audit(tmp_path / "a")).rollback(run)
     assert back is not None
     (one,) = found(await written(tmp_path / "2", "back-memory", back, run_id="run-2"))
     run = run_report(one, seen(old()))
@@ -429,9 +429,9 @@ async def test_its_way_back_is_planned_from_the_audit(tmp_path: Path) -> None:
     run = run_report(one, now)
     assert run is not None
     assert run.can_go_back
-    assert kept(run.plan.way_back) == kept(launch().way_back), "as it was planned, whole"
+    assert kept(run.plan.rollback) == kept(launch().rollback), "as it was planned, whole"
     stage = Stage(tmp_path)
-    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).way_back(run)
+    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).rollback(run)
     assert back is not None
     act = back.steps[0].act
     assert isinstance(act, Remote)
@@ -443,12 +443,12 @@ async def test_its_way_back_keeps_the_log_of_what_had_started(tmp_path: Path, st
     """Also where the console died before it heard that the container had started."""
     made = launch()
     log = Step(id="back-log", title="Log", node="spark1", act=CollectEvidence(nodes=("spark1",), needs="STARTED"))
-    (one,) = found(await written(tmp_path, "start", replace(made, way_back=(log, *made.way_back))))
+    (one,) = found(await written(tmp_path, "start", replace(made, rollback=(log, *made.rollback))))
     now = seen(old(), new(status=status))
     run = run_report(one, now)
     assert run is not None
     stage = Stage(tmp_path)
-    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).way_back(run)
+    back = Operations(picture=lambda: now, lines=stage.lines, audit=stage.means.audit).rollback(run)
     assert back is not None
     assert [step.id for step in back.steps][:2] == (
         ["back-log", "back-remove"] if kept else ["back-remove", "back-memory"]
@@ -458,8 +458,8 @@ async def test_its_way_back_keeps_the_log_of_what_had_started(tmp_path: Path, st
 
 async def test_a_way_back_over_a_node_that_is_not_watched_is_told(tmp_path: Path) -> None:
     made = launch()
-    other = replace(made.way_back[0], node="spark2")
-    (one,) = found(await written(tmp_path, "gone", replace(made, way_back=(other, *made.way_back[1:]))))
+    other = replace(made.rollback[0], node="spark2")
+    (one,) = found(await written(tmp_path, "gone", replace(made, rollback=(other, *made.rollback[1:]))))
     run = run_report(one, seen(old()))
     assert run is not None
     assert not run.can_go_back
@@ -519,9 +519,9 @@ def test_what_is_no_way_back_is_none(data: object) -> None:
     ],
 )
 def test_a_step_that_is_damaged_takes_all_of_them_with_it(key: str, value: object) -> None:
-    whole = plan_codec.encoded_steps(launch().way_back, Masker())
+    whole = plan_codec.encoded_steps(launch().rollback, Masker())
     assert whole is not None
-    assert kept(plan_codec.decoded_steps(whole)) == kept(launch().way_back)
+    assert kept(plan_codec.decoded_steps(whole)) == kept(launch().rollback)
     assert plan_codec.decoded_steps([{**whole[0], key: value}, *whole[1:]]) == ()
 
 

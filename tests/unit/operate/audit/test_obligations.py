@@ -14,10 +14,10 @@ from sparktop.clock import ManualClock
 from sparktop.model.engine import Containers
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall
-from sparktop.model.survey import Answer, DockerGet, Owed, Survey
+from sparktop.model.survey import Answer, DockerGet, Survey, Unrestored
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.audit.obligations import Obligations, obligations, owed_guards, owed_notes
+from sparktop.operate.audit.obligations import Obligations, guards_to_restore, obligations, owed_notes
 from sparktop.operate.audit_file import entries
 from sparktop.operate.container import lifecycle
 from sparktop.operate.container.inspected import ask, inspected
@@ -123,7 +123,7 @@ async def test_a_way_back_settles_it(tmp_path: Path) -> None:
 async def test_a_new_container_is_owed_the_policy_that_it_was_to_get(tmp_path: Path) -> None:
     made = launch()
     policy = lifecycle.policy_on("spark1", "", "tiny", {"Name": "always", "MaximumRetryCount": 0})
-    made = replace(made, steps=(*made.steps, policy))
+    made = replace(made, steps=(*made.steps, *policy))
     debts = owed(await written(tmp_path, "policy", made)).containers
     assert debts[NEW_ID].policy == "always"
     assert not debts[NEW_ID].was_running
@@ -150,7 +150,9 @@ def docker_says(policy: str, *, running: bool = False) -> Survey:
     return Survey(answers={ask("spark1", OLD_ID): Answer(value=raw)}, owed={OLD_ID: DEBT})
 
 
-DEBT = Owed(title="Safe restart of old", policy="on-failure", retries=3, was_running=True, evidence_path="/e.tar.gz")
+DEBT = Unrestored(
+    title="Safe restart of old", policy="on-failure", retries=3, was_running=True, evidence_path="/e.tar.gz"
+)
 
 
 def test_a_plan_takes_the_container_for_what_it_was_before() -> None:
@@ -191,8 +193,8 @@ async def test_the_guard_that_the_run_replaced_is_owed_until_it_is_restored(tmp_
     debts = owed(await written(tmp_path / "b", "start", restart()))
     assert debts.guards["spark1"].floor_bytes == 7
     seen = picture(replace(node("spark1"), containers=there))
-    assert owed_guards(debts, seen)["spark1"].container_id == OLD_ID
-    assert owed_guards(debts, picture(replace(node("spark1"), containers=Containers(available=True)))) == {}
+    assert guards_to_restore(debts, seen)["spark1"].container_id == OLD_ID
+    assert guards_to_restore(debts, picture(replace(node("spark1"), containers=Containers(available=True)))) == {}
     armed = GuardState(phase=GuardPhase.ARMED, container_id=NEW_ID)
-    assert owed_guards(debts, picture(replace(node("spark1"), containers=there, guard=armed))) == {}
+    assert guards_to_restore(debts, picture(replace(node("spark1"), containers=there, guard=armed))) == {}
     assert owed(await written(tmp_path / "c", "policy-back", restart())).guards == {}

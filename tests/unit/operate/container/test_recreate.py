@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.cmdline.container_body import docker_run, secret_names
-from sparktop.operate.container.recreate import CannotRecreate, anonymous_volumes, recreation
+from sparktop.operate.container.recreate import anonymous_volumes, recreation
+from sparktop.operate.refused import Refused
 
 ID = "0123456789ab" + "c" * 52
 
@@ -186,7 +187,7 @@ def test_options(before: dict[str, Any], change: dict[str, Any], after: dict[str
 
 @over("options", [{"Shm": 1}, {"ShmSize": "1g"}, {"Init": 1}, {"Ulimits": {}}, {"ShmSize": True}])
 def test_options_that_docker_would_ignore_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(CannotRecreate):
+    with pytest.raises(Refused):
         recreation(inspect(), options=options)
 
 

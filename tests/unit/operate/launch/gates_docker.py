@@ -21,7 +21,7 @@ from tests.unit.operate.launch.gates_support import (
 
 from sparktop.model.engine import EngineState
 from sparktop.model.recipe import Requirement
-from sparktop.model.survey import Answer, AskPrivileges, Privileges
+from sparktop.model.survey import Answer, Privileges, PrivilegesQuestion
 from sparktop.operate.launch.gates import docker
 from sparktop.operate.launch.inputs import docker as inputs_docker
 
@@ -30,23 +30,23 @@ from sparktop.operate.launch.inputs import docker as inputs_docker
 
 @case("docker", "spark2", FAILED, "may not use", "usermod")
 def _(world: World) -> None:
-    world.answers[AskPrivileges(node="spark2")] = Answer(value=Privileges(user="spark", docker="denied"))
+    world.answers[PrivilegesQuestion(node="spark2")] = Answer(value=Privileges(user="spark", docker="denied"))
 
 
 @case("docker", "spark2", FAILED, "no Docker Engine answers", "systemctl")
 def _(world: World) -> None:
-    world.answers[AskPrivileges(node="spark2")] = Answer(value=Privileges(user="spark", docker="missing"))
+    world.answers[PrivilegesQuestion(node="spark2")] = Answer(value=Privileges(user="spark", docker="missing"))
 
 
 @case("docker", "spark1", UNKNOWN, "could not be asked", "live")
 def _(world: World) -> None:
-    world.silent(AskPrivileges(node="spark1"))
+    world.silent(PrivilegesQuestion(node="spark1"))
 
 
 @case("gpu-runtime", "spark1", FAILED, "its runtimes are io.containerd.runc.v2, runc", "nvidia-container-toolkit")
 def _(world: World) -> None:
     world.info("spark1", Runtimes={"runc": {}, "io.containerd.runc.v2": {}})
-    world.silent(docker.toolkit_ask("spark1"), "there is no nvidia-ctk")
+    world.silent(docker.toolkit_question("spark1"), "there is no nvidia-ctk")
 
 
 @case("gpu-runtime", "spark1", WARNED, "version 1.18.0 is there, but", "nvidia-ctk runtime configure")
@@ -67,7 +67,7 @@ def _(world: World) -> None:
 
 @case("gpu-runtime", "spark1", UNKNOWN, "Docker on spark1 is gone")
 def _(world: World) -> None:
-    world.silent(inputs_docker.info_ask("spark1"), "Docker on spark1 is gone")
+    world.silent(inputs_docker.info_question("spark1"), "Docker on spark1 is gone")
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def row(**more: Any) -> dict[str, Any]:
 def _(world: World) -> None:
     """A name is offered that is free on the other node too."""
     world.view("spark1", engines=(engine("sparktop-model", container=container("sparktop-model")),))
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[row()])
-    world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(Names=["/sparktop-model-2"])])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[row()])
+    world.answers[inputs_docker.list_question("spark2")] = Answer(value=[row(Names=["/sparktop-model-2"])])
 
 
 @case(
@@ -99,7 +99,7 @@ def _(world: World) -> None:
     """Nor is an engine that ended there, or one that runs in another container."""
     ended = engine("sparktop-model", container=container("sparktop-model"), state=EngineState.EXITED)
     world.view("spark1", engines=(ended, engine("sparktop-model", container=None)))
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[row(), row(Names=["/sparktop-model-old"])])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[row(), row(Names=["/sparktop-model-old"])])
 
 
 @case(
@@ -111,48 +111,48 @@ def _(world: World) -> None:
 )
 def _(world: World) -> None:
     ours = row(Labels={"sparktop.recipe": "model-fp8"})
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[ours])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[ours])
 
 
 @case("name", "spark2", FAILED, "no launch made it", "docker rename sparktop-model sparktop-model-old")
 def _(world: World) -> None:
-    world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(State="exited")])
+    world.answers[inputs_docker.list_question("spark2")] = Answer(value=[row(State="exited")])
 
 
 @case("name", "spark1", PASSED, "of an earlier launch (model-fp8")
 def _(world: World) -> None:
     ours = row(State="exited", Labels={"sparktop.recipe": "model-fp8"})
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[ours])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[ours])
 
 
 @case("name", "spark1", PASSED, "never started: it is removed")
 def _(world: World) -> None:
     left = row(State="created", Labels={"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"})
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[left])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[left])
 
 
 @case("name", "spark2", FAILED, "no launch made it", "docker rename sparktop-model sparktop-model-old")
 def _(world: World) -> None:
-    world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(State="created")])
+    world.answers[inputs_docker.list_question("spark2")] = Answer(value=[row(State="created")])
 
 
 @case("name", "spark2", FAILED, "running, alone: its other rank on spark1 doesn't run", "--stop sparktop-model")
 def _(world: World) -> None:
     made_by = {"sparktop.recipe": "model-fp8", "sparktop.launch": "20261121T031211"}
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[row(State="created", Labels=made_by)])
-    world.answers[inputs_docker.list_ask("spark2")] = Answer(value=[row(Labels=made_by)])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[row(State="created", Labels=made_by)])
+    world.answers[inputs_docker.list_question("spark2")] = Answer(value=[row(Labels=made_by)])
     world.view("spark2", engines=(engine("sparktop-model", container=container("sparktop-model")),))
 
 
 @case("name", "spark1", PASSED, "is stopped first")
 def _(world: World) -> None:
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[row()])
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[row()])
     world.order = replace(world.order, stops=(("spark1", "sparktop-model"),))
 
 
 @case("name", "spark1", UNKNOWN, "whether sparktop-model is free")
 def _(world: World) -> None:
-    world.silent(inputs_docker.list_ask("spark1"))
+    world.silent(inputs_docker.list_question("spark1"))
 
 
 @case("name", "spark1", UNKNOWN, "the field port is no number")

@@ -9,8 +9,7 @@ from tests.unit.operate.launch.gates_support import BOTH, CACHE, FAILED, PASSED,
 
 from sparktop.model.survey import Answer
 from sparktop.operate.launch.gates import downloads
-from sparktop.operate.launch.inputs.downloads import ModelOnNodes, rsync_ask
-from sparktop.operate.launch.inputs.gate_inputs import disk_ask, hub_ask, models_of
+from sparktop.operate.launch.inputs.downloads import disk_question, rsync_question
 
 DRAFT = "org/Draft"
 
@@ -40,7 +39,7 @@ def _(world: World) -> None:
 
 @case("model", "spark2", UNKNOWN, "which models spark2 has is not known: it took more than 20 s")
 def _(world: World) -> None:
-    world.silent(disk_ask("spark2"), "it took more than 20 s")
+    world.silent(disk_question("spark2"), "it took more than 20 s")
 
 
 @case("model", "spark1", FAILED, "there is no model at /models/Mine on spark1", "--set model=ORG/NAME")
@@ -48,10 +47,21 @@ def _(world: World) -> None:
     world.asks_for(model="/models/Mine")
 
 
-@case("model", "spark1", PASSED, "/models/Mine has a config.json")
+@case("model", "spark1", FAILED, "is not writable for its user", 'sudo chown -R "$USER":')
 def _(world: World) -> None:
-    world.asks_for(model="/models/Mine")
-    world.answers[downloads.folder_ask("spark1", "/models/Mine")] = Answer(value="{}")
+    world.model_is_missing("spark1", "spark2", **hub())
+    world.answers[disk_question("spark1")] = Answer(value=disk(models=[], writable=False))
+
+
+@case("model", "spark1", FAILED, "nothing there can download it: no hf", "uv tool install huggingface_hub")
+def _(world: World) -> None:
+    world.model_is_missing("spark1", "spark2", **hub())
+    world.answers[disk_question("spark1")] = Answer(value=disk(models=[], uid=None))
+
+
+@case("model", "", FAILED, "'org/Model-FP8@--token' is neither a repository nor a path", "--set model=")
+def _(world: World) -> None:
+    world.order = replace(world.order, values={"model_revision": "--token"})
 
 
 @case("model", "", FAILED, "neither a repository nor a path", "--set model=")
@@ -113,12 +123,10 @@ def draft(world: World, *missing: str, **said: Any) -> None:
     rows = disk()["models"]
     small = {**rows[0], "name": DRAFT, "folder": f"{CACHE}/hub/models--org--Draft", "size_bytes": 2_000_000_000}
     for node in world.nodes:
-        world.answers[disk_ask(node)] = Answer(value=disk(models=rows if node in missing else [*rows, small]))
+        world.answers[disk_question(node)] = Answer(value=disk(models=rows if node in missing else [*rows, small]))
         world.df(node, CACHE, 900 * 10**9)
     if said:
-        ask = hub_ask(world.order, "spark1", models_of(world.order)[1])
-        assert ask is not None
-        world.answers[ask] = Answer(value=said)
+        world.answers[world.looked.models[1].hub_question("spark1")] = Answer(value=said)
 
 
 SMALL = [{"path": "model.safetensors", "size_bytes": 2_000_000_000}]
@@ -181,10 +189,9 @@ def _(world: World) -> None:
 def copies(world: World, *, rsync: str = "rsync  version 3.2.7  protocol version 31\n", reach: Answer) -> None:
     world.model_is_missing("spark2")
     looked = world.looked
-    wanted = ModelOnNodes(looked.order, looked.contexts, looked.survey)
-    ask = wanted.reach_ask(looked.contexts[1], looked.contexts[0])
+    ask = looked.models[0].reach_question(looked.contexts[1])
     assert ask is not None
-    world.answers[rsync_ask("spark2")] = Answer(value=rsync)
+    world.answers[rsync_question("spark2")] = Answer(value=rsync)
     world.answers[ask] = reach
 
 
@@ -247,15 +254,15 @@ def _(world: World) -> None:
 @case("disk", "spark2", UNKNOWN, "for the model is not known: df ended with 1")
 def _(world: World) -> None:
     world.model_is_missing("spark2")
-    world.silent(downloads.df_ask("spark2", CACHE), "df ended with 1: Permission denied")
+    world.silent(downloads.df_question("spark2", CACHE), "df ended with 1: Permission denied")
 
 
 @case("disk", "spark2", PASSED, f"70.0 GB free on {CACHE} for the model")
 def _(world: World) -> None:
     """A cache that isn't there yet: as the answer on models tells."""
     world.model_is_missing("spark2")
-    world.answers[disk_ask("spark2")] = Answer(value=disk(there=False, free_bytes=70 * 10**9))
-    world.silent(downloads.df_ask("spark2", CACHE), "df ended with 1: No such file or directory")
+    world.answers[disk_question("spark2")] = Answer(value=disk(there=False, free_bytes=70 * 10**9))
+    world.silent(downloads.df_question("spark2", CACHE), "df ended with 1: No such file or directory")
 
 
 @case("disk", "spark2", UNKNOWN, "which images spark2 has is not known")

@@ -46,7 +46,7 @@ def _(world: World) -> None:
     for number, node in enumerate(BOTH, 1):
         world.view(node, network=replace(network(number), interfaces=(), rdma_ports=()))
         said = f"10.7.0.9 50000 10.7.0.{number} 22\n"
-        world.answers[inputs_link.reached_ask(node)] = Answer(value=said)
+        world.answers[inputs_link.reached_question(node)] = Answer(value=said)
 
 
 @case("link", "spark2", UNKNOWN, "has not been read yet")
@@ -152,15 +152,15 @@ def _(world: World) -> None:
 @case("peer", "spark1", FAILED, "No route to host", "ping")
 def _(world: World) -> None:
     one, other = world.ways()[0]
-    world.silent(gates_link.ping_ask(one, other), "there is no ping")
-    world.answers[gates_link.tcp_ask(one, other)] = Answer(value="failed: No route to host\n")
+    world.silent(gates_link.ping_question(one, other), "there is no ping")
+    world.answers[gates_link.tcp_question(one, other)] = Answer(value="failed: No route to host\n")
 
 
 @case("peer", "spark1", PASSED, "reaches spark2 at 10.0.0.2 from 10.0.0.1 (by TCP)")
 def _(world: World) -> None:
     one, other = world.ways()[0]
-    world.silent(gates_link.ping_ask(one, other), "there is no ping")
-    world.answers[gates_link.tcp_ask(one, other)] = Answer(value="refused\n")
+    world.silent(gates_link.ping_question(one, other), "there is no ping")
+    world.answers[gates_link.tcp_question(one, other)] = Answer(value="refused\n")
 
 
 @case("peer", "spark2", FAILED, "with small packets and not with those of 9000 bytes", "-s 8972 -I 10.0.0.2 10.0.0.1")
@@ -170,4 +170,4 @@ def _(world: World) -> None:
 
 @case("peer", "spark1", UNKNOWN, "there is no ping", "ping -c1")
 def _(world: World) -> None:
-    world.silent(gates_link.ping_ask(*world.ways()[0]), "there is no ping")
+    world.silent(gates_link.ping_question(*world.ways()[0]), "there is no ping")

@@ -30,7 +30,7 @@ from sparktop.model.survey import Answer
 from sparktop.model.telemetry import Collector, CollectorState, GapReason
 from sparktop.operate.launch.gates import node as gates_node
 from sparktop.operate.launch.inputs import docker
-from sparktop.operate.launch.inputs.gate_inputs import disk_ask
+from sparktop.operate.launch.inputs.downloads import disk_question
 
 # --- driver, linger, port
 
@@ -119,7 +119,7 @@ def _(world: World) -> None:
 
 def listens(world: World, *ports: int) -> None:
     rows = "".join(f"   {n}: 00000000:{port:04X} 00000000:0000 0A 0 0\n" for n, port in enumerate(ports))
-    world.answers[gates_node.port_ask("spark1", "/proc/net/tcp6")] = Answer(value=f"head\n{rows}")
+    world.answers[gates_node.port_question("spark1", "/proc/net/tcp6")] = Answer(value=f"head\n{rows}")
 
 
 @case(
@@ -140,7 +140,7 @@ def _(world: World) -> None:
     box = container("vllm-other", network_mode="bridge", published_ports={8000: 8001})
     world.view("spark2", engines=(engine("vllm-other", container=box),))
     web = row(Names=["/open-webui"], Ports=[{"PrivatePort": 8080, "PublicPort": 8002}])
-    world.answers[docker.list_ask("spark2")] = Answer(value=[web])
+    world.answers[docker.list_question("spark2")] = Answer(value=[web])
 
 
 @case("port", "spark1", FAILED, "port 65535 is held by", "--set port=1024, or ")
@@ -168,7 +168,7 @@ def _(world: World) -> None:
 def _(world: World) -> None:
     listens(world, 8000)
     box = row(Names=["/open-webui"], Ports=[{"PrivatePort": 8080, "PublicPort": 8000}])
-    world.answers[docker.list_ask("spark1")] = Answer(value=[box])
+    world.answers[docker.list_question("spark1")] = Answer(value=[box])
 
 
 @case("port", "spark1", PASSED, "is free when vllm-qwen36 is stopped")
@@ -188,7 +188,7 @@ def _(world: World) -> None:
 @case("port", "spark1", UNKNOWN, "permission denied")
 def _(world: World) -> None:
     for path in gates_node._TABLES:
-        world.silent(gates_node.port_ask("spark1", path), "permission denied")
+        world.silent(gates_node.port_question("spark1", path), "permission denied")
 
 
 # --- recipe-lint, memory, secrets
@@ -379,7 +379,7 @@ def _asks_for_tokens(world: World, tokens: int, **config: Any) -> None:
     told = disk()
     told["models"][0]["config"] = config
     for node in world.nodes:
-        world.answers[disk_ask(node)] = Answer(value=told)
+        world.answers[disk_question(node)] = Answer(value=told)
 
 
 @case(

@@ -15,14 +15,16 @@ from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Budget, Fit, Gate
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.model.state import State
-from sparktop.model.survey import Answer, Ask, AskPrivileges, Privileges, Survey
+from sparktop.model.survey import Answer, Privileges, PrivilegesQuestion, Question, Survey, looked_up
 from sparktop.operate.launch.gates import catalogue, docker, downloads
 from sparktop.operate.launch.gates import link as gates_link
 from sparktop.operate.launch.gates import node as gates_node
 from sparktop.operate.launch.inputs import docker as inputs_docker
 from sparktop.operate.launch.inputs import link as inputs_link
-from sparktop.operate.launch.inputs.gate_inputs import GateInputs, disk_ask, hub_ask
-from sparktop.recipe.container_spec import ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.operate.launch.inputs.downloads import disk_question, models_on_nodes
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs
+from sparktop.recipe.container_spec import CannotRender, ContainerSpec, NodeContext, Rendered, RenderedRank
+from sparktop.recipe.parameters import resolve
 
 ONE, BOTH = ("spark1",), ("spark1", "spark2")
 FOUR = (*BOTH, "spark3", "spark4")
@@ -72,7 +74,8 @@ def disk(*, whole: bool = True, there: bool = True, **more: Any) -> dict[str, An
         "is_complete": whole,
         "missing": [] if whole else ["model-00002-of-00004.safetensors"],
     }
-    return {"cache": CACHE, "home": "/home/spark", "token": False, "models": [model] if there else [], **more}
+    user = {"home": "/home/spark", "uid": 1000, "gid": 1000}
+    return {"cache": CACHE, **user, "token": False, "models": [model] if there else [], **more}
 
 
 def hub(**more: Any) -> dict[str, Any]:
@@ -120,33 +123,33 @@ class World:
         }
         self.rendered = rendered(self.nodes)
         for node in self.nodes:
-            self.answers[AskPrivileges(node=node)] = Answer(value=Privileges(user="spark", docker="open"))
+            self.answers[PrivilegesQuestion(node=node)] = Answer(value=Privileges(user="spark", docker="open"))
             self.info(node)
-            self.answers[inputs_docker.list_ask(node)] = Answer(value=[])
-            self.answers[docker.toolkit_ask(node)] = Answer(value="NVIDIA Container Toolkit CLI version 1.18.0\n")
+            self.answers[inputs_docker.list_question(node)] = Answer(value=[])
+            self.answers[docker.toolkit_question(node)] = Answer(value="NVIDIA Container Toolkit CLI version 1.18.0\n")
             self.image(node, image())
-            self.answers[disk_ask(node)] = Answer(value=disk())
+            self.answers[disk_question(node)] = Answer(value=disk())
         for path in gates_node._TABLES:
-            self.answers[gates_node.port_ask("spark1", path)] = Answer(value=TCP)
+            self.answers[gates_node.port_question("spark1", path)] = Answer(value=TCP)
         self.every_ping()
 
     # --- what the nodes say
 
     def info(self, node: str, **more: Any) -> None:
         told = {"ServerVersion": "28.5.1", "Runtimes": {"nvidia": {}, "runc": {}}, "DockerRootDir": "/var/lib/docker"}
-        self.answers[inputs_docker.info_ask(node)] = Answer(value={**told, **more})
+        self.answers[inputs_docker.info_question(node)] = Answer(value={**told, **more})
 
     def image(self, node: str, value: Any, *, name: str = IMAGE, problem: str = "") -> None:
-        ask = inputs_docker.image_ask(node, name)
+        ask = inputs_docker.image_question(node, name)
         assert ask is not None
         self.answers[ask] = Answer(value=value, problem=problem)
 
-    def silent(self, ask: Ask | None, problem: str = "it did not answer") -> None:
+    def silent(self, ask: Question | None, problem: str = "it did not answer") -> None:
         assert ask is not None
         self.answers[ask] = Answer(problem=problem)
 
     def df(self, node: str, path: str, free: int, mount: str = "/") -> None:
-        self.answers[downloads.df_ask(node, path)] = Answer(value=f"    Avail Mounted on\n{free} {mount}\n")
+        self.answers[downloads.df_question(node, path)] = Answer(value=f"    Avail Mounted on\n{free} {mount}\n")
 
     def ways(self) -> tuple[tuple[inputs_link.Fabric, inputs_link.Fabric], ...]:
         return tuple(
@@ -161,7 +164,7 @@ class World:
     def ping(
         self, one: inputs_link.Fabric, other: inputs_link.Fabric, *, is_large: bool = False, lost: bool = False
     ) -> None:
-        ask = gates_link.large_ask(one, other) if is_large else gates_link.ping_ask(one, other)
+        ask = gates_link.large_question(one, other) if is_large else gates_link.ping_question(one, other)
         if ask is not None:
             said = f"1 packets transmitted, {int(not lost)} received, {100 * lost}% packet loss, time 0ms\n"
             self.answers[ask] = Answer(value=said, problem="ping ended with 1" if lost else "")
@@ -174,12 +177,10 @@ class World:
 
     def model_is_missing(self, *nodes: str, whole: bool = True, **said: Any) -> None:
         for node in nodes:
-            self.answers[disk_ask(node)] = Answer(value=disk(there=not whole, whole=False))
+            self.answers[disk_question(node)] = Answer(value=disk(there=not whole, whole=False))
             self.df(node, CACHE, 900 * 10**9)
         if said:
-            ask = hub_ask(self.order, "spark1")
-            assert ask is not None
-            self.answers[ask] = Answer(value=said)
+            self.answers[self.looked.models[0].hub_question("spark1")] = Answer(value=said)
 
     # --- what comes of it
 
@@ -189,19 +190,32 @@ class World:
 
     @property
     def looked(self) -> GateInputs:
-        survey = Survey(answers=self.answers)
+        return self.inputs(Survey(answers=self.answers))
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What is not known yet of what the gates look up."""
+        return looked_up(Survey(answers=self.answers), lambda look_ups: catalogue.gates(self.inputs(look_ups)))
+
+    def inputs(self, survey: Survey) -> GateInputs:
+        values = resolve(self.order)
+        if self.rendered is not None:
+            values = replace(values, by_name={**values.by_name, "container": self.rendered.image})
         seats = tuple(
             NodeContext(node=node, index=index, home="/home/spark", cache=CACHE, fabric_ip=f"10.0.0.{index + 1}")
             for index, node in enumerate(self.nodes)
         )
         return GateInputs(
-            order=self.order,
+            values=values,
             nodes=self.nodes,
             picture=self.picture,
             survey=survey,
+            links=inputs_link.fabrics(self.nodes, self.picture, survey),
+            docker={node: inputs_docker.docker_there(survey, node, values.image) for node in self.nodes},
             contexts=seats,
+            models=models_on_nodes(values, seats, survey),
             rendered=self.rendered,
-            unrendered=self.unrendered,
+            render_error=CannotRender(self.unrendered) if self.unrendered else None,
             budget=self.budget,
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,24 +14,25 @@ from tests.planner_support import asks_of, plan_of
 from tests.restart_support import inspect
 from tests.unit.diagnose.rules.pair_support import fabric as network
 
-from sparktop.model.engine import Container, Engine
+from sparktop.model.engine import Container, Containers, Engine
 from sparktop.model.fleet import Baseline, FleetState
 from sparktop.model.recipe import Order, Recipe
 from sparktop.model.request import Request
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
-    Ask,
-    AskPrivileges,
     DockerGet,
     FileText,
     HubModel,
     ModelsOnDisk,
     Output,
     Privileges,
+    PrivilegesQuestion,
+    Question,
     Survey,
 )
 from sparktop.operate.launch import launch
+from sparktop.operate.launch.launches_here import recipe_of_file
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 
@@ -67,7 +69,9 @@ class Sparks:
         self.listed: dict[str, list[dict[str, Any]]] = {}
         self.rights = Privileges(user="spark", docker="open", sudo="free", has_compose=True)
         self.hub: Mapping[str, Any] | None = None
-        self.asked: list[Ask] = []
+        self.files: dict[str, str | None] = {}
+        """By path, where the node has them; None: not to be read."""
+        self.asked: list[Question] = []
         held = sum(one.gpu_bytes or 0 for one in engines) / GIB
         self.views = {}
         for index, node in enumerate(nodes):
@@ -100,9 +104,9 @@ class Sparks:
         assert not more, f"asked after the last round: {more}"
         return plan_of(launch, request, picture, survey)
 
-    def _answer(self, ask: Ask, order: Order) -> Answer:
+    def _answer(self, ask: Question, order: Order) -> Answer:
         match ask:
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 return Answer(value=self.rights)
             case ModelsOnDisk():
                 return Answer(value=self._disk(ask.node, order))
@@ -110,12 +114,17 @@ class Sparks:
                 return Answer(value=self.hub) if self.hub is not None else Answer(problem="no way to the hub")
             case DockerGet(path="/info"):
                 return Answer(value={"ServerVersion": "28.5.1", "Runtimes": {"nvidia": {}}, "DockerRootDir": "/d"})
+            case DockerGet(path="/version"):
+                return Answer(value={"ApiVersion": "1.51"})
             case DockerGet():
                 return self._docker(ask)
             case Output():
                 return self._output(ask)
             case FileText(path=path) if path.startswith("/proc/net/tcp"):
                 return Answer(value=TCP)
+            case FileText(path=path):
+                text = self.files.get(path, "")
+                return Answer(problem="permission denied") if text is None else Answer(value=text or None)
         return Answer(problem="not in this test")
 
     def _docker(self, ask: DockerGet) -> Answer:
@@ -168,3 +177,35 @@ class Sparks:
             })  # fmt: skip
         return {"cache": cache, "hub": f"{cache}/hub", "home": "/home/spark", "token": False, "models": rows,
                 "free_bytes": 900 * 10**9, "uid": 1000, "gid": 1000}  # fmt: skip
+
+
+FOLDER = "/srv/llm"
+COMPOSE = """\
+services:
+  engine:
+    image: vllm/vllm-openai:v0.20.2
+    network_mode: host
+    restart: unless-stopped
+    environment: {HF_TOKEN: "${HF_TOKEN}"}
+    volumes: ["~/.cache/huggingface:/root/.cache/huggingface"]
+    command: --model ${MODEL} --gpu-memory-utilization 0.6 --max-model-len 32768
+"""
+COMPOSE_FILES = {f"{FOLDER}/compose.yaml": COMPOSE, f"{FOLDER}/.env": "MODEL=Qwen/Qwen3-0.6B\n"}
+
+
+def composed(files: Mapping[str, str] = COMPOSE_FILES, *, name: str = "compose.yaml", **labels: str) -> Recipe:
+    """The recipe of the engine that a compose file on spark1 starts.
+
+    Args:
+        labels: compose's, of a container of its project.
+    """
+    said = {f"com.docker.compose.{key.replace('__', '.')}": value for key, value in labels.items()}
+    boxes = (made.container("other", labels=said),) if said else ()
+    view = made.idle_node("spark1", containers=Containers(containers=boxes, available=True))
+
+    async def ask(questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        return {one: Answer(value=files.get(one.path)) for one in questions if isinstance(one, FileText)}
+
+    adopted = asyncio.run(recipe_of_file(f"{FOLDER}/{name}", "engine", view, ask))
+    assert adopted.reading.recipe is not None, adopted.reading.problems
+    return adopted.reading.recipe

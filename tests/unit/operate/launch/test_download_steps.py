@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.table import over
@@ -14,21 +15,25 @@ from sparktop.model.operation import Command, ImagePull, Transfer
 from sparktop.model.recipe import Dialect, Order, Recipe
 from sparktop.model.survey import (
     Answer,
-    Ask,
-    AskPrivileges,
     DockerGet,
     HubModel,
     ModelsOnDisk,
     Output,
     Privileges,
+    PrivilegesQuestion,
+    Question,
     Survey,
+    looked_up,
 )
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs import downloads
-from sparktop.operate.launch.inputs.download_steps import Fetch, asks, fetch
+from sparktop.operate.launch.inputs.docker import docker_there
+from sparktop.operate.launch.inputs.download_steps import Fetch, copy_command, fetch
+from sparktop.operate.launch.inputs.downloads import ModelOnNodes, models_on_nodes
 from sparktop.operate.secrets.masking import Masker, operation_entry
 from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.parameters import resolve
 
 IMAGE = "vllm/vllm-openai:v0.22.1"
 TOKEN = "hf_the-operators-own"
@@ -53,6 +58,20 @@ TWO = (
 )
 
 
+def fetched(models: Sequence[ModelOnNodes], survey: Survey) -> Fetch:
+    image = models[0].values.image
+    return fetch(models, {one.node: docker_there(survey, one.node, image) for one in models[0].contexts})
+
+
+def looked(order: Order, seats: tuple[NodeContext, ...], survey: Survey) -> None:
+    """All that a launch looks up of its models and its image."""
+    models = models_on_nodes(resolve(order), seats, survey)
+    fetched(models, survey)
+    for model in models:
+        for target in model.lacking if order.may_fetch else ():
+            model.obstacle(target)
+
+
 class Nodes:
     """Answers whatever is asked, until nothing is."""
 
@@ -71,13 +90,13 @@ class Nodes:
     def survey(self, order: Order, seats: tuple[NodeContext, ...]) -> Survey:
         survey = Survey()
         for _ in range(5):
-            left = [ask for ask in asks(order, seats, survey) if ask not in survey.answers]
+            left = looked_up(survey, partial(looked, order, seats))
             if not left:
                 return survey
             survey = Survey(answers={**survey.answers, **{ask: self._answer(ask) for ask in left}})
         raise AssertionError("too many rounds")
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Question) -> Answer:
         match ask:
             case ModelsOnDisk():
                 there = self.models.get(ask.node, ())
@@ -85,7 +104,7 @@ class Nodes:
                 return Answer(value=answer(*seen, **self.disk))
             case DockerGet():
                 return Answer(value={"Id": "sha256:1"} if ask.node in self.images else None)
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 return Answer(value=self.privileges)
             case HubModel():
                 return Answer(value=self.hubs.get(ask.repo, self.hub), problem="" if self.hub else "no")
@@ -98,7 +117,18 @@ class Nodes:
         raise AssertionError(ask)
 
     def fetch(self, order: Order, seats: tuple[NodeContext, ...] = ONE) -> Fetch:
-        return fetch(order, seats, self.survey(order, seats))
+        survey = self.survey(order, seats)
+        return fetched(models_on_nodes(resolve(order), seats, survey), survey)
+
+    def obstacles(self, order: Order, seats: tuple[NodeContext, ...] = ONE) -> list[tuple[str, str] | None]:
+        """What keeps each model from each node that lacks it."""
+        models = models_on_nodes(resolve(order), seats, self.survey(order, seats))
+        return [model.obstacle(target) for model in models for target in model.lacking]
+
+    def coming_bytes(self, order: Order, seats: tuple[NodeContext, ...] = ONE) -> dict[tuple[str, str], int | None]:
+        """By node and model."""
+        models = models_on_nodes(resolve(order), seats, self.survey(order, seats))
+        return {(one.node, model.name): model.coming_bytes(one) for model in models for one in model.lacking}
 
 
 def transfer(step: Step) -> Transfer:
@@ -112,23 +142,16 @@ def texts(found: Fetch) -> tuple[str, ...]:
     return tuple(download.text for download in found.downloads)
 
 
-def coming_bytes(found: Fetch) -> dict[str, int]:
-    """By node."""
-    sizes: dict[str, int] = {}
-    for (node, _), size in found.coming.items():
-        sizes[node] = sizes.get(node, 0) + size
-    return sizes
-
-
 def test_nothing_is_fetched_where_all_is_there() -> None:
     nodes = Nodes(spark1=[row()], spark2=[row()])
     assert nodes.fetch(order(), TWO) == Fetch()
     asked = nodes.survey(order(), TWO).answers
-    assert not any(isinstance(ask, HubModel | AskPrivileges) for ask in asked)
+    assert not any(isinstance(ask, HubModel | PrivilegesQuestion) for ask in asked)
 
 
 def test_a_download_by_hf_with_the_token_as_a_variable_alone() -> None:
-    found = Nodes().fetch(order(secrets={"HF_TOKEN": TOKEN}, hub="https://mirror.example/"))
+    told = order(secrets={"HF_TOKEN": TOKEN}, hub="https://mirror.example/")
+    found = Nodes().fetch(told)
     (step,) = found.steps
     assert (step.id, step.node) == ("model", "spark1")
     one = transfer(step)
@@ -141,7 +164,7 @@ def test_a_download_by_hf_with_the_token_as_a_variable_alone() -> None:
     assert one.total_bytes == 35_000_001_000
     assert TOKEN not in str(operation_entry(one, Masker())) + repr(step) + repr(found)
     assert texts(found) == (f"model {QWEN} (35.0 GB) on spark1, from mirror.example",)
-    assert coming_bytes(found) == {"spark1": 35_000_001_000}
+    assert Nodes().coming_bytes(told) == {("spark1", QWEN): 35_000_001_000}
 
 
 def test_the_older_program_and_a_pinned_revision() -> None:
@@ -193,10 +216,11 @@ def test_without_either_it_is_refused_with_the_line_that_installs() -> None:
     nodes = Nodes()
     nodes.programs = {}
     nodes.privileges = Privileges(user="x", docker="denied")
-    found = nodes.fetch(order())
-    assert found.steps == ()
-    assert "nothing on spark1" in found.problems[0]
-    assert found.remedies == (f"on spark1: {downloads.INSTALL}",)
+    assert nodes.fetch(order()) == Fetch()
+    (obstacle,) = nodes.obstacles(order())
+    assert obstacle is not None
+    assert "nothing there can download it" in obstacle[0]
+    assert obstacle[1] == f"on spark1: {downloads.INSTALL}"
 
 
 def test_the_second_node_copies_over_the_fabric() -> None:
@@ -239,6 +263,14 @@ def test_what_can_t_be_copied_is_downloaded_there_too_and_said(reach: str | None
     assert why in texts(found)[1]
 
 
+def test_a_node_that_can_t_copy_from_the_one_that_has_it_is_asked_for_hf() -> None:
+    nodes = Nodes(spark1=[row()])
+    nodes.reach = None
+    (step,) = nodes.fetch(order(), TWO).steps
+    assert step.id == "model@spark2"
+    assert transfer(step).command.argv[0] == "/home/x/.local/bin/hf"
+
+
 def test_two_states_of_one_branch_are_made_one() -> None:
     nodes = Nodes(spark1=[row()], spark2=[row(revision=OTHER)])
     found = nodes.fetch(order(), TWO)
@@ -249,34 +281,32 @@ def test_two_states_of_one_branch_are_made_one() -> None:
 
 def test_half_a_model_is_gone_on_with_where_more_of_it_is() -> None:
     half = row(is_complete=False, missing=["model.safetensors"], folder_bytes=20_000_000_000)
-    found = Nodes(spark2=[half]).fetch(order(), TWO)
-    assert [step.id for step in found.steps] == ["model@spark2", "copy@spark1"]
-    assert coming_bytes(found) == {"spark2": 15_000_001_000, "spark1": 35_000_001_000}
+    nodes = Nodes(spark2=[half])
+    assert [step.id for step in nodes.fetch(order(), TWO).steps] == ["model@spark2", "copy@spark1"]
+    coming = nodes.coming_bytes(order(), TWO)
+    assert coming == {("spark2", QWEN): 15_000_001_000, ("spark1", QWEN): 35_000_001_000}
 
 
 @over("status", [401, 403, 404, 0, 500])
 def test_what_the_hub_does_not_give(status: int) -> None:
     nodes = Nodes()
     nodes.hub = {"status": status, "problem": "why", "files": []}
-    found = nodes.fetch(order())
-    assert found.steps == ()
-    assert QWEN in found.problems[0]
+    assert nodes.fetch(order()) == Fetch()
 
 
 def test_a_cache_that_is_root_s() -> None:
     nodes = Nodes()
     nodes.disk = {"writable": False}
-    found = nodes.fetch(order())
-    assert "not writable" in found.problems[0]
-    assert 'chown -R "$USER":' in found.remedies[0]
+    (obstacle,) = nodes.obstacles(order())
+    assert obstacle is not None
+    assert "not writable" in obstacle[0]
+    assert 'chown -R "$USER":' in obstacle[1]
 
 
 def test_nothing_may_be_fetched() -> None:
     nodes = Nodes()
     nodes.images = set()
-    found = nodes.fetch(order(may_fetch=False))
-    assert found.steps == ()
-    assert len(found.problems) == 2
+    assert nodes.fetch(order(may_fetch=False)) == Fetch()
 
 
 def test_images_come_first_to_each_node_that_lacks_it() -> None:
@@ -288,8 +318,7 @@ def test_images_come_first_to_each_node_that_lacks_it() -> None:
     assert found.steps[0].act.operations == (ImagePull(image=IMAGE),)
     local = Nodes(spark1=[row()])
     local.images = set()
-    refused = local.fetch(order(values={"container": "vllm-node"}))
-    assert "no registry" in refused.problems[0]
+    assert local.fetch(order(values={"container": "vllm-node"})) == Fetch()
 
 
 def test_a_folder_of_one_node_is_copied_to_the_other_s_home() -> None:
@@ -297,7 +326,17 @@ def test_a_folder_of_one_node_is_copied_to_the_other_s_home() -> None:
     found = Nodes(spark1=[plain]).fetch(order("~/models/mine"), TWO)
     (step,) = found.steps
     assert transfer(step).command.argv[-2:] == ("192.168.177.11:/home/x/models/mine/", "/home/x/models/mine/")
-    assert "no whole model" in Nodes().fetch(order("/models/none"), TWO).problems[0]
+    assert Nodes().fetch(order("/models/none"), TWO) == Fetch()
+
+
+def test_a_folder_that_can_t_be_copied_is_not_fetched() -> None:
+    plain = row("mine", where="folder", path="/srv/mine", folder="/srv/mine", revision="")
+    nodes = Nodes(spark1=[plain])
+    nodes.reach = None
+    assert nodes.fetch(order("/srv/mine"), TWO) == Fetch()
+    (obstacle,) = nodes.obstacles(order("/srv/mine"), TWO)
+    assert obstacle is not None
+    assert "Permission denied" in obstacle[0]
 
 
 def test_a_place_where_models_are_not_looked_for_is_looked_at_by_itself() -> None:
@@ -333,8 +372,9 @@ def test_a_draft_comes_after_the_model_once_from_the_hub_and_over_the_fabric() -
         f"model {EAGLE} (2.0 GB) on spark1, from huggingface.co",
         f"model {EAGLE} (2.0 GB) on spark2, over the fabric from spark1",
     )
-    assert coming_bytes(found) == dict.fromkeys(("spark1", "spark2"), 37_000_001_000)
-    assert found.coming["spark2", EAGLE] == 2_000_000_000
+    coming = nodes.coming_bytes(with_draft(), TWO)
+    assert [coming[node, QWEN] for node in ("spark1", "spark2")] == [35_000_001_000] * 2
+    assert [coming[node, EAGLE] for node in ("spark1", "spark2")] == [2_000_000_000] * 2
     assert len({transfer(step).key for step in found.steps}) == 4
 
 
@@ -368,16 +408,14 @@ def test_each_is_copied_from_where_it_is() -> None:
     assert [(step.id, step.node) for step in found.steps] == [("copy@spark2", "spark2"), ("copy@spark1", "spark1")]
 
 
-def test_what_stands_in_the_way_of_both_is_said_once_and_of_each_by_its_name() -> None:
+def test_what_stands_in_the_way_of_one_keeps_no_other_back() -> None:
     nodes = Nodes()
     nodes.disk = {"writable": False}
-    assert len(nodes.fetch(with_draft()).problems) == 1
-    away = Nodes(spark1=[row()])
+    first, second = nodes.obstacles(with_draft())
+    assert first == second
+    away = Nodes()
     away.hubs[EAGLE] = {"status": 404, "files": []}
-    assert away.fetch(with_draft()).problems == (f"https://huggingface.co has no {EAGLE} (HTTP 404)",)
-    assert Nodes(spark1=[row()]).fetch(with_draft(may_fetch=False)).problems == (
-        f"{EAGLE} is not whole on spark1, and downloads are off (--no-fetch)",
-    )
+    assert [transfer(step).command.argv[2] for step in away.fetch(with_draft()).steps] == [QWEN]
 
 
 def test_in_the_engine_s_image_the_folder_is_made_once() -> None:
@@ -401,20 +439,16 @@ def test_places_where_models_are_not_looked_for_are_one_question() -> None:
     beside = with_draft(values={"draft": "/srv/eagle"})
     here = Nodes(spark1=[row(), apart[1]])
     assert here.fetch(beside) == Fetch()
-    missing = Nodes(spark1=[row()]).fetch(beside)
-    assert "model at /srv/eagle" in missing.problems[0]
-    assert missing.remedies == ("--set draft=ORG/NAME   # a repository can be fetched",)
+    assert Nodes(spark1=[row()]).fetch(beside) == Fetch()
 
 
 @over("model", ["--help", "a/b c", "a/b;rm", "../x", ""])
 def test_hostile_names_come_into_no_argv(model: str) -> None:
-    found = Nodes().fetch(order(model))
-    assert found.steps == ()
-    assert found.problems
+    assert Nodes().fetch(order(model)) == Fetch()
 
 
 def test_hostile_revisions_too() -> None:
-    assert Nodes().fetch(order(values={"model_revision": "--token"})).problems
+    assert Nodes().fetch(order(values={"model_revision": "--token"})) == Fetch()
 
 
 def test_keys_are_the_same_in_every_run() -> None:
@@ -424,7 +458,7 @@ def test_keys_are_the_same_in_every_run() -> None:
 
 
 def test_another_user_and_an_address_of_the_sixth_version() -> None:
-    assert downloads.copy("fd00::1", "nvidia", "/a", "/b").argv[-2:] == ("nvidia@[fd00::1]:/a/", "/b/")
+    assert copy_command("fd00::1", "nvidia", "/a", "/b").argv[-2:] == ("nvidia@[fd00::1]:/a/", "/b/")
     assert downloads.address("fd00::1", "nvidia") == "nvidia@fd00::1"
     assert downloads.address("-oProxyCommand=x") is None
     assert downloads.address("10.0.0.1", "-l x") == "10.0.0.1"

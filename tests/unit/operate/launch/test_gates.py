@@ -28,11 +28,11 @@ from tests.unit.operate.launch.gates_support import (
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.state import State
-from sparktop.model.survey import Answer, AskPrivileges
+from sparktop.model.survey import Answer, PrivilegesQuestion
 from sparktop.operate.launch.gates import catalogue, docker, downloads, link, recipe
 from sparktop.operate.launch.gates.recipe import LintResult
 from sparktop.operate.launch.inputs import docker as inputs_docker
-from sparktop.operate.launch.inputs.gate_inputs import disk_ask
+from sparktop.operate.launch.inputs.downloads import disk_question
 
 TABLES = (gates_docker, gates_fetch, gates_link, gates_node)
 """Each fills CASES."""
@@ -49,7 +49,7 @@ def no_findings(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 def test_a_launch_that_nothing_stands_against_passes_every_gate() -> None:
     found = World().gates()
     assert {gate.name for gate in found if gate.state is not PASSED} == set(), found
-    assert {gate.name for gate in found} == set(catalogue.NAMES) - {"ssh"}
+    assert {gate.name for gate in found} == set(catalogue.GATES) - {"ssh"}
     assert catalogue.blocking(found) == ()
 
 
@@ -151,43 +151,43 @@ def test_every_gate_has_a_case_of_each_kind() -> None:
     states: dict[str, set[State]] = {}
     for name, _node, state, *_ in CASES:
         states.setdefault(name, set()).add(state)
-    assert set(states) == set(catalogue.NAMES)
+    assert set(states) == set(catalogue.GATES)
     bad = {WARNED, FAILED}
-    assert [name for name in catalogue.NAMES if not states[name] & bad] == []
+    assert [name for name in catalogue.GATES if not states[name] & bad] == []
     never_unknown = {"secrets", "hca", "gid"}  # of these there is always an answer, or the gate before them has none
-    assert [name for name in catalogue.NAMES if UNKNOWN not in states[name] and name not in never_unknown] == []
+    assert [name for name in catalogue.GATES if UNKNOWN not in states[name] and name not in never_unknown] == []
 
 
 def test_what_failed_is_shown_first_and_then_by_name() -> None:
     world = World()
     cable(world, rate=100.0, mtu=1500)
     world.image("spark1", image(Architecture="amd64"))
-    world.silent(disk_ask("spark2"))
+    world.silent(disk_question("spark2"))
     found = world.gates()
     states = [gate.state for gate in found]
     assert states == sorted(states, key=[FAILED, WARNED, UNKNOWN, PASSED].index)
     assert (found[0].name, found[0].state) == ("image", FAILED)
     shown = [gate.name for gate in found if gate.state is PASSED]
-    assert shown == sorted(shown, key=catalogue.NAMES.index)
+    assert shown == sorted(shown, key=list(catalogue.GATES).index)
 
 
 def test_only_what_failed_blocks_and_a_docker_that_could_not_be_asked() -> None:
     world = World()
-    world.silent(disk_ask("spark2"))
+    world.silent(disk_question("spark2"))
     cable(world, rate=100.0)
     assert catalogue.blocking(world.gates()) == ()
-    world.silent(AskPrivileges(node="spark1"))
+    world.silent(PrivilegesQuestion(node="spark1"))
     assert [gate.name for gate in catalogue.blocking(world.gates())] == ["docker"]
 
 
 def test_nothing_of_a_node_reaches_the_screen_as_it_is() -> None:
     world = World()
     evil = "x\x1b]52;c;aGk=\x07\n$(reboot)"
-    world.answers[inputs_docker.list_ask("spark1")] = Answer(value=[row(State="exited", Image=evil)])
-    world.answers[docker.toolkit_ask("spark1")] = Answer(value=evil)
+    world.answers[inputs_docker.list_question("spark1")] = Answer(value=[row(State="exited", Image=evil)])
+    world.answers[docker.toolkit_question("spark1")] = Answer(value=evil)
     world.info("spark2", ServerVersion=evil, Runtimes={evil: {}})
     world.image("spark2", image(2, Created=evil, Architecture=evil))
-    world.silent(disk_ask("spark2"), f"HF_TOKEN=hf_abcdefghijklmnopqrstuv {evil}")
+    world.silent(disk_question("spark2"), f"HF_TOKEN=hf_abcdefghijklmnopqrstuv {evil}")
     for gate in world.gates():
         assert gate.detail.isprintable(), gate
         assert gate.remedy.isprintable(), gate
@@ -207,22 +207,21 @@ def test_the_questions_come_in_rounds_and_end() -> None:
     world.image("spark2", None)
     known, world.answers = world.answers, {}
     for _ in range(5):
-        missing = [ask for ask in catalogue.asks(world.looked) if ask not in world.answers]
-        if not missing:
+        if not (missing := world.questions):
             break
         for ask in missing:
             world.answers[ask] = known.get(ask, Answer(problem="no answer here"))
     assert not missing
-    assert downloads.df_ask("spark1", "/var/lib/docker") in world.answers
-    assert all(link.ping_ask(*way) in world.answers for way in world.ways())
-    assert not any(link.tcp_ask(*way) in world.answers for way in world.ways())
+    assert downloads.df_question("spark2", "/var/lib/docker") in world.answers
+    assert all(link.ping_question(*way) in world.answers for way in world.ways())
+    assert not any(link.tcp_question(*way) in world.answers for way in world.ways())
 
 
 def test_a_node_without_ping_is_asked_otherwise() -> None:
     world = World()
     one, other = world.ways()[0]
-    world.silent(link.ping_ask(one, other), "there is no ping")
-    assert link.tcp_ask(one, other) in catalogue.asks(world.looked)
+    world.silent(link.ping_question(one, other), "there is no ping")
+    assert link.tcp_question(one, other) in world.questions
 
 
 def test_what_the_linter_would_write_is_left_out_as_the_line_is_made_from_the_recipe() -> None:
@@ -237,11 +236,11 @@ def test_what_the_linter_would_write_is_left_out_as_the_line_is_made_from_the_re
             remedies=(Remedy(title="drop --flag", steps=steps),),
         )
     )
-    assert next(iter(recipe.gates(world.looked))).remedy == "drop --flag: then look again"
+    assert next(iter(recipe.lint_gates(world.looked))).remedy == "drop --flag: then look again"
 
 
 def test_the_linter_is_not_asked_of_what_could_not_be_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparktop.operate.launch.gates.recipe.lint", lambda *_: pytest.fail("asked"))
     world = World()
     world.rendered = None
-    assert next(iter(recipe.gates(world.looked))).state is UNKNOWN
+    assert next(iter(recipe.lint_gates(world.looked))).state is UNKNOWN

@@ -17,14 +17,14 @@ from tests.recipe_support import SHIPPED
 from tests.restart_support import head, worker
 from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric as network
-from tests.unit.operate.launch.launch_support import COMMIT, CONFIG, GIB, Sparks, recipe
+from tests.unit.operate.launch.launch_support import COMMIT, COMPOSE_FILES, CONFIG, GIB, Sparks, composed, recipe
 
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.model.engine import EngineKind
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.recipe import Dialect, Executor, Order, Recipe, Requirement
 from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask, AskPrivileges, HubModel, ModelsOnDisk, Output
+from sparktop.model.survey import Answer, HubModel, ModelsOnDisk, Output, PrivilegesQuestion, Question
 from sparktop.model.telemetry import Unit
 from sparktop.operate.step.plan import Plan
 from sparktop.text.lines import plain
@@ -32,11 +32,13 @@ from sparktop.text.lines import plain
 QWEN, TINY, GPT_OSS = "qwen3.6-35b-a3b-fp8", "qwen3-0.6b", "gpt-oss-120b"
 MISTRAL, NATIVE, RAY = "mistral-small-4-119b-nvfp4", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"
 DENSE, HYBRID = "qwen3.8-27b-nvfp4", "nemotron-3.5-lightning-30b-a3b-nvfp4"
+DEEPSEEK, FLASH_NEXT = "deepseek-v4-flash-0731", "qwen3.8-flash-next-nvfp4"
 DRAFT = "mistralai/Mistral-Small-4-119B-2603-eagle"
 DRAFTS = {MISTRAL: DRAFT, HYBRID: "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4-DSpark"}
-WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6} | {
+WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6, DEEPSEEK: 162.7} | {
     DENSE: 20.4,
     HYBRID: 20.0,
+    FLASH_NEXT: 124.0,
 }
 BOTH = ("spark1", "spark2")
 SECRETS = {"HF_TOKEN": "hf_canaryABCDEFGHIJKLMN", "VLLM_API_KEY": "sk-canary-4f2a9c77"}
@@ -89,8 +91,8 @@ class Nodes(Sparks):
         boxes = replace(self.views["spark2"].containers, containers=(rank.container,))
         self.change("spark2", engines=(rank,), containers=boxes)
 
-    def _answer(self, ask: Ask, order: Order) -> Answer:
-        if isinstance(ask, AskPrivileges) and ask.node in self.rights_of:
+    def _answer(self, ask: Question, order: Order) -> Answer:
+        if isinstance(ask, PrivilegesQuestion) and ask.node in self.rights_of:
             return Answer(value=self.rights_of[ask.node])
         if isinstance(ask, Output) and (name := f"{ask.node} {ask.argv[0]}") in self.outputs:
             said = self.outputs[name]
@@ -388,7 +390,37 @@ def beside_an_engine_that_stays() -> Case:
     return of(TINY, Nodes(old_engine(30.0)), values={"port": "8001"})
 
 
+# --- a compose file's service
+
+
+@case
+def a_compose_service() -> Case:
+    """By the secrets of the operator, with room made for it."""
+    spot = Nodes(old_engine())
+    spot.files |= COMPOSE_FILES
+    secrets = {"HF_TOKEN": SECRETS["HF_TOKEN"]}
+    return spot, Order(recipe=composed(), secrets=secrets, stops=(("spark1", "vllm-old"),)), {"grace_s": "20"}
+
+
+@case
+def a_compose_service_with_other_values() -> Case:
+    """Which its file has not: a container of sparktop's own."""
+    spot = Nodes()
+    spot.files |= COMPOSE_FILES
+    return spot, Order(recipe=composed(), values={"max_model_len": "16384"}), {}
+
+
 # --- refusals
+
+
+@case
+def refused_compose_service_was_stopped() -> Case:
+    spot = Nodes()
+    spot.files |= COMPOSE_FILES
+    labels = {"project": "llm", "service": "engine", "oneoff": "False"}
+    said = {f"com.docker.compose.{label}": value for label, value in labels.items()}
+    spot.listed["spark1"] = [{**row("llm-engine-1", "exited"), "Labels": said}]
+    return spot, Order(recipe=composed(), secrets={"HF_TOKEN": SECRETS["HF_TOKEN"]}), {}
 
 
 @case
@@ -518,7 +550,8 @@ WITH_TEXT = {
     *("a-guard-that-is-armed-already", "caches-are-dropped", "a-tight-fit", "refused-does-not-fit"),
     *("refused-hub-is-out-of-reach", "refused-value-is-none", "refused-name-is-somebody-else-s"),
     *("refused-runs-already", "refused-runs-already-without-its-policy", "refused-nodes-that-are-no-pair"),
-    *("refused-for-two-nodes", "refused-grace"),
+    *("refused-for-two-nodes", "refused-grace", "refused-compose-service-was-stopped"),
+    *("a-compose-service", "a-compose-service-with-other-values"),
 }
 """They have between them every kind of line that a launch's text has; the others' say nothing but their fields."""
 

@@ -51,7 +51,7 @@ def ids(steps: tuple[Step, ...]) -> list[str]:
 
 
 def step_of(plan: Plan, name: str) -> Step:
-    return next(step for step in (*plan.steps, *plan.way_back) if step.id == name)
+    return next(step for step in (*plan.steps, *plan.rollback) if step.id == name)
 
 
 def planned(spot: Sparks, asked: Order, **options: str) -> Plan:
@@ -69,7 +69,7 @@ def refused(spot: Sparks, asked: Order, **options: str) -> Refusal:
 def audited(plan: Plan) -> str:
     """What the audit has of its operations."""
     masker = Masker(plan.secrets)
-    acts = [step.act for step in (*plan.steps, *plan.way_back) if isinstance(step.act, Remote)]
+    acts = [step.act for step in (*plan.steps, *plan.rollback) if isinstance(step.act, Remote)]
     return json.dumps([operation_entry(one, masker) for act in acts for one in (*act.operations, *act.undo)])
 
 
@@ -88,7 +88,7 @@ def test_on_one_node_with_all_on_disk() -> None:
         *("make", "memory", "guard-load", "start", "ready", "guard-request", "smoke", "measure", "guard-back"),
         "serving",
     ]
-    assert ids(plan.way_back) == ["back-evidence", "back-stop", "back-guard-launch", "back-remove"]
+    assert ids(plan.rollback) == ["back-evidence", "back-stop", "back-guard-launch", "back-remove"]
     assert plan.risk is Risk.SAFE
     assert plan.is_all_or_nothing
     assert {step.id for step in plan.steps if step.on_failure is OnFailure.ROLL_BACK} == {
@@ -169,7 +169,7 @@ def test_two_ranks_are_made_started_and_taken_away_together(name: str, starts: l
         assert isinstance(act, AwaitReady)
         assert [one[0] for one in act.together] == [other]
         assert act.is_worker is (node == "spark2")
-    back = ids(plan.way_back)
+    back = ids(plan.rollback)
     assert back[:3] == ["back-evidence", "back-stop@spark1", "back-stop@spark2"]
     assert back[-2:] == ["back-remove@spark1", "back-remove@spark2"]
 
@@ -204,7 +204,7 @@ def test_what_is_agreed_is_stopped_after_the_containers_are_made_and_comes_back(
     stop = step_of(plan, "stop-1@spark1")
     assert stop.on_failure is OnFailure.ROLL_BACK
     assert stop.title == "Stop vllm-old, 20 s grace"
-    back = ids(plan.way_back)
+    back = ids(plan.rollback)
     assert back[back.index("back-remove") + 1 :] == [
         *("back-memory-1@spark1", "back-start-1@spark1", "back-ready-1@spark1", "back-guard-1@spark1"),
         *("back-policy-1@spark1", "back-serving-1@spark1"),
@@ -246,14 +246,14 @@ def test_what_was_started_with_rm_is_not_promised_back() -> None:
     assert old.container is not None
     old = replace(old, container=replace(old.container, auto_remove=True))
     plan = planned(Sparks(old), order(QWEN, stops=(("spark1", "vllm-old"),)))
-    assert not any(step.id.startswith("back-start-1") for step in plan.way_back)
+    assert not any(step.id.startswith("back-start-1") for step in plan.rollback)
     assert any("does not come back if the launch fails: it was started with --rm" in one for one in plan.warnings)
 
 
 def test_half_of_a_pair_can_be_stopped_and_is_not_started_again_alone() -> None:
     plan = planned(Sparks(head(), nodes=BOTH), order(NATIVE, stops=(("spark1", "vllm-head"),)))
     assert any(step.id.startswith("stop-1") for step in plan.steps)
-    assert not any(step.id.startswith("back-start-1") for step in plan.way_back)
+    assert not any(step.id.startswith("back-start-1") for step in plan.rollback)
     assert any("it runs over 2 nodes, and 1 of its ranks can't be seen here" in one for one in plan.warnings)
 
 
@@ -590,4 +590,4 @@ def test_what_was_measured_here_wins_and_the_plan_says_so() -> None:
         (text,) = plan.prospect.budget.figures
         assert says in text
         assert text in "\n".join(line.plain for line in plan_lines(plan, 200))
-        assert plan_data(plan)["prospect"]["budget"]["figures"] == [text]
+        assert list(plan_data(plan)["prospect"]["budget"]["figures"]) == [text]

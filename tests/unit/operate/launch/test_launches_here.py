@@ -1,4 +1,4 @@
-"""What runs and the compose files beside it are found on a node, each with the recipe that it makes."""
+"""What runs, the compose files beside it and the scripts beside those are found on a node, each with its recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests import restart_support as restarts
 from tests.table import over
 
 from sparktop.model.engine import Containers
-from sparktop.model.survey import Answer, Ask, DockerGet, FileText
+from sparktop.model.survey import Answer, DockerGet, FileText, Output, Question
 from sparktop.operate.launch.launches_here import LaunchHere, launches_here
 
 COMPOSE = """\
@@ -35,16 +35,20 @@ async def found(files: Mapping[str, str], *, tells: bool = True) -> tuple[Launch
     inspect = restarts.inspect(CONTAINER)
     inspect = {**inspect, "Config": {**inspect["Config"], "Cmd": list(CONTAINER.argv), "Image": "vllm/vllm-openai:v1"}}
 
-    async def ask(asks: Sequence[Ask]) -> Mapping[Ask, Answer]:
-        return {one: answer(one) for one in asks}
+    async def ask(questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        return {one: answer(one) for one in questions}
 
-    def answer(one: Ask) -> Answer:
+    def answer(one: Question) -> Answer:
         if isinstance(one, FileText):
             return Answer(value=files.get(one.path))
+        if isinstance(one, Output):
+            assert one.argv[:2] == ("find", "/srv")
+            return Answer(value="\n".join(path for path in files if path.endswith(".sh")))
         assert isinstance(one, DockerGet)
         if not tells:
             return Answer(problem="it hangs")
-        return Answer(value=inspect if one.path.startswith("/containers/") else {"Config": {}})
+        command = {"Entrypoint": ["vllm", "serve"], "Cmd": ["Org/Own"]} if "/own/" in one.path else {}
+        return Answer(value=inspect if one.path.startswith("/containers/") else {"Config": command})
 
     return await launches_here(made.picture(view), ask)
 
@@ -55,7 +59,17 @@ async def found(files: Mapping[str, str], *, tells: bool = True) -> tuple[Launch
         (FILES, True, [("vllm-qwen36", True, "Org/Running"), ("next", False, "Org/Next")]),
         ({}, True, [("vllm-qwen36", True, "Org/Running")]),
         (FILES, False, [("vllm-qwen36", True, ""), ("next", False, "Org/Next")]),
-        ({**FILES, "/srv/.env": ""}, True, [("vllm-qwen36", True, "Org/Running"), ("next", False, "")]),
+        ({**FILES, "/srv/.env": ""}, True, [("vllm-qwen36", True, "Org/Running"), ("next", False, "{MODEL}")]),
+        (
+            {
+                "/srv/compose.yaml": COMPOSE.partition("  next")[0],
+                "/srv/a.sh": "docker run --name a i/vllm:1 vllm serve $1\n",
+                "/srv/own.sh": "docker run --name own own/vllm:1\n",
+                "/srv/other.sh": "docker run nginx\n",
+            },
+            True,
+            [("vllm-qwen36", True, "Org/Running"), ("a", False, "{ARG1}"), ("own", False, "Org/Own")],
+        ),
         ({"/srv/compose.yaml": "services: ["}, True, [("vllm-qwen36", True, "Org/Running")]),
     ],
 )

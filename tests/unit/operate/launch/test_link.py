@@ -13,7 +13,7 @@ from tests.unit.diagnose.rules.pair_support import ring
 from sparktop.model.fleet import FleetState
 from sparktop.model.survey import Answer, Survey
 from sparktop.model.telemetry import Interface, NetworkReading, RdmaPort
-from sparktop.operate.launch.inputs.link import Fabric, asks, fabrics, gid_ask, parse_gids, reached_ask
+from sparktop.operate.launch.inputs.link import Fabric, fabrics, questions, reached_question
 
 NODES = ("spark1", "spark2")
 NOTHING = Survey()
@@ -55,7 +55,7 @@ def test_a_pair_is_joined_by_its_cable() -> None:
     assert one.hcas == other.hcas == ("rocep1s0f0", "roceP2p1s0f0")
     assert (one.gid_index, one.mtu, one.rate_gbps, one.speed_mbps, one.is_up) == (3, 9000, 200.0, 200_000, True)
     assert one.problems == other.problems == ()
-    assert asks(NODES, pair(network(1), network(2))) == ()
+    assert questions(NODES, pair(network(1), network(2))) == ()
 
 
 def test_four_nodes_meet_on_the_switch_or_beside_their_ring() -> None:
@@ -154,27 +154,10 @@ def test_an_address_that_both_have_joins_nothing() -> None:
     assert "rocep1s0f0" in one.problems[0]
 
 
-def test_gids_that_the_picture_has_not_are_asked_for() -> None:
-    state = pair(without_gids(network(1)), network(2, gid=7))
-    wanted = asks(NODES, state)
-    assert {ask.node for ask in wanted} == {"spark1"}
-    ports = [one for one in without_gids(network(1)).rdma_ports if one.state == "ACTIVE"]
-    assert set(wanted) == {gid_ask("spark1", port) for port in ports}
-    assert both(state)[0].gid_reason == "rocep1s0f0 has no RoCE v2 entry for 10.0.0.1"
-    answers: dict[Any, Answer] = {}
-    for port, hexadecimal in zip(ports, ("0a00:0001", "0a00:0101"), strict=True):
-        base = f"/sys/class/infiniband/{port.device}/ports/1"
-        answers[gid_ask("spark1", port)] = Answer(
-            value=(
-                f"{base}/gids/0:fe80:0000:0000:0000:4ebb:47ff:fe00:0001\n{base}/gid_attrs/types/0:IB/RoCE v1\n"
-                f"{base}/gids/2:0000:0000:0000:0000:0000:ffff:{hexadecimal}\n{base}/gid_attrs/types/2:IB/RoCE v1\n"
-                f"{base}/gids/5:0000:0000:0000:0000:0000:ffff:{hexadecimal}\n{base}/gid_attrs/types/5:RoCE v2\n"
-            ),
-            problem="grep ended with 2",
-        )
-    one, other = both(state, Survey(answers=answers))
-    assert (one.gid_index, one.gid_reason) == (5, "")
-    assert other.gid_index == 7
+def test_a_port_without_an_entry_for_its_address_has_no_index() -> None:
+    one, other = both(pair(without_gids(network(1)), network(2, gid=7)))
+    assert one.gid_reason == "rocep1s0f0 has no RoCE v2 entry for 10.0.0.1"
+    assert (one.gid_index, other.gid_index) == (None, 7)
 
 
 def test_indices_that_differ_on_one_node_are_left_to_nccl() -> None:
@@ -189,22 +172,22 @@ def test_indices_that_differ_on_one_node_are_left_to_nccl() -> None:
 def test_where_no_network_is_common_the_operators_own_connection_tells() -> None:
     lonely = NetworkReading(boot_s=1.0, interfaces=(Interface(name="eth0", is_up=True, addresses=("10.5.0.7/24",)),))
     state = pair(lonely, lonely)
-    assert asks(NODES, state) == tuple(map(reached_ask, NODES))
+    assert questions(NODES, state) == tuple(map(reached_question, NODES))
     answers: dict[Any, Answer] = {
-        reached_ask("spark1"): Answer(value="127.0.0.1 51000 127.0.0.2 2222\n"),
-        reached_ask("spark2"): Answer(value="127.0.0.1 51001 127.0.0.3 2222\n"),
+        reached_question("spark1"): Answer(value="127.0.0.1 51000 127.0.0.2 2222\n"),
+        reached_question("spark2"): Answer(value="127.0.0.1 51001 127.0.0.3 2222\n"),
     }
     one, other = both(state, Survey(answers=answers))
     assert (one.ip, one.interface, other.ip, other.interface) == ("127.0.0.2", "lo", "127.0.0.3", "lo")
     assert not one.is_same_network
     for said in ("", "127.0.0.1 51000 ;rm 22", "127.0.0.1 51000 127.0.0.3 2222"):
-        answers[reached_ask("spark1")] = Answer(value=said)
+        answers[reached_question("spark1")] = Answer(value=said)
         assert both(state, Survey(answers=answers))[0].ip == ""
 
 
 def test_one_node_has_no_link_and_an_unread_network_says_so() -> None:
     assert fabrics(("spark1",), pair(network(1), network(2)), NOTHING) == {}
-    assert asks(("spark1",), pair(network(1), network(2))) == ()
+    assert questions(("spark1",), pair(network(1), network(2))) == ()
     one, _ = both(pair(network(1), None))
     assert one.ip == ""
     assert one.problems == ("the network of spark2 has not been read yet",)
@@ -212,11 +195,5 @@ def test_one_node_has_no_link_and_an_unread_network_says_so() -> None:
 
 def test_a_device_with_a_name_that_is_none_reaches_no_command() -> None:
     odd = RdmaPort(device="../../etc;x", interface="enp1s0f0np0", state="ACTIVE", rate_gbps=200.0)
-    assert gid_ask("spark1", odd) is None
     one, _ = both(pair(replace(network(1), rdma_ports=(odd,)), network(2)))
     assert one.hcas == ()
-
-
-@over("text", [None, 7, "", "x:y\n", "/sys/class/infiniband/a/ports/1/gids/1:zz\n"])
-def test_what_is_no_table_has_no_entries(text: object) -> None:
-    assert parse_gids(text) == ()

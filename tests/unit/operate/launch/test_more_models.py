@@ -121,7 +121,7 @@ def test_it_is_weighed_with_its_cache() -> None:
 
     there, coming = planned(Drafted("spark1"), order()), planned(Drafted(), order())
     assert tokens(there) == tokens(coming)  # by its files, or by the hub
-    alone = planned(Drafted("spark1"), Order(recipe=replace(recipe(MISTRAL), more_models=())))
+    alone = planned(Drafted("spark1"), order(draft_model=""))
     assert tokens(there) < tokens(alone) * 0.95
 
 

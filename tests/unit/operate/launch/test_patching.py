@@ -9,10 +9,11 @@ from tests.unit.operate.launch.launch_support import Sparks
 from sparktop.documents.plan import plan_lines
 from sparktop.model.operation import DockerCall
 from sparktop.model.recipe import Patch, PatchFile
-from sparktop.model.survey import Answer, Survey
+from sparktop.model.survey import Answer, Survey, looked_up
 from sparktop.operate.acts.patch_image import PatchImage, patch_image
 from sparktop.operate.launch import patching
 from sparktop.operate.step.plan import Plan
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render.render import render
 
 MOD = Patch(name="mods/fix-x", files=(PatchFile(path="run.sh", content=b"echo it-is-shown\n" * 300),))
@@ -30,14 +31,15 @@ MOD = Patch(name="mods/fix-x", files=(PatchFile(path="run.sh", content=b"echo it
 def test_patches_are_applied_again_where_the_base_is_another(
     base: list[str] | None, made: list[str] | None, is_patched: bool
 ) -> None:
-    rendered = render(order(patches=(MOD,)), [seat()])
+    rendered = render(resolve(order(patches=(MOD,))), [seat()])
     layers = {rendered.patched.base: base, rendered.patched.name: made} if rendered.patched else {}
+    questions = looked_up(Survey(), lambda look_ups: patching.is_patched(rendered, "spark1", look_ups))
     answers = {
         ask: Answer(value={"Id": "x", "RootFS": {"Layers": found}} if found else None)
-        for ask, found in zip(patching.asks(rendered), reversed(layers.values()), strict=True)
+        for ask, found in zip(questions, layers.values(), strict=True)
     }
     assert patching.is_patched(rendered, "spark1", Survey(answers=answers)) is is_patched
-    assert patching.is_patched(render(order(), [seat()]), "spark1", Survey(answers={}))
+    assert patching.is_patched(render(resolve(order()), [seat()]), "spark1", Survey(answers={}))
 
 
 def test_the_container_has_no_secret_and_the_review_shows_what_runs_in_it() -> None:
@@ -75,7 +77,7 @@ def test_the_container_has_no_secret_and_the_review_shows_what_runs_in_it() -> N
 )
 def test_no_byte_hides_what_a_mod_runs(path: str, content: bytes, shown: str) -> None:
     patched = render(
-        order(patches=(Patch(name="x", files=(PatchFile(path=path, content=content),)),)), [seat()]
+        resolve(order(patches=(Patch(name="x", files=(PatchFile(path=path, content=content),)),))), [seat()]
     ).patched
     assert patched is not None
     told = "\n".join(patch_image(patched, {}).text())

@@ -12,13 +12,13 @@ from sparktop.model.request import Request
 from sparktop.model.survey import (
     ROUNDS_AT_MOST,
     Answer,
-    Ask,
-    AskPrivileges,
     FileText,
     OperatorKeys,
     Output,
     Privileges,
+    PrivilegesQuestion,
     PublicKey,
+    Question,
     Survey,
 )
 from sparktop.operate.actions import Planner
@@ -62,16 +62,16 @@ def planned(
     """
     survey = Survey()
     for _ in range(ROUNDS_AT_MOST):
-        asks = asks_of(planner, request, picture, survey)
-        if set(asks) <= set(survey.answers):
+        questions = asks_of(planner, request, picture, survey)
+        if set(questions) <= set(survey.answers):
             return plan_of(planner, request, picture, survey)
-        answers = {ask: _answer(ask, privileges, files or {}, outputs or {}, keys) for ask in asks}
+        answers = {ask: _answer(ask, privileges, files or {}, outputs or {}, keys) for ask in questions}
         survey = Survey(answers={**survey.answers, **answers})
     raise AssertionError(f"it never stops asking: {asks_of(planner, request, picture, survey)}")
 
 
 def _answer(
-    ask: Ask,
+    ask: Question,
     privileges: Any,
     files: Mapping[str, str],
     outputs: Mapping[str, str | None],
@@ -79,7 +79,7 @@ def _answer(
 ) -> Answer:
     if isinstance(ask, OperatorKeys):
         return Answer(value=keys)
-    if isinstance(ask, AskPrivileges):
+    if isinstance(ask, PrivilegesQuestion):
         value = privileges.get(ask.node) if isinstance(privileges, Mapping) else privileges
         return Answer(value=value, problem="" if value else "the node doesn't answer")
     if isinstance(ask, FileText):
@@ -101,7 +101,7 @@ def ids(plan: Plan | Refusal) -> list[str]:
 
 def step(plan: Plan | Refusal, step_id: str) -> Step:
     assert isinstance(plan, Plan), plan
-    return next(one for one in (*plan.steps, *plan.way_back) if one.id == step_id)
+    return next(one for one in (*plan.steps, *plan.rollback) if one.id == step_id)
 
 
 def operations(plan: Plan | Refusal, step_id: str) -> tuple[Any, ...]:

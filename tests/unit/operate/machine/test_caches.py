@@ -99,11 +99,11 @@ def test_it_is_doubted_where_another_process_holds_the_memory_that_a_finding_mis
     short = Finding(rule="memory.short", severity=Severity.CRITICAL, title="t", nodes=("spark1",))
     plan = planned(caches, ask(finding=short), pictured, privileges=FREE)
     assert isinstance(plan, Plan)
-    assert plan.doubt.startswith("python3 holds ")
-    assert plan.warnings[0] == plan.doubt
+    assert plan.expected_failure.startswith("python3 holds ")
+    assert plan.warnings[0] == plan.expected_failure
     without = planned(caches, ask(), pictured, privileges=FREE)
     assert isinstance(without, Plan)
-    assert without.doubt == "", "whoever asks for it without a finding knows why"
+    assert without.expected_failure == "", "whoever asks for it without a finding knows why"
 
 
 def test_it_is_doubted_where_the_driver_has_kept_memory() -> None:
@@ -113,8 +113,8 @@ def test_it_is_doubted_where_the_driver_has_kept_memory() -> None:
     apart = Finding(rule="cluster.memory-apart", severity=Severity.WARNING, title="t", nodes=("spark1",))
     plan = planned(caches, ask(finding=apart), picture(lost), privileges=FREE)
     assert isinstance(plan, Plan)
-    assert plan.doubt.startswith("spark1: 34.0 GiB")
-    assert plan.warnings.count(plan.doubt) == 1
+    assert plan.expected_failure.startswith("spark1: 34.0 GiB")
+    assert plan.warnings.count(plan.expected_failure) == 1
 
 
 def test_the_line_that_would_spare_the_password() -> None:

@@ -16,10 +16,10 @@ from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState, LinkState, NodeView
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Answer, AskPrivileges, Privileges, Survey
+from sparktop.model.survey import Answer, Privileges, PrivilegesQuestion, Survey
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.machine import guard
-from sparktop.operate.plan.process import stat_ask
+from sparktop.operate.plan.process import stat_question
 from sparktop.operate.run.guard_orders import StandingOrders
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.wait import Since, WaitVerdict
@@ -35,7 +35,7 @@ def request(*nodes: str, target: str = "vllm-qwen36", **options: str) -> Request
 def survey(docker: str = "open", *nodes: str) -> Survey:
     return Survey(
         answers={
-            AskPrivileges(node=name): Answer(value=Privileges(user="spark", docker=docker))
+            PrivilegesQuestion(node=name): Answer(value=Privileges(user="spark", docker=docker))
             for name in nodes or ("spark1", "spark2")
         }
     )
@@ -69,15 +69,15 @@ def test_it_orders_one_container_and_nothing_else() -> None:
     assert "vllm-qwen36 < 4.0 GiB, or 2 s from empty" in plan.steps[0].title
     assert "SIGKILL" in plan.warnings[0]
     assert "console closes" in plan.effect
-    assert guard.asks(request(), picture(node()), Survey()) == (AskPrivileges(node="spark1"),)
+    assert guard.questions(request(), picture(node()), Survey()) == (PrivilegesQuestion(node="spark1"),)
 
 
 def test_an_engine_in_no_container_is_known_by_its_pid_and_start() -> None:
     """Without Docker, which this user may not even use."""
     bare = engine(container=None, name="llama.cpp:8080")
     fleet = picture(node(engines=(bare,)))
-    question = stat_ask("spark1", 77352)
-    assert guard.asks(request(target=bare.name), fleet, Survey()) == (AskPrivileges(node="spark1"), question)
+    question = stat_question("spark1", 77352)
+    assert guard.questions(request(target=bare.name), fleet, Survey()) == (PrivilegesQuestion(node="spark1"), question)
     stat = f"77352 (llama-server) S 1 {' '.join(['0'] * 17)} 4711 1 100 0 0"
     known = Survey(answers={**survey("denied").answers, question: Answer(value=stat)})
     plan = planned(request(target=bare.name), fleet, known)
@@ -165,7 +165,7 @@ def test_off_disarms_where_there_is_one() -> None:
     compare_plan("guard-off", plan)
     assert [(step.node, step.act) for step in plan.steps] == [("spark1", GuardOrder(container_id=""))]
     assert plan.risk is Risk.SAFE
-    assert guard.asks(request(off="yes"), picture(node()), Survey()) == ()
+    assert guard.questions(request(off="yes"), picture(node()), Survey()) == ()
 
 
 def test_the_probe_understands_the_words_and_each_order_is_another() -> None:

@@ -35,7 +35,7 @@ def test_both_nodes_and_back() -> None:
     assert command.argv == ("/usr/bin/loginctl", "enable-linger", "spark")
     assert command.done_when == seen, "what is done already is not done again"
     assert isinstance(plan, Plan)
-    assert [one.undoes for one in plan.way_back] == [("enable-linger@spark1",), ("enable-linger@spark2",)]
+    assert [one.undoes for one in plan.rollback] == [("enable-linger@spark1",), ("enable-linger@spark2",)]
 
 
 def test_only_where_the_user_does_not_linger_yet() -> None:

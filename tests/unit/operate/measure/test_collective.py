@@ -17,7 +17,7 @@ from tests.unit.operate.measure.test_link import TOOLS, idle
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.request import Request
-from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, DockerGet, Output, Survey
+from sparktop.model.survey import ROUNDS_AT_MOST, Answer, DockerGet, Output, Question, Survey
 from sparktop.operate.measure import collective
 from sparktop.operate.measure.all_reduce import PROGRAM, parse_collective
 from sparktop.operate.refused import Refused
@@ -90,7 +90,7 @@ def planned(
     request = Request(action="measure-collective", nodes=("spark1", "spark2"), options=options)
     fleet, survey, known = picture(*(views or (idle(), idle("spark2")))), Survey(), docker or answers()
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Question) -> Answer:
         if isinstance(ask, DockerGet):
             value = known.get(f"{ask.node}{ask.path}", known.get(ask.path))
             return Answer(value=value)
@@ -98,10 +98,10 @@ def planned(
         return Answer(value=which if ask.argv[0] == "which" else PING, code=0)
 
     for _ in range(ROUNDS_AT_MOST):
-        asks = [ask for ask in collective.asks(request, fleet, survey) if ask not in survey.answers]
-        if not asks:
+        questions = [ask for ask in collective.questions(request, fleet, survey) if ask not in survey.answers]
+        if not questions:
             break
-        survey = Survey(answers={**survey.answers, **{ask: answer(ask) for ask in asks}})
+        survey = Survey(answers={**survey.answers, **{ask: answer(ask) for ask in questions}})
     try:
         return collective.plan(request, fleet, survey)
     except Refused as error:
@@ -116,7 +116,7 @@ def test_the_cable_is_measured_first_and_both_containers_are_removed() -> None:
         "remove@spark1", "remove@spark2",
     ]  # fmt: skip
     assert isinstance(plan, Plan)
-    assert [step.id for step in plan.way_back] == ["take-away@spark1", "take-away@spark2"]
+    assert [step.id for step in plan.rollback] == ["take-away@spark1", "take-away@spark2"]
     assert plan.is_all_or_nothing
 
 

@@ -33,8 +33,8 @@ def spark(**more: Any) -> FleetState:
 
 def planned(picture: FleetState, *, variables: tuple[str, ...] = ()) -> Plan | Refusal:
     request = Request(action="prove-endpoint", nodes=("spark1",), target=NAME)
-    asks = asks_of(prove, request, picture, Survey())
-    survey = Survey(answers={ask: _inspected(ask, variables) for ask in asks})
+    questions = asks_of(prove, request, picture, Survey())
+    survey = Survey(answers={ask: _inspected(ask, variables) for ask in questions})
     return plan_of(prove, request, picture, survey)
 
 
@@ -53,7 +53,7 @@ def test_a_step_for_each_proof_within_a_minute() -> None:
     acts = [step.act for step in plan.steps]
     assert [act.proof for act in acts if isinstance(act, Prove)] == list(Proof)
     assert sum(act.limit_s for act in acts if isinstance(act, Prove)) <= 60
-    assert (plan.risk, plan.way_back) == (Risk.SAFE, ())
+    assert (plan.risk, plan.rollback) == (Risk.SAFE, ())
     assert all(step.act.changes for step in plan.steps), "no other run may be at the node meanwhile"
     own = [act.own_requests for act in acts if isinstance(act, Prove)]
     assert own == [0, 1, 1, 1, 1, 1, 2], "how many requests the proof before it had"

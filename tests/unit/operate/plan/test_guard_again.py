@@ -81,7 +81,7 @@ def test_it_is_armed_again_on_the_container_that_runs_then(
     plan: Callable[[], Plan | Refusal], after: str, back: str
 ) -> None:
     made_plan = possible(plan())
-    for steps, expected in ((made_plan.steps, after), (made_plan.way_back, back)):
+    for steps, expected in ((made_plan.steps, after), (made_plan.rollback, back)):
         order = last_order(steps)
         assert (order.container_id, order.container_name) == (expected, "vllm-qwen36")
         assert (order.floor_bytes, order.empty_within_s, order.stay_s) == (3 << 30, 7.0, 60.0)

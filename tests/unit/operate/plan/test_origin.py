@@ -18,7 +18,7 @@ from sparktop.model.fleet import NodeView
 from sparktop.model.survey import Answer, Survey
 from sparktop.model.telemetry import Unit
 from sparktop.operate.container.inspected import ask, inspected
-from sparktop.operate.plan.origin import Origin, OriginKind, asks, origin
+from sparktop.operate.plan.origin import Origin, OriginKind, origin, questions
 
 
 def node(*units: str):
@@ -34,7 +34,7 @@ def shown(command: str, unit: str = "vllm.service") -> str:
 def found(engine=None, text: str = "", *units: str):
     view = node(*(units or ("vllm.service",)))
     engine = engine or view.engines[0]
-    system, own = asks(engine, view)
+    system, own = questions(engine, view)
     return origin(engine, view, Survey(answers={system: Answer(value=text), own: Answer(value="")}), None)
 
 
@@ -68,7 +68,7 @@ def test_other_services_are_not(command: str) -> None:
 
 def test_service_of_the_user_s_own_manager_is_known_as_that() -> None:
     view = node("vllm.service")
-    system, own = asks(view.engines[0], view)
+    system, own = questions(view.engines[0], view)
     assert own.argv[:3] == ("env", "XDG_RUNTIME_DIR=/run/user/1000", "systemctl")
     text = shown("docker run --name vllm-qwen36 I")
     made_of = origin(view.engines[0], view, Survey(answers={system: Answer(value=""), own: Answer(value=text)}), None)
@@ -76,7 +76,7 @@ def test_service_of_the_user_s_own_manager_is_known_as_that() -> None:
 
 
 def test_docker_s_own_service_is_nobody_s_origin() -> None:
-    assert asks(made.engine(), node("docker.service", "containerd.service", "ssh.service", "-x.service")) == ()
+    assert questions(made.engine(), node("docker.service", "containerd.service", "ssh.service", "-x.service")) == ()
 
 
 @given(st.text(max_size=300))
@@ -141,7 +141,7 @@ def test_any_inspect_is_read(raw: object) -> None:
 
 def told(engine: Engine, view: NodeView | None = None, units: str = "") -> Origin:
     view = view or restarts.spark(engines=(engine,))
-    answers = {question: Answer(value=units) for question in asks(engine, view)}
+    answers = {question: Answer(value=units) for question in questions(engine, view)}
     box = None
     if engine.container is not None:
         container_id = engine.container.container_id

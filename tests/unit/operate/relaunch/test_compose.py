@@ -19,7 +19,7 @@ from sparktop.cmdline import variables
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
-from sparktop.model.survey import Answer, Ask, DockerGet, FileText, Output, Privileges
+from sparktop.model.survey import Answer, DockerGet, FileText, Output, Privileges, Question
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import compose_override
 from sparktop.operate.step.plan import OnFailure, Plan, Refusal
@@ -61,7 +61,7 @@ def planned(change: Change, picture: FleetState | None = None, **more: Any) -> P
     return support.planned(asked(change), picture or composed(), lambda ask: answer(ask, more), **more)
 
 
-def answer(ask: Ask, more: dict[str, Any]) -> Answer | None:
+def answer(ask: Question, more: dict[str, Any]) -> Answer | None:
     if isinstance(ask, FileText):
         files = {f"{FOLDER}/compose.yaml": FILE, **more.get("files", {})}
         return Answer(value=files.get(ask.path))
@@ -76,7 +76,7 @@ def answer(ask: Ask, more: dict[str, Any]) -> Answer | None:
 
 
 def commands(plan: Plan | Refusal, step: str) -> list[Command]:
-    (one,) = [one for one in (*possible(plan).steps, *possible(plan).way_back) if one.id == step]
+    (one,) = [one for one in (*possible(plan).steps, *possible(plan).rollback) if one.id == step]
     assert isinstance(one.act, Remote)
     return [each for each in one.act.operations if isinstance(each, Command)]
 
@@ -164,7 +164,9 @@ def test_options_image_and_what_is_taken_away() -> None:
 
 
 def test_an_earlier_override_is_merged_and_put_back() -> None:
-    before = compose_override.written({"services": {"engine": {"environment": {"A": "1$"}, "shm_size": 5}}})
+    before = compose_override.written(
+        compose_override.merged(None, "engine", {"environment": {"A": "1$"}, "shm_size": 5})
+    )
     labels = {"com.docker.compose.project.config_files": f"{FOLDER}/compose.yaml,{OVERRIDE}"}
     raw = {"config": {"Env": [f"HF_TOKEN={support.TOKEN}", "NCCL_DEBUG=WARN", "A=1$"]}}
     plan = planned(LESS, composed(labels=labels), files={OVERRIDE: before}, inspect=raw)
@@ -283,7 +285,7 @@ def test_a_value_is_told_by_what_became_of_it(before: str, value: str, after: st
     template = variables.escaped(before) + form % name + variables.escaped(after)
     actual = variables.filled(template, {name: value})
     if actual is not None:
-        told = variables.told(template, actual)
+        told = variables.recover_values(template, actual)
         assert told is not None
         assert variables.filled(template, told) == actual
 
@@ -291,7 +293,7 @@ def test_a_value_is_told_by_what_became_of_it(before: str, value: str, after: st
 @given(st.text(alphabet="ab${}:-?+_ ", max_size=30), st.dictionaries(NAMES, TEXT, max_size=2), TEXT)
 def test_any_template_can_be_read(template: str, known: dict[str, str], actual: str) -> None:
     variables.filled(template, known)
-    found = variables.told(template, actual)
+    found = variables.recover_values(template, actual)
     assert found is None or isinstance(found, dict)
 
 
@@ -310,7 +312,7 @@ def test_any_template_can_be_read(template: str, known: dict[str, str], actual: 
     ],
 )
 def test_what_is_told(template: str, actual: str, told: dict[str, str] | None) -> None:
-    assert variables.told(template, actual) == told
+    assert variables.recover_values(template, actual) == told
 
 
 def test_env_files() -> None:

@@ -34,8 +34,8 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
         "sparkrun stop sparkrun_7d7b_15b3",
         ("sparkrun run '@eugr/qwen3.6 $(reboot)' -o gpu_memory_utilization=0.60 -o ipc=host -o shm_size=17179869184 "
         "-- --enforce-eager"),
-        "in env: of the recipe: NCCL_DEBUG='INFO; reboot'",
-        'in env: of the recipe: VLLM_API_KEY="$VLLM_API_KEY"',
+        "in the recipe, variable: NCCL_DEBUG='INFO; reboot'",
+        'in the recipe, variable: VLLM_API_KEY="$VLLM_API_KEY"',
     ]),
     ("spark-vllm-docker", EUGR, [
         "./launch-cluster.sh stop",

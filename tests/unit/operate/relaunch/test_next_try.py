@@ -9,7 +9,8 @@ import pytest
 from tests.recipe_support import order, recipe
 from tests.table import over
 
-from sparktop.cli import act, launch
+from sparktop.cli import act
+from sparktop.cli.commands import BY_NAME
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.model.change import Change
 from sparktop.model.engine import EngineKind
@@ -57,7 +58,7 @@ def test_relaunch_line_makes_the_remedys_change(rule: str, remedy: Remedy, kind:
     assert remedy.change is not None
     words = shlex.split(attempt.command)
     assert words[:4] == ["sparktop", "act", "relaunch", "spark1"]
-    options = act.act_arguments().parse_args(words[2:])
+    options = BY_NAME["act"].arguments().parse_args(words[2:])
     assert options.engine == "vllm qwen"
     relaunch = next(action for action in ACTIONS if action.name == "relaunch")
     assert act._change(options, relaunch) == remedy.change.for_engine(kind.value)
@@ -83,7 +84,7 @@ def test_launch_line_sets_the_parameter(value: str, expected: str) -> None:
     request = launch_of({"gpu_memory_utilization": "0.80", "port": "8001"})
     attempt = next_try(failed(request, Remedy(title="Less", action="relaunch", change=change)))
     assert attempt is not None
-    options = launch.launch_arguments().parse_args(shlex.split(attempt.command)[2:])
+    options = BY_NAME["launch"].arguments().parse_args(shlex.split(attempt.command)[2:])
     assert options.hosts == ["spark1"]
     assert options.set == [f"gpu_memory_utilization={expected}", "port=8001"]
 

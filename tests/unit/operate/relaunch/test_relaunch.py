@@ -19,7 +19,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import DockerCall, Expect
-from sparktop.model.survey import Answer, Ask, ModelsOnDisk
+from sparktop.model.survey import Answer, ModelsOnDisk, Question
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.remote import Remote
@@ -73,7 +73,7 @@ def test_a_context_above_the_model_s_own_is_told(tokens: str, is_told: bool) -> 
     mounts = [{"Type": "bind", "Source": "/data/models", "Destination": "/models", "RW": True}]
     asked_for: list[ModelsOnDisk] = []
 
-    def own(ask: Ask) -> Answer | None:
+    def own(ask: Question) -> Answer | None:
         if not isinstance(ask, ModelsOnDisk):
             return None
         asked_for.append(ask)
@@ -101,7 +101,7 @@ def test_the_operators_memory_holds_on_the_way_back_unless_the_change_alters_it(
     wish = asked(change, options={"target_gib": "50"})
     plan = possible(planned(wish, made.picture(restarts.spark())))
     waits = {
-        step.id: step.act.target_bytes for step in (*plan.steps, *plan.way_back) if isinstance(step.act, AwaitMemory)
+        step.id: step.act.target_bytes for step in (*plan.steps, *plan.rollback) if isinstance(step.act, AwaitMemory)
     }
     assert waits["memory"] == 50 << 30
     assert (waits["back-memory"] == 50 << 30) is is_theirs
@@ -143,7 +143,7 @@ def test_the_way_back_of_rm_starts_nobody_elses_container() -> None:
     """Whatever has the name by then is looked at before it is started."""
     one = support.engine(auto_remove=True, restart_policy="no")
     plan = possible(planned(asked(LESS), made.picture(restarts.spark(engines=(one,)))))
-    old = next(step for step in plan.way_back if step.id == "back-old")
+    old = next(step for step in plan.rollback if step.id == "back-old")
     assert isinstance(old.act, Remote)
     create, check, start = old.act.operations
     assert isinstance(create, DockerCall)
@@ -175,7 +175,7 @@ def test_an_engine_that_has_ended_is_made_anew_and_not_started_on_the_way_back()
     one = restarts.ended(made.engine())
     plan = possible(planned(asked(LESS), made.picture(restarts.spark(engines=(one,)))))
     assert "stop" not in {step.id for step in plan.steps}
-    assert not any("start" in call.path for step in plan.way_back if step.id == "back-old" for call in calls(step))
+    assert not any("start" in call.path for step in plan.rollback if step.id == "back-old" for call in calls(step))
 
 
 # --- the body

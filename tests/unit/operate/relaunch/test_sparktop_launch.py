@@ -23,20 +23,20 @@ from sparktop.cmdline.launch_command import changed
 from sparktop.documents.engine_table import EngineRow, details
 from sparktop.documents.snapshot import snapshot_lines
 from sparktop.engines import labels
-from sparktop.engines.rank_order import missing, ranks, start_order, stop_order
-from sparktop.engines.ranks import spans_nodes
+from sparktop.engines.ranks import missing, ranks, spans_nodes, start_order, stop_order
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind, EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import DockerCall
 from sparktop.model.survey import Answer, Survey
 from sparktop.operate.acts.remote import Remote
-from sparktop.operate.launch.inputs.docker import list_ask
+from sparktop.operate.launch.inputs.docker import docker_there, list_question
 from sparktop.operate.launch.name_holder import running_already
 from sparktop.operate.machine import guard
 from sparktop.operate.relaunch.sparktop_launch import relabelled
 from sparktop.operate.restart import loop, restart, stop
 from sparktop.operate.step.plan import Plan, Refusal
+from sparktop.recipe.parameters import resolve
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.host_config import body as docker_body
 from sparktop.recipe.render.render import render
@@ -67,8 +67,8 @@ def rank(index: int, starts: tuple[str, ...], **more: Any) -> Engine:
 
 def ray_pair(**worker: Any) -> FleetState:
     """As a launch over Ray starts them: the head is the engine, the worker's container only joins."""
-    head = tuple(rank_argv.head_command(ENGINE, nodes=2, address="10.0.0.1", port="6379"))
-    joins = tuple(rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2"))
+    head = recipes.ray_rank(0, ENGINE)
+    joins = recipes.ray_rank(1)
     silent = {"endpoint": None, "metrics": None, "rates": None, "model": None, "argv": ("ray::RayWorkerWrapper",)}
     return made.picture(
         restarts.spark("spark1", engines=(rank(0, head, argv=ENGINE),)),
@@ -200,19 +200,20 @@ def test_who_launched_it_is_told() -> None:
 
 
 def test_what_a_relaunch_has_changed_is_not_what_a_launch_asks_for() -> None:
-    rendered = render(recipes.order(), (recipes.seat(0),))
+    rendered = render(resolve(recipes.order()), (recipes.seat(0),))
     box = rendered.ranks[0].container
     row = {"Names": [f"/{box.name}"], "State": "running", "Id": "ab" * 32}
 
     def runs(more: dict[str, str]) -> bool:
         answer = Answer(value=[{**row, "Labels": {**box.labels, **more}}])
-        return bool(running_already(rendered, Survey(answers={list_ask("spark1"): answer})))
+        survey = Survey(answers={list_question("spark1"): answer})
+        return bool(running_already(rendered, {"spark1": docker_there(survey, "spark1", rendered.image)}))
 
     assert runs({})
     assert not runs({labels.CHANGED: '["NCCL_DEBUG"]'})
     flag = FlagChange(name="--max-num-seqs", before=None, after="8")
     assert not runs(relabelled(box.labels, EngineKind.VLLM, (flag,), [], ""))
-    asked_for = render(recipes.order({"max_num_seqs": "8"}), (recipes.seat(0),)).ranks[0].container.labels
+    asked_for = render(resolve(recipes.order({"max_num_seqs": "8"})), (recipes.seat(0),)).ranks[0].container.labels
     assert relabelled(box.labels, EngineKind.VLLM, (flag,), [], "") == asked_for, "a launch says the same"
 
 
@@ -227,7 +228,7 @@ def test_the_head_s_flags_are_changed_behind_the_script_and_the_worker_only_join
     assert head["Cmd"][:8] == ["sh", "-c", rank_argv.HEAD_SCRIPT, "sparktop-ray-head", "2", "10.0.0.1", "6379", "900"]
     assert head["Cmd"][-2:] == ["--served-model-name", hostile] or hostile in head["Cmd"]
     assert head["Cmd"][head["Cmd"].index("--max-num-seqs") + 1] == "8"
-    assert worker["Cmd"] == rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")
+    assert worker["Cmd"] == [*recipes.ray_rank(1)]
     assert all("NCCL_DEBUG=INFO" in body["Env"] for body in (head, worker))
     assert head["Labels"][labels.VALUES] == worker["Labels"][labels.VALUES]
     assert head["Labels"][labels.CHANGED] == worker["Labels"][labels.CHANGED] == '["NCCL_DEBUG"]'
@@ -266,7 +267,7 @@ def test_a_guard_and_a_broken_loop_cover_both_ranks() -> None:
     "worker",
     [
         {},
-        {"argv": tuple(rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")), "pids": (),
+        {"argv": recipes.ray_rank(1), "pids": (),
          "state": EngineState.STARTING},
     ],
     ids=["its rank is there", "it waits"],
@@ -300,8 +301,8 @@ def test_a_pair_that_has_ended_knows_its_head() -> None:
 
 
 def test_who_joins_ray() -> None:
-    head = rank_argv.head_command(ENGINE, nodes=2, address="10.0.0.1", port="6379")
-    worker = rank_argv.worker_command(address="10.0.0.1", port="6379", own="10.0.0.2")
+    head = recipes.ray_rank(0, ENGINE)
+    worker = [*recipes.ray_rank(1)]
     assert (joins_ray(head), joins_ray(worker)) == (False, True)
     assert joins_ray(("bash", "-c", "ray start --block --address=10.0.0.1:6379"))
     assert not joins_ray(("bash", "-c", "ray start --block --head"))
@@ -315,7 +316,7 @@ def test_what_is_rendered_is_what_is_relaunched() -> None:
     """Every shipped recipe's ranks take a change of a flag, and of a variable."""
     for name in recipes.SHIPPED:
         shipped = recipes.shipped(name)
-        rendered = render(recipes.Order(recipe=shipped), recipes.seats_for(shipped))
+        rendered = render(resolve(recipes.Order(recipe=shipped)), recipes.seats_for(shipped))
         for one in rendered.ranks:
             asked_of = docker_body(one.container)
             line = changed(

@@ -25,7 +25,7 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit
 from sparktop.model.change import Change
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.survey import Answer, Ask, FileText, Output, Privileges
+from sparktop.model.survey import Answer, FileText, Output, Privileges, Question
 from sparktop.model.telemetry import Process, Unit
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.relaunch import systemd_drop_in
@@ -61,7 +61,7 @@ def planned(change: Change, picture: FleetState, files: str, **more: Any) -> Pla
     return support.planned(request, picture, lambda ask: answer(ask, files, more), **more)
 
 
-def answer(ask: Ask, files: str, more: dict[str, Any]) -> Answer | None:
+def answer(ask: Question, files: str, more: dict[str, Any]) -> Answer | None:
     if isinstance(ask, FileText) and ask.path.endswith("/sparktop.conf"):
         return Answer(value=more.get("before"))
     if not isinstance(ask, Output):
@@ -122,7 +122,7 @@ def test_an_earlier_drop_in_is_kept_and_put_back() -> None:
     plan = possible(planned(LESS, service(), files, before=before, shown=shown))
     compare_plan("relaunch_unit_dropin", plan)
     assert 'Environment="A=1 %%"' in dropped(plan)
-    back = next(step for step in plan.way_back if step.id == "back-file")
+    back = next(step for step in plan.rollback if step.id == "back-file")
     assert isinstance(back.act, Remote)
     assert any(isinstance(one, Command) and one.content == before for one in back.act.operations)
 
@@ -261,7 +261,7 @@ def test_the_drop_in_is_written_and_taken_away(tmp_path: Path) -> None:
     systemctl.write_text(f'#!/bin/sh\necho "$@" >> {notes}\n[ ! -e {tmp_path}/fails ]\n')
     systemctl.chmod(0o755)
     plan = possible(planned(LESS, service(), file_of(DOCKER)))
-    steps = {step.id: step for step in (*plan.steps, *plan.way_back)}
+    steps = {step.id: step for step in (*plan.steps, *plan.rollback)}
     path = tmp_path / "etc/system/vllm.service.d/sparktop.conf"
 
     def told(*names: str) -> Sequence[str]:

@@ -88,7 +88,7 @@ def test_policy_goes_off_before_the_stop_and_stays_off() -> None:
 
 
 def test_way_back_starts_it_and_gives_the_policy_back() -> None:
-    assert [step.id for step in plan(looping()).way_back] == ["back-start", "back-policy"]
+    assert [step.id for step in plan(looping()).rollback] == ["back-start", "back-policy"]
 
 
 def test_loop_of_a_start_a_minute_is_broken_too() -> None:

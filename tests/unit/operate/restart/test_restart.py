@@ -8,7 +8,7 @@ from tests import pictures_support as made
 from tests.restart_support import GIB, ended, golden, head, inspect, planned, request, spark, two, whole
 from tests.table import over
 
-from sparktop.model.engine import Containers, EngineState
+from sparktop.model.engine import Containers, EngineState, LogFacts
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.guard import GuardPhase, GuardState
@@ -94,7 +94,7 @@ def test_nothing_is_started_before_the_memory_is_there() -> None:
 
 def test_every_call_is_preceded_by_the_question_whether_it_is_the_same_container() -> None:
     found = plan(two(), request("safe-restart", "vllm-head", "spark1"))
-    for step in (*found.steps, *found.way_back):
+    for step in (*found.steps, *found.rollback):
         if isinstance(step.act, Remote) and any(isinstance(one, DockerCall) for one in step.act.operations):
             first = step.act.operations[0]
             assert isinstance(first, Expect), step.id
@@ -112,15 +112,15 @@ def test_stop_that_fails_puts_the_policy_back() -> None:
 
 
 def test_way_back_of_a_run_that_stopped_nothing_waits_for_no_memory() -> None:
-    wait = plan().way_back[0].act
+    wait = plan().rollback[0].act
     assert isinstance(wait, AwaitMemory)
     assert wait.unless_runs == made.container().container_id
 
 
 def test_way_back_gives_the_policy_back_only_to_what_answers() -> None:
     back = ["back-memory", "back-start", "back-ready", "back-guard", "back-policy", "back-serving"]
-    assert [step.id for step in plan().way_back] == back
-    ready = plan().way_back[2].act
+    assert [step.id for step in plan().rollback] == back
+    ready = plan().rollback[2].act
     assert isinstance(ready, AwaitReady)
     assert ready.any_run
 
@@ -142,6 +142,23 @@ def test_engine_that_ended_is_only_started() -> None:
     found = plan(made.picture(node))
     assert ids(found)[:4] == ["evidence", "policy-off", "gone", "memory"]
     assert "start" in ids(found)
+
+
+@over(
+    "rule, available_gib, is_doubted",
+    [
+        ("vllm.free-memory-below-utilisation", 40.0, True),
+        ("vllm.free-memory-below-utilisation", 110.0, False),
+        ("vllm.kv-no-memory", 110.0, True),
+    ],
+)
+def test_memory_that_others_held_at_its_last_start_is_no_doubt_once_it_is_free(
+    rule: str, available_gib: float, is_doubted: bool
+) -> None:
+    why = Finding(rule=rule, severity=Severity.CRITICAL, title="Only 53 GiB free at start")
+    failed = replace(ended(made.engine()), log=LogFacts(findings=(why,)))
+    doubt = plan(made.picture(spark(engines=(failed,), available_gib=available_gib))).expected_failure
+    assert bool(doubt) is is_doubted, doubt
 
 
 def test_target_is_the_operator_s_where_it_is_set() -> None:
@@ -304,7 +321,7 @@ def test_without_docker_it_is_refused(docker, words) -> None:
 
 
 def test_container_that_vanished_or_is_paused_is_refused() -> None:
-    asked = restart.asks(request(target=NAME), ONE, restart_survey())
+    asked = restart.questions(request(target=NAME), ONE, restart_survey())
     gone = {one: None for one in asked if "/json" in getattr(one, "path", "")}
     assert "no container of vllm-qwen36" in refusal(answers=gone).reason
     assert "is paused" in refusal(inspects={NAME: {"Status": "paused"}}).reason
@@ -329,7 +346,7 @@ def test_names_that_docker_would_not_give_are_refused(name: str) -> None:
     """Docker's own names are [a-zA-Z0-9][a-zA-Z0-9_.-]+: another daemon may say anything."""
     box = made.container()
     raw = {**inspect(box), "Name": f"/{name}"}
-    asked = restart.asks(request(target=NAME), ONE, restart_survey())
+    asked = restart.questions(request(target=NAME), ONE, restart_survey())
     answers = {one: raw for one in asked if "/json" in getattr(one, "path", "")}
     assert isinstance(planned(restart, request(target=NAME), ONE, answers=answers), Refusal)
 
@@ -338,13 +355,13 @@ def test_names_that_docker_would_not_give_are_refused(name: str) -> None:
 def test_ids_that_are_none_are_not_asked_for(container_id: str) -> None:
     node = spark(engines=(made.engine(container=made.container(container_id=container_id)),))
     fleet = made.picture(node)
-    assert not [one for one in restart.asks(request(target=NAME), fleet, restart_survey()) if hasattr(one, "path")]
+    assert not [one for one in restart.questions(request(target=NAME), fleet, restart_survey()) if hasattr(one, "path")]
     assert isinstance(planned(restart, request(target=NAME), fleet), Refusal)
 
 
 @over("raw", [None, [], "x", 7, {}, {"Id": "y"}, {"State": 3, "HostConfig": []}])
 def test_answers_of_another_shape_are_refused(raw) -> None:
-    asked = restart.asks(request(target=NAME), ONE, restart_survey())
+    asked = restart.questions(request(target=NAME), ONE, restart_survey())
     answers = {one: raw for one in asked if "/json" in getattr(one, "path", "")}
     assert isinstance(planned(restart, request(target=NAME), ONE, answers=answers), Refusal)
 
@@ -356,7 +373,7 @@ def test_hostile_units_reach_no_command() -> None:
     node = replace(node, facts=replace(node.facts, units=units))
     words = [
         one.argv
-        for one in restart.asks(request(target=NAME), made.picture(node), restart_survey())
+        for one in restart.questions(request(target=NAME), made.picture(node), restart_survey())
         if hasattr(one, "argv")
     ]
     assert words

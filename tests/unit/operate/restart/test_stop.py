@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests import pictures_support as made
 from tests.restart_support import GIB, ended, golden, head, planned, request, spark, two
 from tests.table import over
@@ -93,8 +95,9 @@ def test_where_memory_runs_out_every_second_counts(rule: str) -> None:
 
 
 def test_fall_that_is_seen_is_as_urgent_as_its_finding() -> None:
-    falling = made.picture(spark(available_gib=[(-20, 45.0), (-8, 45.0), (0, 20.0)]))
-    assert plan(falling).steps[0].id == "stop"
+    falling = Finding(rule="memory.falling", severity=Severity.CRITICAL, title="falling", nodes=("spark1",))
+    seen = replace(ONE, findings=(falling,))
+    assert plan(seen).steps[0].id == "stop"
     assert plan().steps[0].id == "evidence"
 
 
@@ -140,7 +143,7 @@ def test_container_of_rm_is_stopped_and_its_end_is_told() -> None:
     box = made.container(auto_remove=True, restart_policy="no")
     found = plan(made.picture(spark(engines=(made.engine(container=box),))))
     assert any("Docker removes it when it stops" in warning for warning in found.warnings)
-    assert found.way_back == ()
+    assert found.rollback == ()
     kill = next(step.act for step in found.steps if step.id == "kill")
     assert isinstance(kill, Remote)
     assert [type(one) for one in kill.operations] == [DockerCall], "there may be nothing left to be asked"
@@ -150,7 +153,7 @@ def test_launcher_s_container_is_stopped_whole() -> None:
     engine = made.engine("vllm_node", container=made.container("vllm_node", argv=("sleep", "infinity")))
     found = plan(made.picture(spark(engines=(engine,))), request("stop-engine", "vllm_node"))
     assert any("the launcher starts it again" in warning for warning in found.warnings)
-    assert found.way_back == ()
+    assert found.rollback == ()
 
 
 def test_rank_whose_other_is_not_seen_is_stopped_with_a_warning() -> None:

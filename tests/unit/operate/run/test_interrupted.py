@@ -82,7 +82,7 @@ async def goes_back(stage: LaunchStage, run: Run) -> Run:
         clock=stage.clock,
         stand_in=stage.acts.stand_in,
     )
-    back = operations.way_back(run)
+    back = operations.rollback(run)
     assert back is not None
     stage.is_back()
     execution = stage.execution(back, "run-back")
@@ -353,7 +353,7 @@ async def test_what_a_killed_console_leaves_is_told_and_led_back(
         is_done = not any(isinstance(one.act, Remote) for one in stage.plan.steps[at + is_heard :])
         assert stage.serves() if is_done else stage.is_as_before(), stage.boxes()
         return
-    assert run.state is RunState.CUT_OFF
+    assert run.state is RunState.INTERRUPTED
     back = await goes_back(stage, run)
     assert back.state is RunState.DONE, back.message
     assert stage.is_as_before(), stage.boxes()

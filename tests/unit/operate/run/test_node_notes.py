@@ -61,9 +61,9 @@ async def test_each_node_gets_the_runs_audit(tmp_path: Path) -> None:
 async def test_a_run_of_another_console_is_told_in_this_ones_names(tmp_path: Path) -> None:
     intent, stopped, *_, end = (await entries_of_a_run(tmp_path, "spark1"))["spark1"]
     (run,) = told(runs_elsewhere({"left": noted(intent, stopped)}, own=()))
-    assert run.run.state is RunState.CUT_OFF
+    assert run.run.state is RunState.INTERRUPTED
     assert run.run.plan.request.nodes == ("left",)
-    assert {one.step.node for one in run.run.steps} | {one.node for one in run.run.plan.way_back} == {"left"}
+    assert {one.step.node for one in run.run.steps} | {one.node for one in run.run.plan.rollback} == {"left"}
     assert run.stopped == (ID,)
     assert run.run.asked == {}, "nor its secrets"
     assert run.who == "me@laptop"
@@ -76,18 +76,18 @@ async def test_a_node_plans_nothing_for_another(tmp_path: Path) -> None:
     by_node = await entries_of_a_run(tmp_path, "spark1", "spark2")
     both = {name: noted(*entries[:2]) for name, entries in by_node.items()}
     (whole,) = told(runs_elsewhere(both, own=()))
-    assert {one.node for one in whole.run.plan.way_back} == {"spark1", "spark2"}
+    assert {one.node for one in whole.run.plan.rollback} == {"spark1", "spark2"}
     (alone,) = told(runs_elsewhere({"spark1": both["spark1"]}, own=()))
-    assert alone.run.plan.way_back == ()
+    assert alone.run.plan.rollback == ()
     lone, done = by_node["spark1"][:2]
     hidden = {**lone, "nodes": ["spark1"], "steps": [one for one in lone["steps"] if one["node"] == "spark1"]}
     (other,) = told(runs_elsewhere({"spark1": noted(hidden, done), "spark2": []}, own=()))
-    assert other.run.plan.way_back == (), "its rollback names spark2, which has noted nothing"
+    assert other.run.plan.rollback == (), "its rollback names spark2, which has noted nothing"
     assert {one.step.node for one in alone.run.steps} == {"spark1"}
     intent, *rest = by_node["spark2"][:2]
     forged = {**intent, "kept": [{**one, "node": "spark1"} for one in intent["kept"]]}
     (mixed,) = told(runs_elsewhere({**both, "spark2": noted(forged, *rest)}, own=()))
-    assert mixed.run.plan.way_back == ()
+    assert mixed.run.plan.rollback == ()
 
 
 @pytest.mark.parametrize("answer", [None, "text", [None], [{"run": 3}], [{"run": "x", "entries": [3, "{", "[]"]}]])
@@ -98,7 +98,7 @@ def test_a_node_that_says_what_it_likes_is_survived(answer: object) -> None:
 # --- the real runner
 
 
-async def test_the_runner_keeps_notes_for_whoever_asks(desk: Bench) -> None:
+async def test_the_runner_keeps_notes_for_whoever_questions(desk: Bench) -> None:
     line = await desk.line()
     notes = [NoteRun(node=NODE, run_id="20261121T031211-4f2a9c", entry=f'{{"n": {number}}}') for number in range(3)]
     for note in notes:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktop.operate.acts.pace import Pace, amount, size
+from sparktop.operate.acts.pace import ProgressRate, amount, size
 from sparktop.operate.runner.api import Progress
 
 GB, MB = 1_000_000_000, 1_000_000
 
 
-def paced(*seen: tuple[float, int | None], total: int | None = None, words: str = "") -> Pace:
-    pace = Pace()
+def paced(*seen: tuple[float, int | None], total: int | None = None, words: str = "") -> ProgressRate:
+    pace = ProgressRate()
     for now_s, done in seen:
         pace.hear(Progress(index=0, done_bytes=done, total_bytes=total, words=words), now_s)
     return pace
@@ -29,8 +29,8 @@ def test_bytes_rate_and_time_left() -> None:
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert Pace().words == ""
-    assert (Pace().ratio, Pace().rate) == (None, None)
+    assert ProgressRate().words == ""
+    assert (ProgressRate().ratio, ProgressRate().rate) == (None, None)
     assert paced((0.0, 310 * MB)).words == "310 MB"
     assert paced((0.0, None), total=5, words="waiting").words == "waiting"
     assert paced((0.0, 5 * MB), (0.0, 9 * MB), total=10 * MB).words == "9 of 10 MB"  # no time between: no rate
@@ -91,7 +91,7 @@ def test_sizes() -> None:
     )
 )
 def test_whatever_is_told_there_are_words(seen: list[tuple[float, int | None, int | None, int]]) -> None:
-    pace, now_s = Pace(), 0.0
+    pace, now_s = ProgressRate(), 0.0
     for step_s, done, total, index in seen:
         now_s += step_s
         pace.hear(Progress(index=index, done_bytes=done, total_bytes=total, words="x"), now_s)

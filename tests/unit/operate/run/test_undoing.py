@@ -57,7 +57,7 @@ def test_on_two_nodes_each_line_says_where() -> None:
 
 def test_what_the_way_back_has_done_is_not_to_be_done_again() -> None:
     made_plan = restarting()
-    assert by_hand(run_until(made_plan, "memory", *made_plan.way_back)) == ()
+    assert by_hand(run_until(made_plan, "memory", *made_plan.rollback)) == ()
 
 
 def test_a_run_that_can_go_back_says_the_commands_too() -> None:

@@ -17,7 +17,7 @@ from tests.support import poll
 
 from sparktop.errors import LinkLost, ProbeError
 from sparktop.model.operation import Command, Signal
-from sparktop.model.survey import Answer, AskPrivileges, FileText, Output, Privileges
+from sparktop.model.survey import Answer, FileText, Output, Privileges, PrivilegesQuestion
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner.api import OutcomeState
 from sparktop.probe.runner.journal import GROUP_LOCK_NAME, LOCK_NAME
@@ -47,8 +47,8 @@ async def test_questions_are_answered_exactly(stage: Bench, tmp_path: Path) -> N
     file, big_file = FileText(node=NODE, path=str(hostile)), FileText(node=NODE, path=str(big))
     nowhere, folder = FileText(node=NODE, path=str(tmp_path / "none")), FileText(node=NODE, path=str(tmp_path))
     elsewhere = Output(node="spark2", argv=("id",))
-    asks = (said, failed, tail, slow, absent, file, big_file, nowhere, folder, elsewhere)
-    answers = await line.ask(asks)
+    questions = (said, failed, tail, slow, absent, file, big_file, nowhere, folder, elsewhere)
+    answers = await line.ask(questions)
     assert answers[said] == Answer(value="$(id) 'x' \n-n --", code=0)
     assert answers[failed] == Answer(value="half\n", problem="/bin/sh exited with 3: why", code=3)
     assert answers[tail].value == "0099998\n0099999\n"
@@ -94,7 +94,7 @@ async def test_a_fault_while_listening_is_told_to_who_waits(stage: Bench, monkey
 
 async def test_privileges_are_probed_once(stage: Bench) -> None:
     line = await stage.line()
-    ask = AskPrivileges(node=NODE)
+    ask = PrivilegesQuestion(node=NODE)
     privileges = (await line.ask([ask]))[ask].value
     assert isinstance(privileges, Privileges)
     assert privileges.is_root is (os.getuid() == 0)

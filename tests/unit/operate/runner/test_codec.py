@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.table import over
 
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Operation, Privilege, Signal, Transfer
-from sparktop.model.survey import AskPrivileges, DockerGet, DockerLog, FileText, Output, Privileges
+from sparktop.model.survey import DockerGet, DockerLog, FileText, Output, Privileges, PrivilegesQuestion
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.runner import codec as words
 from sparktop.operate.runner.api import OutcomeState, Progress
@@ -120,14 +120,14 @@ def test_answers() -> None:
         value="said", problem="a ended with 3"
     )
     assert words.answer_of(file, {"kind": "refused", "problem": ""}, "").problem
-    assert words.ask_words(DockerLog(node="n", container_id="ab", lines=7))["get"]["path"] == (
+    assert words.question_words(DockerLog(node="n", container_id="ab", lines=7))["get"]["path"] == (
         "/containers/ab/logs?stdout=1&stderr=1&timestamps=1&tail=7"
     )
 
 
 def test_privileges_of_a_node_that_says_nonsense() -> None:
     nonsense = {"docker": 1, "sudo": [], "sudo_rules": "x", "has_compose": "yes", "user": None, "is_root": 1}
-    assert words.answer_of(AskPrivileges(node="n"), nonsense, "").value == Privileges()
+    assert words.answer_of(PrivilegesQuestion(node="n"), nonsense, "").value == Privileges()
 
 
 JSON = st.recursive(
@@ -146,7 +146,7 @@ def test_nothing_that_a_node_says_raises(said: dict[str, object]) -> None:
     assert words.outcome_of(said).state in OutcomeState
     assert isinstance(words.result_of(said).ok, bool)
     assert words.holder_of(said).who is not None
-    for ask in (DockerGet(node="n", path="/"), Output(node="n", argv=("a",)), AskPrivileges(node="n")):
+    for ask in (DockerGet(node="n", path="/"), Output(node="n", argv=("a",)), PrivilegesQuestion(node="n")):
         assert isinstance(words.answer_of(ask, said, "x").problem, str)
 
 

@@ -17,7 +17,16 @@ from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Command
 from sparktop.model.request import Request
-from sparktop.model.survey import ROUNDS_AT_MOST, Answer, Ask, AskPrivileges, FileText, Output, Privileges, Survey
+from sparktop.model.survey import (
+    ROUNDS_AT_MOST,
+    Answer,
+    FileText,
+    Output,
+    Privileges,
+    PrivilegesQuestion,
+    Question,
+    Survey,
+)
 from sparktop.operate.acts import checks
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.serve import proxy
@@ -58,9 +67,9 @@ def planned(picture: FleetState, *, files: dict[str, str] | None = None, **more:
     rights = more.pop("privileges", FREE)
     known = {"/proc/net/if_inet6": "fe80 1\n", **(files or {})}
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Question) -> Answer:
         match ask:
-            case AskPrivileges():
+            case PrivilegesQuestion():
                 return Answer(value=rights)
             case Output():
                 return Answer(value=outputs[ask.argv[0]])
@@ -71,15 +80,15 @@ def planned(picture: FleetState, *, files: dict[str, str] | None = None, **more:
 
     survey = Survey()
     for _ in range(ROUNDS_AT_MOST):
-        asks = [ask for ask in asks_of(proxy, request, picture, survey) if ask not in survey.answers]
-        if not asks:
+        questions = [ask for ask in asks_of(proxy, request, picture, survey) if ask not in survey.answers]
+        if not questions:
             return plan_of(proxy, request, picture, survey)
-        survey = Survey(answers={**survey.answers, **{ask: answer(ask) for ask in asks}})
+        survey = Survey(answers={**survey.answers, **{ask: answer(ask) for ask in questions}})
     raise AssertionError("it asks again and again")
 
 
 def commands(plan: Plan | Refusal, step_id: str) -> list[Command]:
-    step = next(step for step in (*possible(plan).steps, *possible(plan).way_back) if step.id == step_id)
+    step = next(step for step in (*possible(plan).steps, *possible(plan).rollback) if step.id == step_id)
     assert isinstance(step.act, Remote)
     return [one for one in (*step.act.operations, *step.act.undo) if isinstance(one, Command)]
 

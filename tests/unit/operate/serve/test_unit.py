@@ -25,7 +25,7 @@ from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request
-from sparktop.model.survey import Answer, Ask, FileText, Output, Privileges, Survey
+from sparktop.model.survey import Answer, FileText, Output, Privileges, Question, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.serve import unit, unit_removal
 from sparktop.operate.step.plan import Plan, Refusal
@@ -49,17 +49,16 @@ def planned(
     request = Request(action=action, nodes=("spark1",), target=NAME, options=more.pop("options", {}))
     survey = Survey()
     for _ in range(5):
-        asks = asks_of(planner, request, picture, survey)
-        if set(asks) <= set(survey.answers):
+        questions = asks_of(planner, request, picture, survey)
+        if set(questions) <= set(survey.answers):
             return plan_of(planner, request, picture, survey)
-        own = {ask: said for ask in asks if (said := answer(ask, files or {})) is not None}
-        survey = Survey(
-            answers={**answered(picture, tuple(ask for ask in asks if ask not in own), **more).answers, **own}
-        )
+        own = {ask: said for ask in questions if (said := answer(ask, files or {})) is not None}
+        others = answered(picture, tuple(ask for ask in questions if ask not in own), **more).answers
+        survey = Survey(answers={**survey.answers, **others, **own})
     raise AssertionError("it asks again and again")
 
 
-def answer(ask: Ask, files: dict[str, str]) -> Answer | None:
+def answer(ask: Question, files: dict[str, str]) -> Answer | None:
     if isinstance(ask, FileText):
         return Answer(value=files.get(ask.path))
     if isinstance(ask, Output) and "getent" in ask.argv:
@@ -73,7 +72,7 @@ def text_of(plan: Plan | Refusal) -> str:
 
 
 def commands(plan: Plan | Refusal, *names: str) -> list[Command]:
-    steps = [step for step in (*possible(plan).steps, *possible(plan).way_back) if step.id in names]
+    steps = [step for step in (*possible(plan).steps, *possible(plan).rollback) if step.id in names]
     assert len(steps) == len(names)
     return [one for step in steps if isinstance(step.act, Remote) for one in step.act.operations
             if isinstance(one, Command)]  # fmt: skip
@@ -236,11 +235,12 @@ def test_of_a_pair_each_node_has_its_own_and_nothing_stops_before_both_are_writt
     request = Request(action="install-unit", nodes=("spark1", "spark2"), target="vllm-head")
     survey = Survey()
     for _ in range(5):
-        asks = asks_of(unit, request, picture, survey)
-        if set(asks) <= set(survey.answers):
+        questions = asks_of(unit, request, picture, survey)
+        if set(questions) <= set(survey.answers):
             break
-        own = {ask: said for ask in asks if (said := answer(ask, {})) is not None}
-        survey = Survey(answers={**answered(picture, tuple(ask for ask in asks if ask not in own)).answers, **own})
+        own = {ask: said for ask in questions if (said := answer(ask, {})) is not None}
+        others = answered(picture, tuple(ask for ask in questions if ask not in own)).answers
+        survey = Survey(answers={**survey.answers, **others, **own})
     plan = possible(plan_of(unit, request, picture, survey))
     assert list(plan.files) == [
         "spark1:/etc/systemd/system/vllm-head.service",

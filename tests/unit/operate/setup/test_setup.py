@@ -47,7 +47,7 @@ def test_the_user_joins_a_group_on_both_nodes_and_leaves_it_again() -> None:
     assert isinstance(command, Command)
     assert command.argv == ("/usr/sbin/usermod", "-aG", "docker", "spark")
     assert isinstance(plan, Plan)
-    assert [step.undoes for step in plan.way_back] == [("join-docker@spark1",), ("join-docker@spark2",)]
+    assert [step.undoes for step in plan.rollback] == [("join-docker@spark1",), ("join-docker@spark2",)]
 
 
 @over(

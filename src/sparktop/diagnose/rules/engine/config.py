@@ -22,7 +22,7 @@ from sparktop.model.fleet import FleetState, NodeView
 
 if TYPE_CHECKING:
     from sparktop.diagnose.lint.user_rules import LintRule
-    from sparktop.launchspec.read.running import RunningEngine
+    from sparktop.launchspec.spec import LaunchSpec
 
 TIGHT_BYTES = 12 << 30
 """With less memory available, findings about the engine's memory share become warnings."""
@@ -46,7 +46,7 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
     """One live rule that applies the lints to running engines, with the operator's own lints."""
 
     @lru_cache(maxsize=64)
-    def lint_findings(engine: RunningEngine) -> tuple[Finding, ...]:
+    def lint_findings(engine: LaunchSpec) -> tuple[Finding, ...]:
         """Cached: called several times a second, recomputed only if a command, environment or container changed."""
         from sparktop.diagnose.lint.catalogue import check as check_specs
         from sparktop.launchspec.read.running import spec_of
@@ -63,7 +63,7 @@ def running(own: Sequence[LintRule] = ()) -> LiveRule:
     return rule
 
 
-def _check(lint_findings: Callable[[RunningEngine], tuple[Finding, ...]], fleet: FleetState) -> Iterable[Finding]:
+def _check(lint_findings: Callable[[LaunchSpec], tuple[Finding, ...]], fleet: FleetState) -> Iterable[Finding]:
     """The lint findings in running engines, one for all ranks of an engine."""
     for team in teams(fleet):
         from sparktop.launchspec.read.running import running_engine

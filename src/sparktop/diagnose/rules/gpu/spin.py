@@ -18,6 +18,7 @@ from sparktop.model.engine import EngineKind, EngineState
 from sparktop.model.event import KernelEvent
 from sparktop.model.finding import Confidence, Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView, boot_s_now, is_current, node_wall_s
+from sparktop.text.sentences import MOST_NAMED, counted
 from sparktop.text.units import span
 
 SUSPECTED_S = 20.0
@@ -160,6 +161,7 @@ def _is_shared(node: NodeView) -> bool:
 def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     engine, nodes = spin.head.engine, names_in_order(spin.team, fleet)
     idle = [rank for rank in spin.team if rank.node.name not in spin.stretches]
+    busy = tuple(name for name in nodes if name in spin.stretches)
     rank = next(rank for rank in spin.team if rank.node.name in spin.stretches)
     stretch = spin.stretches[rank.node.name]
     spans_two = len(spin.team) > 1 or spans_nodes(engine)
@@ -167,7 +169,7 @@ def _finding(spin: _Spin, fleet: FleetState) -> Finding:
     metrics = engine.metrics
     running, waiting = (int(metrics.running or 0), int(metrics.waiting or 0)) if metrics else (0, 0)
     figures = {
-        "where": tuple(name for name in nodes if name in spin.stretches),
+        "where": busy if len(busy) <= MOST_NAMED else (counted(busy),),
         "engine": engine.name,
         "span": span(spin.seconds),
         "is_counted": spin.has_counters,

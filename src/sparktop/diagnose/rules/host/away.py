@@ -8,20 +8,25 @@ guess. That nothing of it was seen leaves the network, or programs that stood st
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from sparktop.diagnose.kernel import findings as kernel_findings
 from sparktop.diagnose.rule import live_rule
+from sparktop.diagnose.rules.host.kernel_log import Relevance, relevance_of
 from sparktop.diagnose.rules.host.previous_boot import kernel_cause
 from sparktop.knowledge.card import found
-from sparktop.model.event import KernelEvent
+from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Evidence, Finding
-from sparktop.model.fleet import Absence, FleetState, NodeView, Reach, current_nodes
+from sparktop.model.fleet import Absence, FleetState, NodeView, Reach, boot_s_now, current_nodes
 from sparktop.text.units import gib, span
 
 SETTLED_S = 5.0
 """So long after the first sample, what the node logged meanwhile has been read."""
 KEPT_S = 3600.0
+NEWS_S = 300.0
+"""So long it stands in the verdict, as a resolved finding stays in the list; then it is a note. What may still be wrong
+has findings of its own."""
 NEAR_S = 10.0
 """What the kernel logged this short before the silence may have caused it."""
 STALLED_SHARE = 0.25
@@ -46,14 +51,14 @@ class Verdict(NamedTuple):
 
 @live_rule("host.away")
 def away(fleet: FleetState) -> Iterator[Finding]:
-    """host.away: why the node was away without a reboot; for an hour after it came back."""
+    """host.away: why the node was away without a reboot; for an hour after it came back, at last as a note."""
     for node, sample in current_nodes(fleet):
         absence = node.absence
         if absence is None or not SETTLED_S <= sample.boot_s - absence.after.boot_s < KEPT_S:
             continue
         if (verdict := judge(absence, node)) is None:
             continue
-        yield found(
+        finding = found(
             "host.away",
             verdict.case,
             {"node": node.name, "away": span(absence.away_s), **verdict.figures},
@@ -62,16 +67,31 @@ def away(fleet: FleetState) -> Iterator[Finding]:
             nodes=(node.name,),
             since_wall_s=absence.before.wall_s,
         )
+        now_boot_s = boot_s_now(node, sample, fleet)
+        if now_boot_s - absence.after.boot_s >= NEWS_S or _is_made_good(absence, node, now_boot_s):
+            finding = replace(finding, severity=Severity.INFO)
+        yield finding
+
+
+def _is_made_good(absence: Absence, node: NodeView, now_boot_s: float) -> bool:
+    """Whether what the kernel killed meanwhile was started again, and serves."""
+    kills = [event for event in _meanwhile(absence, node) if event.kind == "oom-kill"]
+    return bool(kills) and all(relevance_of(event, node, now_boot_s) is not Relevance.NOW for event in kills)
+
+
+def _meanwhile(absence: Absence, node: NodeView) -> tuple[KernelEvent, ...]:
+    """What its kernel logged shortly before it was away, and until it was back."""
+    first_s, last_s = absence.before.boot_s - NEAR_S, absence.after.boot_s
+    return tuple(
+        event
+        for event in node.kernel_events
+        if event.last_boot_s is not None and first_s <= event.last_boot_s <= last_s
+    )
 
 
 def judge(absence: Absence, node: NodeView) -> Verdict | None:
     """Why the node was away; "unknown" where nothing says so, None where only the operator's own network was gone."""
-    before, after = absence.before, absence.after
-    events = tuple(
-        event
-        for event in node.kernel_events
-        if event.last_boot_s is not None and before.boot_s - NEAR_S <= event.last_boot_s <= after.boot_s
-    )
+    events = _meanwhile(absence, node)
     causes = {one.rule: one for one in kernel_findings.findings(events, source=f"{node.name} kernel log")}
     case, cause = kernel_cause(causes, events)
     logged = cause.evidence if cause is not None else ()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from sparktop.diagnose.ended_by import rebooted_by
 from sparktop.diagnose.kernel import findings as kernel_findings
 from sparktop.diagnose.kernel import line as kernel_line
 from sparktop.diagnose.kernel.findings import GPU_GONE, NO_MEMORY, OOM_CALLED, OOM_KILL
@@ -59,6 +60,8 @@ _CASES = {
     "hung": ("kernel.link-wifi-chip", "kernel.lockup", "kernel.rcu-stall", "kernel.hung-task"),
 }
 """The kernel rules of each case; the first case that is there is the cause."""
+_UNTRACED = ("power-lost", "unknown")
+"""Cases in which the node itself knows nothing of an order."""
 
 
 class Ending(NamedTuple):
@@ -79,6 +82,9 @@ def rebooted(fleet: FleetState) -> Iterator[Finding]:
         is_young = sample.boot_s < YOUNG_BOOT_S or (end_s is not None and sample.wall_s - end_s < YOUNG_BOOT_S)
         if previous is None or not is_young or (ending := judge(previous, node.last_seen, node.name)) is None:
             continue
+        by = rebooted_by(node, fleet)
+        if by is not None and ending.case in _UNTRACED:
+            ending = Ending("from-a-console", {"who": by.who}, ending.evidence, Confidence.CONFIRMED)
         ahead_s = sample.wall_s - fleet.wall_s if abs(sample.wall_s - fleet.wall_s) > 5.0 else 0.0
         yield found(
             "host.rebooted",

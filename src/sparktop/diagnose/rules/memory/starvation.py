@@ -31,6 +31,8 @@ SPIKE_WITHIN_S = 10.0
 UNEXPLAINED_SHARE = 0.3
 """Of a fall: readings of the GPU's list are some seconds apart, so less is no other process."""
 LOW_BYTES = 6 * GIB
+GONE_BYTES = GIB
+"""A fall to so little hasn't ended: nothing is left to fall."""
 ROOMY_SHARE, TIGHT_SHARE = 0.5, 0.25
 _TAKERS = ("engine", "gpu", "processes")
 
@@ -54,7 +56,7 @@ def fall_of(node: NodeView) -> Fall | None:
     if trend is None or trend.time_to_empty_s is None or trend.time_to_empty_s >= EMPTY_IN_S:
         return None
     points = list(newest(node.available_history, LOOK_BACK_S))
-    if len(points) < 2 or points[0][1] >= points[1][1]:
+    if len(points) < 2 or (points[0][1] >= points[1][1] and points[0][1] > GONE_BYTES):
         return None  # the newest step doesn't fall: that fall has ended
     now_s, now_bytes = points[0]
     top_s, top_bytes = max(points, key=lambda point: (point[1], point[0]))

@@ -15,7 +15,7 @@ from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.link import ON_TCP
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems, team_problems
-from sparktop.engines.pair import Team, knows_all_variables, said, variables
+from sparktop.engines.pair import Team, engine_evidence, knows_all_variables, variables
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Confidence, Evidence, Finding, Phase
@@ -32,7 +32,7 @@ def bridge_network(fleet: FleetState) -> Iterable[Finding]:
             "isolated",
             {"pair": pair.name, "node": node, "on_bridge": is_bridge, "mode": facts.mode},
             severity=SEVERITY[judgement.state],
-            evidence=(said(rank, f"network mode {facts.mode}"),),
+            evidence=(engine_evidence(rank, f"network mode {facts.mode}"),),
             nodes=(node,),
             subject=rank.engine.name,
         )
@@ -67,7 +67,7 @@ def no_infiniband_device(fleet: FleetState) -> Iterable[Finding]:
                 line
                 for other, facts, _ in problems
                 for line in (
-                    said(other, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
+                    engine_evidence(other, f"not privileged; devices: {' '.join(facts.devices) or 'none'}"),
                     Evidence(source=f"{other.node.name} RDMA", text=f"ACTIVE: {_names(other)}"),
                 )
             ),
@@ -91,7 +91,7 @@ def memlock(fleet: FleetState) -> Iterable[Finding]:
                 "node": node,
                 "container": engine.container.name if engine.container else engine.name,
             },
-            evidence=(said(rank, f"ulimits: {' '.join(facts.ulimits) or 'none given'}"),),
+            evidence=(engine_evidence(rank, f"ulimits: {' '.join(facts.ulimits) or 'none given'}"),),
             nodes=(node,),
             subject=engine.name,
         )
@@ -108,7 +108,9 @@ def ray_monitor(fleet: FleetState) -> Iterable[Finding]:
             "on",
             {"pair": pair.name, "nodes": tuple(rank.node.name for rank in bare)},
             confidence=Confidence.CONFIRMED if is_sure else Confidence.SUSPECTED,
-            evidence=tuple(said(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare),
+            evidence=tuple(
+                engine_evidence(rank, f"{MONITOR}={variables(rank).get(MONITOR, ' not set')}") for rank in bare
+            ),
             nodes=pair.nodes,
             subject=pair.name,
         )
@@ -127,7 +129,9 @@ def linger(fleet: FleetState) -> Iterable[Finding]:
             severity=SEVERITY[judgement.state],
             evidence=(
                 Evidence(source=f"{node} facts", text=f"{removes}, Linger=no for {host.user}"),
-                said(rank, f"ipc {container.ipc_mode if container else 'of the host'}, user id {host.user_id}"),
+                engine_evidence(
+                    rank, f"ipc {container.ipc_mode if container else 'of the host'}, user id {host.user_id}"
+                ),
             ),
             nodes=(node,),
             subject=rank.engine.name,

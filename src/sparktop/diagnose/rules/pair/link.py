@@ -14,7 +14,7 @@ from sparktop.checks.nccl import named_ports
 from sparktop.diagnose.rule import check_rule, live_rule
 from sparktop.diagnose.rules.pair.nccl import hca_facts
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Cable, Team, cables, is_one_machine, mtus, node_groups, said, whole
+from sparktop.engines.pair import Cable, Team, cables, engine_evidence, is_one_machine, mtus, node_groups, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found
 from sparktop.model.finding import Evidence, Finding, Phase
@@ -274,7 +274,7 @@ def _on_tcp(pair: Team) -> Iterator[Finding]:
                 for rank, flow in zip(pair.ranks, flows, strict=True)
                 if flow is not None
             ),
-            *((said(pair.head, f"{speed:.1f} tok/s"),) if is_flat else ()),
+            *((engine_evidence(pair.head, f"{speed:.1f} tok/s"),) if is_flat else ()),
             *(evidence for _, log_finding in tcp_findings for evidence in log_finding.evidence[:2]),
         ),
         nodes=pair.nodes,

@@ -24,7 +24,7 @@ from sparktop.checks.nccl import (
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
-from sparktop.engines.pair import Team, addresses_of, knows_all_variables, said, variables, whole
+from sparktop.engines.pair import Team, addresses_of, engine_evidence, knows_all_variables, variables, whole
 from sparktop.engines.ranks import EngineRank
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.change import Change
@@ -64,7 +64,7 @@ def hca_wrong(fleet: FleetState) -> Iterable[Finding]:
             },
             severity=SEVERITY[judgement.state],
             evidence=(
-                said(rank, f"NCCL_IB_HCA={value}"),
+                engine_evidence(rank, f"NCCL_IB_HCA={value}"),
                 *(
                     Evidence(source=f"{node} {port.device}", text=f"{port.state}, {port.interface or '?'}")
                     for port in facts.ports
@@ -125,7 +125,7 @@ def gid_index(fleet: FleetState) -> Iterable[Finding]:
             {"node": node, "value": facts.value, "fitting": fitting, "serves": pair.is_up},
             severity=SEVERITY[judgement.state],
             evidence=(
-                said(rank, f"NCCL_IB_GID_INDEX={facts.value}"),
+                engine_evidence(rank, f"NCCL_IB_GID_INDEX={facts.value}"),
                 *(
                     Evidence(
                         source=f"{node} {port.device}",
@@ -200,7 +200,7 @@ def _finding(pair: Team, rank: EngineRank, facts: PlaceFacts, judgement: Judgeme
         severity=SEVERITY[judgement.state],
         confidence=Confidence.CONFIRMED if judgement.is_certain else Confidence.SUSPECTED,
         evidence=(
-            said(rank, given),
+            engine_evidence(rank, given),
             *(
                 Evidence(
                     source=f"{node.name} {interface.name}",

@@ -16,7 +16,7 @@ from sparktop.checks.parity import (
 )
 from sparktop.diagnose.names import names_of
 from sparktop.diagnose.rule import SEVERITY, LiveRule, check_rule, live_rule
-from sparktop.engines.pair import Team, node_groups, said, whole
+from sparktop.engines.pair import Team, engine_evidence, node_groups, whole
 from sparktop.knowledge.card import found, remedies
 from sparktop.model.finding import Evidence, Finding
 from sparktop.model.fleet import FleetState, NodeView
@@ -123,7 +123,7 @@ def _image_differs(pair: Team) -> Iterator[Finding]:
         },
         severity=SEVERITY[judgement.state],
         evidence=tuple(
-            said(rank, f"image {rank.engine.container.image} {rank.engine.container.image_id[:19]}")
+            engine_evidence(rank, f"image {rank.engine.container.image} {rank.engine.container.image_id[:19]}")
             for rank in pair.ranks
             if rank.engine.container
         ),
@@ -155,7 +155,7 @@ def _version_differs(pair: Team) -> Iterator[Finding]:
         "cluster.engine-version-differs",
         "differ",
         {**_copying(pair), "kind": kind, "versions": [first, second]},
-        evidence=tuple(said(rank, f"{kind} {rank.engine.version}") for rank in pair.ranks),
+        evidence=tuple(engine_evidence(rank, f"{kind} {rank.engine.version}") for rank in pair.ranks),
         nodes=pair.nodes,
         subject=pair.name,
     )

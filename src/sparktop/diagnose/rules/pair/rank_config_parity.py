@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
-from sparktop.engines.pair import MASK, Team, said, variables, whole
+from sparktop.engines.pair import MASK, Team, engine_evidence, variables, whole
 from sparktop.knowledge.card import found
 from sparktop.model.change import Change
 from sparktop.model.finding import Finding
@@ -91,7 +91,7 @@ def _differing(pair: Team) -> Iterator[Finding]:
             "change": _to_head_values(pair, differing),
         },
         evidence=tuple(
-            said(rank, f"{name} {_value_text(values[index])}")
+            engine_evidence(rank, f"{name} {_value_text(values[index])}")
             for name, values in list(differing.items())[:MOST_SHOWN]
             for index, rank in enumerate(pair.ranks)
         ),

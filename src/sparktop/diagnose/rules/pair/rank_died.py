@@ -8,7 +8,7 @@ from sparktop.diagnose.ended_by import stopped_by
 from sparktop.diagnose.findings import RANK_DIED
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import seen
-from sparktop.engines.pair import Team, over_nodes, said
+from sparktop.engines.pair import Team, engine_evidence, over_nodes
 from sparktop.engines.ranks import EngineRank, is_alive, spans_nodes
 from sparktop.knowledge.card import found
 from sparktop.model.event import Severity
@@ -95,11 +95,13 @@ def _finding(team: Team, dead: EngineRank, waiting: Sequence[EngineRank], age_s:
     pending = int((metrics.running or 0) + (metrics.waiting or 0)) if metrics else 0
     is_polling = gpu is not None and gpu.utilisation_percent is not None and gpu.utilisation_percent >= BUSY_PERCENT
     detail = dead.engine.exit_detail or "reason unknown"
-    evidence = [said(dead, f"exited {span(age_s)} ago: {detail}")]
+    evidence = [engine_evidence(dead, f"exited {span(age_s)} ago: {detail}")]
     if dead.engine.log is not None and dead.engine.log.failure:
-        evidence.append(said(dead, dead.engine.log.failure))
+        evidence.append(engine_evidence(dead, dead.engine.log.failure))
     if metrics is not None:
-        evidence.append(said(alive, f"{metrics.running or 0:.0f} running, {metrics.waiting or 0:.0f} waiting"))
+        evidence.append(
+            engine_evidence(alive, f"{metrics.running or 0:.0f} running, {metrics.waiting or 0:.0f} waiting")
+        )
     if gpu is not None and gpu.utilisation_percent is not None:
         power = f" at {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
         evidence.append(seen(alive.node, "GPU", f"SM {gpu.utilisation_percent:.0f} %{power}"))

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 from sparktop.checks.image import PackageFacts, judge_fastsafetensors, judge_ray_package, judge_tag
 from sparktop.checks.judgement import Judgement
 from sparktop.engines.images import Family, family_of, tag_of, version_of
 from sparktop.model.prospect import Gate, Lever
-from sparktop.model.survey import Ask
 from sparktop.operate.container.inspected import image_path
-from sparktop.operate.launch.inputs.docker import Image, image_ask, image_on, image_parity, is_local_only, knows_image
+from sparktop.operate.launch.inputs.docker import (
+    Image,
+    image_parity,
+    image_question,
+    is_local_only,
+)
 from sparktop.operate.launch.inputs.gate_inputs import (
     GateInputs,
     failed,
-    gb,
     judged,
     passed,
     told,
     unknown,
     warned,
-    why_unanswered,
 )
+from sparktop.text.units import gb
 
 _MACHINES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "amd64", "amd64": "amd64"}
 
@@ -42,24 +45,17 @@ _BUILD_COMMAND = (
 _VERSION_LABEL, _BASE_LABEL = "org.opencontainers.image.version", "org.opencontainers.image.ref.name"
 
 
-def asks(inputs: GateInputs) -> Iterator[Ask]:
-    """Questions about the image on each node."""
-    for node in inputs.nodes:
-        if (ask := image_ask(node, inputs.image)) is not None:
-            yield ask
-
-
 # --- gates
 
 
-def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gate image, for each node or for all; gate image-version."""
+def image_gates(inputs: GateInputs) -> Iterator[Gate]:
+    """For each node, or for all where they differ."""
     image = inputs.image
     if image_path(image) is None:
-        yield failed("image", "", f"{image!r} is no name of an image", "--set container=nvcr.io/nvidia/vllm:TAG")
+        yield failed("", f"{image!r} is no name of an image", "--set container=nvcr.io/nvidia/vllm:TAG")
         return
-    images = {node: image_on(inputs.survey, node, image) for node in inputs.nodes}
-    present = [candidate for candidate in images.values() if candidate is not None]
+    images = {node: inputs.docker[node].image for node in inputs.nodes}
+    present = list(filter(None, images.values()))
     differing = next(
         (
             (first, second, judgement)
@@ -75,24 +71,22 @@ def gates(inputs: GateInputs) -> Iterator[Gate]:
             yield wrong
         elif differing is None:
             size = f", {gb(local_image.size_bytes)}" if local_image.size_bytes else ""
-            yield passed("image", node, f"{image} is there: {local_image.short_id}{size}")
+            yield passed(node, f"{image} is there: {local_image.short_id}{size}")
     if differing is not None:
         yield _differs(image, *differing)
-    yield from _version(inputs, image, present)
 
 
 def _missing(inputs: GateInputs, node: str, image: str, other_image: Image | None) -> Gate:
     survey, name = inputs.survey, shlex.quote(image)
-    ask = image_ask(node, image)
-    if not knows_image(survey, node, image):
-        why = why_unanswered(survey, ask, "Docker has not answered") if ask is not None else ""
-        return unknown("image", node, f"whether {image} is there is not known: {why}")
+    question = image_question(node, image)
+    if not inputs.docker[node].knows_image:
+        why = (survey.problem(question) if question is not None else "") or "Docker has not answered"
+        return unknown(node, f"whether {image} is there is not known: {why}")
     size = f", {gb(other_image.size_bytes)}" if other_image and other_image.size_bytes else ""
     copy = f"on {other_image.node}: docker save {name} | ssh {node} docker load" if other_image else ""
     if is_local_only(image):
         if other_image is not None:
             return failed(
-                "image",
                 node,
                 f"{image} is on {other_image.node} ({other_image.short_id}{size}) and not on {node}; no registry has "
                 "it",
@@ -100,16 +94,14 @@ def _missing(inputs: GateInputs, node: str, image: str, other_image: Image | Non
             )
         build = _BUILD_COMMAND.format(shlex.quote(image.partition(":")[0]))
         return failed(
-            "image",
             node,
             f"{image} is not on {node}, and no registry has it by such a name: it is built there, or copied",
             f"on {node}: {build}   # or on a Spark that has it: docker save {name} | ssh {node} docker load",
         )
     if not inputs.order.may_fetch:
-        return failed("image", node, f"{image} is not on {node}", copy or f"on {node}: docker pull {name}")
+        return failed(node, f"{image} is not on {node}", copy or f"on {node}: docker pull {name}")
     if other_image is not None and not other_image.digests:
         return failed(
-            "image",
             node,
             f"{image} is on {other_image.node} ({other_image.short_id}{size}), made there and from no registry, and "
             f"not on {node}: "
@@ -122,7 +114,6 @@ def _missing(inputs: GateInputs, node: str, image: str, other_image: Image | Non
         else "its size is not known beforehand"
     )
     return warned(
-        "image",
         node,
         f"{image} is not on {node} and is pulled first: {how_much}",
         f"{copy}   # over the cable" if copy else f"on {node}: docker pull {name}   # to download it beforehand",
@@ -130,13 +121,12 @@ def _missing(inputs: GateInputs, node: str, image: str, other_image: Image | Non
 
 
 def _wrong_machine(inputs: GateInputs, image: Image) -> Gate | None:
-    view = inputs.view(image.node)
-    machine = _MACHINES.get(view.facts.architecture, "") if view and view.facts else ""
+    facts = inputs.view(image.node).facts
+    machine = _MACHINES.get(facts.architecture, "") if facts else ""
     image_machine = _MACHINES.get(image.architecture, "")
     if not machine or not image_machine or machine == image_machine:
         return None
     return failed(
-        "image",
         image.node,
         f"the image {image.short_id} is for {image.architecture}, and {image.node} is {machine}: nothing in it can run",
         f"on {image.node}: docker pull --platform linux/{machine} {shlex.quote(inputs.image)}",
@@ -150,7 +140,6 @@ def _differs(image: str, first: Image, second: Image, judgement: Judgement) -> G
     copy = f"on {newer.node}: docker save {name} | ssh {older.node} docker load"
     pull = f"   # or on {older.node}: docker pull {name}" if newer.digests and "@" not in image else ""
     return judged(
-        "image",
         "",
         judgement,
         f"{image} is {first.short_id} on {first.node} ({first.created[:10] or 'no date'}) and {second.short_id} on "
@@ -162,29 +151,33 @@ def _differs(image: str, first: Image, second: Image, judgement: Judgement) -> G
 # --- version
 
 
-def _version(inputs: GateInputs, image: str, images: Sequence[Image]) -> Iterator[Gate]:
-    recipe = inputs.order.recipe
+def version_gates(inputs: GateInputs) -> Iterator[Gate]:
+    """What the image's version lacks, or that nothing tells it."""
+    recipe, image = inputs.order.recipe, inputs.image
+    if image_path(image) is None:
+        return
+    images = list(filter(None, (inputs.docker[node].image for node in inputs.nodes)))
     packages = PackageFacts(image=image, is_nvidias=family_of(image) is Family.NGC, commands=recipe.command)
     if recipe.requires.ray and (ray := judge_ray_package(packages)).is_problem:
-        yield told("image-version", "", judge_ray_package, ray, image=image)
+        yield told("", judge_ray_package, ray, image=image)
         return
     if recipe.requires.fastsafetensors and (loader := judge_fastsafetensors(packages)).is_problem:
         lever = Lever(values={"load_format": "auto"})
-        yield told("image-version", "", judge_fastsafetensors, loader, levers=(lever,), image=image, lever=lever.text)
+        yield told("", judge_fastsafetensors, loader, levers=(lever,), image=image, lever=lever.text)
         return
     version = version_of(image, recipe.engine) or next(
         (label for local_image in images if (label := _label_version(local_image))), ""
     )
     tag = tag_of(image)
     if version:
-        yield passed("image-version", "", f"{recipe.engine.value} {version} by {'its tag' if tag else 'its label'}")
+        yield passed("", f"{recipe.engine.value} {version} by {'its tag' if tag else 'its label'}")
     elif (moves := judge_tag(tag)).is_problem and not is_local_only(image):
         pinned = next((digest for local_image in images for digest in sorted(local_image.digests)), "")
         base = image.rpartition("/")[0] + "/" + image.rpartition("/")[2].partition(":")[0]
         pin = f"{base}@{pinned}" if pinned else f"{base}:VERSION"
-        yield told("image-version", "", judge_tag, moves, tag=tag, pin=pin)
+        yield told("", judge_tag, moves, tag=tag, pin=pin)
     else:
-        yield unknown("image-version", "", f"neither the tag of {image} nor a label tells the engine's version")
+        yield unknown("", f"neither the tag of {image} nor a label tells the engine's version")
 
 
 def _label_version(image: Image) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from sparktop.checks.link import FULL_GBPS, LinkFacts, RateFacts, judge_link, judge_mtu, judge_rate
+from sparktop.dataclass import dataclass
 from sparktop.engines.pair import is_one_machine
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Gate
 from sparktop.model.state import State
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, told, unknown, warned
-from sparktop.operate.launch.inputs.link import Fabric, fabrics, rails
+from sparktop.operate.launch.inputs.link import Fabric, rails
 from sparktop.text.sentences import listed
 
 USUAL_MTU = 1500
@@ -43,12 +44,12 @@ with socket.socket() as line:
 # --- questions
 
 
-def ping_ask(near: Fabric, far: Fabric) -> Output:
+def ping_question(near: Fabric, far: Fabric) -> Output:
     """One small ping from one end of the link to the other."""
     return Output(node=near.node, argv=("ping", "-c1", "-W1", "-n", "-I", near.ip, far.ip), limit_s=5.0)
 
 
-def large_ask(near: Fabric, far: Fabric) -> Output | None:
+def large_question(near: Fabric, far: Fabric) -> Output | None:
     """A ping of the whole MTU that may not be fragmented; None where the MTU isn't above the usual one."""
     sizes = [end.mtu for end in (near, far) if end.mtu]
     if len(sizes) < 2 or min(sizes) <= USUAL_MTU:
@@ -58,20 +59,9 @@ def large_ask(near: Fabric, far: Fabric) -> Output | None:
     return Output(node=near.node, argv=argv, limit_s=5.0)
 
 
-def tcp_ask(near: Fabric, far: Fabric) -> Output:
+def tcp_question(near: Fabric, far: Fabric) -> Output:
     """A TCP connection, for a node without ping or a network that doesn't answer it."""
     return Output(node=near.node, argv=("python3", "-I", "-S", "-c", _TCP_PROBE, near.ip, far.ip), limit_s=6.0)
-
-
-def asks(ends: Mapping[str, Fabric], survey: Survey) -> Iterator[Ask]:
-    """Whether each end reaches the other, where both addresses are known."""
-    for near, far in _directions(ends):
-        ping = ping_ask(near, far)
-        yield ping
-        if (large := large_ask(near, far)) is not None:
-            yield large
-        if ping in survey.answers and not _came_back(survey, ping):
-            yield tcp_ask(near, far)
 
 
 def _directions(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
@@ -85,62 +75,61 @@ def _directions(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
 # --- gates
 
 
-def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gates link, rate, mtu, hca, gid and peer; nothing for one node."""
-    return pair_gates(inputs.nodes, inputs.picture, inputs.survey, wants_rdma=inputs.order.recipe.requires.rdma)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """What is judged of two nodes and more."""
+
+    picture: FleetState
+    survey: Survey
+    ends: Mapping[str, Fabric]
+    wants_rdma: bool
 
 
-NAMES = ("link", "rate", "mtu", "hca", "gid", "peer")
+def gates_of(name: str) -> Callable[[GateInputs], Iterator[Gate]]:
+    """The gates of this name of a launch."""
+
+    def gates(inputs: GateInputs) -> Iterator[Gate]:
+        wants_rdma = inputs.order.recipe.requires.rdma
+        pair = Pair(picture=inputs.picture, survey=inputs.survey, ends=inputs.links, wants_rdma=wants_rdma)
+        return pair_gates(pair, (name,))
+
+    return gates
 
 
-def pair_gates(
-    nodes: Sequence[str], picture: FleetState, survey: Survey, *, wants_rdma: bool, names: Sequence[str] = NAMES
-) -> Iterator[Gate]:
-    """Those gates for any nodes, with or without a recipe that wants RDMA."""
-    ends = fabrics(nodes, picture, survey)
-    if not ends:
-        return
-    is_addressed = all(end.ip for end in ends.values())
-    made: Mapping[str, Callable[[], Iterator[Gate]]] = {
-        "link": lambda: _link(picture, ends, wants_rdma=wants_rdma),
-        "rate": lambda: _rate(picture, ends),
-        "mtu": lambda: _mtu(picture, survey, ends),
-        "hca": lambda: _hca(ends, wants_rdma=wants_rdma),
-        "gid": lambda: _gid(ends),
-        "peer": lambda: _peer(survey, ends),
-    }
-    for name in names:
-        if name == "link" or is_addressed:
-            yield from made[name]()
+def pair_gates(pair: Pair, names: Sequence[str]) -> Iterator[Gate]:
+    """Gates of these names of `PAIR_GATES`; nothing for one node."""
+    for name in names if pair.ends else ():
+        if name == "link" or all(end.ip for end in pair.ends.values()):
+            yield from PAIR_GATES[name](pair)
 
 
-def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
+def _link(pair: Pair) -> Iterator[Gate]:
+    picture, ends = pair.picture, pair.ends
     views = [view for view in map(picture.node, ends) if view is not None]
     for one, other in combinations(views, 2):
         if is_one_machine(one, other):
             why = f"{one.name} and {other.name} are one machine (one boot id)"
-            yield failed("link", "", why, f"sparktop {one.name} THE-OTHER-SPARK")
+            yield failed("", why, f"sparktop {one.name} THE-OTHER-SPARK")
             return
     for end in ends.values():
         unread = (view := picture.node(end.node)) is None or view.network is None
         why = "; ".join(end.problems)
         if not end.ip:
             if unread or end.is_unread:
-                yield unknown("link", end.node, why, "wait a minute: the probe reports interfaces once a minute")
+                yield unknown(end.node, why, "wait a minute: the probe reports interfaces once a minute")
             else:
-                yield failed("link", end.node, why, f"give the cable's interfaces addresses: {_ADDRESS_HELP}")
+                yield failed(end.node, why, f"give the cable's interfaces addresses: {_ADDRESS_HELP}")
             continue
         where = f"{end.interface or 'an interface'} {end.ip}"
         judgement = judge_link(
             LinkFacts(
                 carrier=end.is_up,
                 has_rdma=bool(end.hcas),
-                needs_rdma=wants_rdma,
+                needs_rdma=pair.wants_rdma,
                 is_same_network=end.is_same_network,
             )
         )
         yield told(
-            "link",
             end.node,
             judge_link,
             judgement,
@@ -153,14 +142,13 @@ def _link(picture: FleetState, ends: Mapping[str, Fabric], *, wants_rdma: bool) 
         )
 
 
-def _rate(picture: FleetState, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    for end in ends.values():
+def _rate(pair: Pair) -> Iterator[Gate]:
+    for end in pair.ends.values():
         rate = end.rate_gbps if end.hcas else end.speed_mbps / 1000 if end.speed_mbps else None
-        view = picture.node(end.node)
+        view = pair.picture.node(end.node)
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
         device = " and ".join(end.hcas) or end.interface or "the interface"
         yield told(
-            "rate",
             end.node,
             judge_rate,
             judgement,
@@ -175,12 +163,12 @@ _Port = tuple[str, str, int | None]
 """(node, interface, MTU)."""
 
 
-def _hops(picture: FleetState, survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[tuple[_Port, _Port]]:
+def _hops(pair: Pair) -> Iterator[tuple[_Port, _Port]]:
     """What packets go over: from the head to each other node; in a ring, also each cable to the next node."""
-    head, *others = ((end.node, end.interface, end.mtu) for end in ends.values())
+    head, *others = ((end.node, end.interface, end.mtu) for end in pair.ends.values())
     yield from ((head, other) for other in others)
-    for near, far in _in_a_circle(ends):
-        for rail in rails((near.node, far.node), picture, survey) if near.is_ring else ():
+    for near, far in _in_a_circle(pair.ends):
+        for rail in rails((near.node, far.node), pair.picture) if near.is_ring else ():
             yield (
                 (near.node, rail.near.interface, rail.near.mtu),
                 (far.node, rail.far.interface, rail.far.mtu),
@@ -193,19 +181,18 @@ def _in_a_circle(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
     yield from zip(nodes, (*nodes[1:], nodes[0]), strict=True)
 
 
-def _mtu(picture: FleetState, survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
+def _mtu(pair: Pair) -> Iterator[Gate]:
     told: dict[str, None] = {}
-    for first, second in _hops(picture, survey, ends):
+    for first, second in _hops(pair):
         judgement = judge_mtu((first[2], second[2]))
         if judgement.state is State.UNKNOWN:
             silent = " and ".join(interface or node for node, interface, mtu in (first, second) if mtu is None)
-            yield judged("mtu", "", judgement, f"{silent} doesn't report its MTU")
+            yield judged("", judgement, f"{silent} doesn't report its MTU")
         elif not judgement.is_problem:
-            told[f"{first[2]} at both ends" if len(ends) == 2 else str(first[2])] = None
+            told[f"{first[2]} at both ends" if len(pair.ends) == 2 else str(first[2])] = None
         else:
             low, high = sorted((first, second), key=lambda port: port[2] or 0)
             yield judged(
-                "mtu",
                 "",
                 judgement,
                 f"{first[2]} on {first[0]} ({first[1]}), {second[2]} on {second[0]} ({second[1]}): long messages "
@@ -214,28 +201,27 @@ def _mtu(picture: FleetState, survey: Survey, ends: Mapping[str, Fabric]) -> Ite
                 "and in its netplan file",
             )
     if told:
-        yield passed("mtu", "", " and ".join(told))
+        yield passed("", " and ".join(told))
 
 
-def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
+def _hca(pair: Pair) -> Iterator[Gate]:
+    ends, wants_rdma = pair.ends, pair.wants_rdma
     if not all(end.hcas for end in ends.values()):
         for end in ends.values():
             if end.hcas:
-                yield passed("hca", end.node, " and ".join(end.hcas))
+                yield passed(end.node, " and ".join(end.hcas))
                 continue
             why = "; ".join(end.problems) or f"no RDMA device of {end.node} is up"
             if wants_rdma:
-                yield failed(
-                    "hca", end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on every node"
-                )
+                yield failed(end.node, why, "ibdev2netdev   # (Up) on the cabled port's two devices, on every node")
             else:
-                yield passed("hca", end.node, f"none, and the recipe asks for none: {why}")
+                yield passed(end.node, f"none, and the recipe asks for none: {why}")
         return
     apart = [(near, far) for near, far in _in_a_circle(ends) if far.node not in near.neighbours]
     for near, far in apart:
         leads = f"RDMA of {near.node} leads to {listed(near.neighbours)}, not to {far.node}, the next rank"
         order = "name the nodes in the order of their cables, each after the one that it is cabled to"
-        yield (failed if wants_rdma else warned)("hca", near.node, leads, order)
+        yield (failed if wants_rdma else warned)(near.node, leads, order)
     if apart:
         return
     counts = ", ".join(f"{len(end.hcas)} on {end.node} ({', '.join(end.hcas)})" for end in ends.values())
@@ -243,33 +229,30 @@ def _hca(ends: Mapping[str, Fabric], *, wants_rdma: bool) -> Iterator[Gate]:
         spare = end.idle_devices
         if len({len(each.hcas) for each in ends.values()}) > 1:
             yield warned(
-                "hca",
                 end.node,
                 f"{counts}: only as many as all have are used" + "".join(f"; {problem}" for problem in spare),
                 f"give each interface of the cable its own address on every node: {_ADDRESS_HELP}",
             )
         elif spare:
             yield warned(
-                "hca",
                 end.node,
                 f"{', '.join(end.hcas)} of {len(end.hcas) + len(spare)} that are up: {'; '.join(spare)}",
                 f"give it an address in a network of its own on every node: {_ADDRESS_HELP}",
             )
         else:
-            yield passed("hca", end.node, f"{', '.join(end.hcas)}, found on it")
+            yield passed(end.node, f"{', '.join(end.hcas)}, found on it")
 
 
-def _gid(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    for end in ends.values():
+def _gid(pair: Pair) -> Iterator[Gate]:
+    for end in pair.ends.values():
         if not end.hcas:
             continue
         if end.gid_index is not None:
-            yield passed("gid", end.node, f"RoCE v2 at index {end.gid_index} of {' and '.join(end.hcas)}")
+            yield passed(end.node, f"RoCE v2 at index {end.gid_index} of {' and '.join(end.hcas)}")
         elif end.has_several_gids:
-            yield passed("gid", end.node, f"left to NCCL: {end.gid_reason}")
+            yield passed(end.node, f"left to NCCL: {end.gid_reason}")
         else:
             yield warned(
-                "gid",
                 end.node,
                 f"{end.gid_reason or 'no RoCE v2 entry'}; NCCL is left to find one",
                 f"on {end.node}: show_gids   # an entry v2 with the address; sudo ip link set {end.interface} down, up",
@@ -279,26 +262,29 @@ def _gid(ends: Mapping[str, Fabric]) -> Iterator[Gate]:
 # --- reachability
 
 
-def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
-    for near, far in _directions(ends):
-        ping, tcp, large = ping_ask(near, far), tcp_ask(near, far), large_ask(near, far)
+def _peer(pair: Pair) -> Iterator[Gate]:
+    survey = pair.survey
+    for near, far in _directions(pair.ends):
+        ping, tcp, large = ping_question(near, far), tcp_question(near, far), large_question(near, far)
         to = f"{far.node} at {far.ip} from {near.ip}"
-        answer = survey.value(tcp)
-        outcome = answer.strip() if isinstance(answer, str) else ""
         by_hand = f"on {near.node}: {' '.join(ping.argv)}"
-        if not _came_back(survey, ping):
+        is_whole = large is None or survey.answer(large) is None or _came_back(survey, large)
+        if survey.answer(ping) is None:
+            yield unknown(near.node, f"whether it reaches {to} is not known: it was not asked", by_hand)
+        elif not _came_back(survey, ping):
+            answer = survey.value(tcp)
+            outcome = answer.strip() if isinstance(answer, str) else ""
             if outcome in ("open", "refused"):
-                yield passed("peer", near.node, f"reaches {to} (by TCP)")
+                yield passed(near.node, f"reaches {to} (by TCP)")
             elif outcome.startswith("failed:") or _is_loss(survey, ping):
                 why = outcome.removeprefix("failed:").strip() or "no answer within 1 s"
-                yield failed("peer", near.node, f"does not reach {to}: {why}", by_hand, "ip -br -4 addr, on each")
+                yield failed(near.node, f"does not reach {to}: {why}", by_hand, "ip -br -4 addr, on each")
             else:
-                why = survey.problem(tcp) or survey.problem(ping) or "it was not asked"
-                yield unknown("peer", near.node, f"whether it reaches {to} is not known: {why}", by_hand)
-        elif large is not None and large in survey.answers and not _came_back(survey, large):
+                why = survey.problem(tcp) or survey.problem(ping)
+                yield unknown(near.node, f"whether it reaches {to} is not known: {why}", by_hand)
+        elif large is not None and not is_whole:
             size = min(end.mtu or 0 for end in (near, far))
             yield failed(
-                "peer",
                 near.node,
                 f"reaches {to} with small packets and not with those of {size} bytes, its MTU",
                 f"on {near.node}: {' '.join(large.argv)}",
@@ -306,14 +292,25 @@ def _peer(survey: Survey, ends: Mapping[str, Fabric]) -> Iterator[Gate]:
             )
         else:
             size_note = f", with packets of {min(end.mtu or 0 for end in (near, far))} bytes too" if large else ""
-            yield passed("peer", near.node, f"reaches {to}{size_note}")
+            yield passed(near.node, f"reaches {to}{size_note}")
 
 
-def _came_back(survey: Survey, ask: Output) -> bool:
-    output = survey.value(ask)
-    return isinstance(output, str) and not survey.problem(ask) and " 0% packet loss" in output
+def _came_back(survey: Survey, question: Output) -> bool:
+    output = survey.value(question)
+    return isinstance(output, str) and not survey.problem(question) and " 0% packet loss" in output
 
 
-def _is_loss(survey: Survey, ask: Output) -> bool:
-    output = survey.value(ask)
+def _is_loss(survey: Survey, question: Output) -> bool:
+    output = survey.value(question)
     return isinstance(output, str) and "packet loss" in output
+
+
+PAIR_GATES: Mapping[str, Callable[[Pair], Iterator[Gate]]] = {
+    "link": _link,
+    "rate": _rate,
+    "mtu": _mtu,
+    "hca": _hca,
+    "gid": _gid,
+    "peer": _peer,
+}
+"""In the order shown."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
 
 from sparktop.checks.host import (
     DRIVER_BACK_STEP,
@@ -25,18 +24,16 @@ from sparktop.model.engine import Engine
 from sparktop.model.fleet import NodeView
 from sparktop.model.prospect import Gate, Lever, SliceKind
 from sparktop.model.state import State
-from sparktop.model.survey import Ask, FileText
+from sparktop.model.survey import FileText
 from sparktop.operate.launch.gates.docker import rank_of
-from sparktop.operate.launch.inputs.docker import names_of, rows
 from sparktop.operate.launch.inputs.gate_inputs import (
     GateInputs,
-    failed,
     judged,
     passed,
     port_of,
+    taken,
     told,
     unknown,
-    why_unanswered,
 )
 from sparktop.recipe.render.rank_argv import MASTER_PORT, RAY_PORT
 from sparktop.text.sentences import listed
@@ -48,22 +45,17 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTEN_STATE = "0A"
 
 
-def asks(nodes: Sequence[str]) -> Iterator[Ask]:
-    """Questions about listening ports on the head."""
-    for path in _TABLES:
-        yield port_ask(nodes[0], path)
-
-
-def port_ask(node: str, path: str) -> FileText:
+def port_question(node: str, path: str) -> FileText:
     return FileText(node=node, path=path, limit_bytes=1 << 21)
 
 
-def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gates driver and linger for each node, port for the head."""
-    for node in inputs.nodes:
-        yield driver_gate(node, inputs.view(node), inputs.order.recipe.requires.driver)
-        yield _linger(inputs, node)
-    yield _port(inputs)
+def driver_gates(inputs: GateInputs) -> Iterator[Gate]:
+    required = inputs.order.recipe.requires.driver
+    return (driver_gate(node, inputs.view(node), required) for node in inputs.nodes)
+
+
+def linger_gates(inputs: GateInputs) -> Iterator[Gate]:
+    return (_linger(inputs, node) for node in inputs.nodes)
 
 
 # --- driver
@@ -72,11 +64,10 @@ def gates(inputs: GateInputs) -> Iterator[Gate]:
 def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
     """Whether the node's driver is loaded, supported, and of the branch or version that is `required`."""
     if view is None:
-        return unknown("driver", node, "which NVIDIA driver is loaded is not known: not read yet")
+        return unknown(node, "which NVIDIA driver is loaded is not known: not read yet")
     pending, branch = judge_driver_pending(view), judge_driver_branch(DriverFacts(node=view, required=required))
     is_pending = pending.is_problem and worst(pending, branch) is pending
     return told(
-        "driver",
         node,
         judge_driver_pending if is_pending else judge_driver_branch,
         pending if is_pending else branch,
@@ -95,10 +86,9 @@ def driver_gate(node: str, view: NodeView | None, required: str = "") -> Gate:
 
 def _linger(inputs: GateInputs, node: str) -> Gate:
     """logind removes a user's IPC objects at the last logout, except root's and those of other namespaces."""
-    view = inputs.view(node)
-    host = view.facts if view is not None else None
+    host = inputs.view(node).facts
     if host is None:
-        return unknown("linger", node, f"{node} has told nothing yet")
+        return unknown(node, f"{node} has told nothing yet")
     rank = rank_of(inputs, node)
     container_user = rank.container.user.partition(":")[0] or "root" if rank is not None else ""
     facts = LingerFacts(
@@ -108,7 +98,7 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
         is_required=inputs.order.recipe.requires.linger,
     )
     judgement = judge_linger(facts)
-    return told("linger", node, judge_linger, judgement, user=host.user or "$USER", engine_user=container_user)
+    return told(node, judge_linger, judgement, user=host.user or "$USER", engine_user=container_user)
 
 
 # --- the port
@@ -125,30 +115,26 @@ def listening(text: object) -> frozenset[int]:
     return frozenset(ports)
 
 
-def _port(inputs: GateInputs) -> Gate:
-    node, port = inputs.head, port_of(inputs.order, inputs.rendered)
-    port_asks = [port_ask(node, path) for path in _TABLES]
-    tables = [table for ask in port_asks if isinstance(table := inputs.survey.value(ask), str)]
+def port_gate(inputs: GateInputs) -> Gate:
+    """Whether the port is free on the head."""
+    node, port = inputs.head, port_of(inputs.values, inputs.rendered)
+    port_questions = [port_question(node, path) for path in _TABLES]
+    tables = [table for question in port_questions if isinstance(table := inputs.survey.value(question), str)]
     used_ports = frozenset[int]().union(*map(listening, tables))
-    view = inputs.view(node)
-    holders = (
-        [engine for engine in view.engines if is_alive(engine) and port in _ports(engine)] if view is not None else []
-    )
+    holders = [engine for engine in inputs.view(node).engines if is_alive(engine) and port in _ports(engine)]
     stopped = [engine.name for engine in holders if inputs.is_stopped(node, engine.name, _container_name(engine))]
     staying = [engine.name for engine in holders if engine.name not in stopped]
     other_port = Lever(values={"port": str(_free_port(inputs, port, used_ports))})
     if staying:
-        stop = Lever(stops=tuple(staying))
-        detail = f"port {port} is held by {' and '.join(staying)}"
-        return failed("port", node, detail, f"{stop.text}, or {other_port.text}", levers=(stop, other_port))
+        return taken(node, f"port {port} is held by {' and '.join(staying)}", other_port, by=staying)
     if port in used_ports and not stopped:
         return _foreign_port(inputs, node, port, other_port)
     if stopped:
-        return passed("port", node, f"port {port} is free when {' and '.join(stopped)} is stopped")
+        return passed(node, f"port {port} is free when {' and '.join(stopped)} is stopped")
     if not tables:
-        why = why_unanswered(inputs.survey, port_asks[0], "it was not asked")
-        return unknown("port", node, f"whether port {port} is free is not known: {why}")
-    return passed("port", node, f"port {port} is free")
+        why = inputs.survey.problem(port_questions[0]) or "it was not asked"
+        return unknown(node, f"whether port {port} is free is not known: {why}")
+    return passed(node, f"port {port} is free")
 
 
 def _ports(engine: Engine) -> frozenset[int]:
@@ -165,44 +151,36 @@ def _container_name(engine: Engine) -> str:
 
 def _foreign_port(inputs: GateInputs, node: str, port: int, other_port: Lever) -> Gate:
     """The port is in use by something that is no engine: only its owner can stop it."""
-    row = next((candidate for candidate in rows(inputs.survey, node) or () if port in _published(candidate)), None)
+    row = next((candidate for candidate in inputs.containers(node) if port in candidate.ports), None)
     if row is None:
         holder, by_hand = "a process that is not an engine", f"sudo ss -ltnp 'sport = :{port}'   # tells which"
     else:
-        name = (names_of(row) or ("?",))[0]
+        name = (row.names or ("?",))[0]
         holder = f"the container {name}, which sparktop doesn't know as an engine"
         by_hand = f"docker stop {shlex.quote(name)}"
-    remedy = f"{other_port.text}, or on {node}: {by_hand}"
-    return failed("port", node, f"port {port} is held by {holder}", remedy, levers=(other_port,))
+    return taken(node, f"port {port} is held by {holder}", other_port, by_hand=by_hand)
 
 
 def _free_port(inputs: GateInputs, port: int, used_ports: frozenset[int]) -> int:
     """The next port that is free on every node, as far as is known, and that ranks don't meet at."""
     avoided = {*used_ports, MASTER_PORT, RAY_PORT}
     for node in inputs.nodes:
-        view = inputs.view(node)
-        avoided.update(*(_ports(engine) for engine in (view.engines if view is not None else ()) if is_alive(engine)))
-        avoided.update(*(_published(row) for row in rows(inputs.survey, node) or ()))
+        avoided.update(*(_ports(engine) for engine in inputs.view(node).engines if is_alive(engine)))
+        avoided.update(*(row.ports for row in inputs.containers(node)))
     candidates = chain(range(port + 1, 65536), range(1024, port))
     return next((candidate for candidate in candidates if candidate not in avoided), port)
-
-
-def _published(row: Mapping[str, Any]) -> frozenset[int]:
-    """The node's ports that Docker publishes for a listed container."""
-    listed = row.get("Ports")
-    ports = (
-        [entry.get("PublicPort") for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
-    )
-    return frozenset(port for port in ports if isinstance(port, int))
 
 
 _UPDATE_OLDER = "update the older node in the DGX Dashboard (localhost:11000), then: sparktop act reboot {}"
 
 
-def parity_gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gates equal-memory and same-driver; nothing for one node."""
+def memory_gates(inputs: GateInputs) -> Iterator[Gate]:
     if len(inputs.nodes) > 1:
         yield _memory(inputs)
+
+
+def software_gates(inputs: GateInputs) -> Iterator[Gate]:
+    if len(inputs.nodes) > 1:
         yield _software(inputs)
 
 
@@ -210,19 +188,18 @@ def _memory(inputs: GateInputs) -> Gate:
     """Compares available memory, including what stopped engines free (docs/facts/engines.md MEM-09)."""
     sizes: dict[str, float] = {}
     for node in inputs.nodes:
-        view = inputs.view(node)
-        if view is None or view.sample is None:
-            return unknown("equal-memory", "", f"how much memory {node} has available is not known yet")
-        sizes[node] = view.sample.memory.available_bytes + _freed_bytes(inputs, node)
+        sample = inputs.view(node).sample
+        if sample is None:
+            return unknown("", f"how much memory {node} has available is not known yet")
+        sizes[node] = sample.memory.available_bytes + _freed_bytes(inputs, node)
     limit = inputs.order.recipe.requires.equal_memory_gib
     judgement = judge_memory_parity(MemoryFacts(available=tuple(sizes.values()), limit_gib=limit))
     sizes_text = ", ".join(f"{gib(size)} on {node}" for node, size in sizes.items())
     apart = float(judgement.figures["apart_bytes"]) / GIB
     if not judgement.is_problem:
-        return judged("equal-memory", "", judgement, f"{sizes_text} available, {apart:.1f} apart")
+        return judged("", judgement, f"{sizes_text} available, {apart:.1f} apart")
     poorer = inputs.nodes[int(judgement.figures["poorer"])]
     return judged(
-        "equal-memory",
         "",
         judgement,
         f"{sizes_text} available: {apart:.1f} GiB apart, more than {limit:g}; the share is that of the poorer, and one "
@@ -233,21 +210,14 @@ def _memory(inputs: GateInputs) -> Gate:
 
 
 def _freed_bytes(inputs: GateInputs, node: str) -> int:
-    budget = (
-        next((node_budget for node_budget in inputs.budget.nodes if node_budget.node == node), None)
-        if inputs.budget
-        else None
-    )
+    budget = inputs.budget_of(node)
     return sum(item.size_bytes for item in budget.before if item.kind is SliceKind.TO_BE_STOPPED) if budget else 0
 
 
 def _software(inputs: GateInputs) -> Gate:
-    views = [view for node in inputs.nodes if (view := inputs.view(node)) is not None and view.facts is not None]
-    if len(views) < len(inputs.nodes):
-        known_nodes = {view.name for view in views}
-        return unknown(
-            "same-driver", "", f"{next(n for n in inputs.nodes if n not in known_nodes)} has told nothing yet"
-        )
+    views = [inputs.view(node) for node in inputs.nodes]
+    if (silent := next((view.name for view in views if view.facts is None), None)) is not None:
+        return unknown("", f"{silent} has told nothing yet")
     judged_versions = {component: versions(component, *views) for component in COMPONENTS}
     differing = {
         component: f"{component} {_by_version(dict(zip(views, node_versions, strict=True)))}"
@@ -258,18 +228,16 @@ def _software(inputs: GateInputs) -> Gate:
     problem = next((judgement for _, judgement in judged_versions.values() if judgement.is_problem), None)
     if problem is not None:
         older = views[int(problem.figures["older"])]
-        return judged(
-            "same-driver", "", problem, f"{differences}: each has its own faults", _UPDATE_OLDER.format(older.name)
-        )
+        return judged("", problem, f"{differences}: each has its own faults", _UPDATE_OLDER.format(older.name))
     if (driver := judged_versions["driver"][1]).state is State.UNKNOWN:
-        return judged("same-driver", "", driver, "which driver each has is not known")
+        return judged("", driver, "which driver each has is not known")
     alike = ", ".join(
         f"{component} {first_version}"
         for component, ((first_version, *_), _) in judged_versions.items()
         if first_version and component not in differing
     )
     harmless = f"; {differences}, harmless by itself" if differing else ""
-    return passed("same-driver", "", f"{alike} on {'both' if len(views) == 2 else 'all'}{harmless}")
+    return passed("", f"{alike} on {'both' if len(views) == 2 else 'all'}{harmless}")
 
 
 def _by_version(versions_of: Mapping[NodeView, str]) -> str:

@@ -16,36 +16,27 @@ from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
 from sparktop.model.recipe import Muted, Recipe
 from sparktop.model.state import State
-from sparktop.operate.launch.gates.downloads import is_missing
-from sparktop.operate.launch.inputs.gate_inputs import GateInputs, facts, failed, passed, unknown, warned
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, passed, unknown, warned
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.export import reusable, run_line
 from sparktop.recipe.operator_secrets import ENGINE_KEY, HUB_TOKEN, env_path, names_required, names_used
 from sparktop.recipe.parameters import main_name
 
 
-def gates(inputs: GateInputs) -> Iterator[Gate]:
-    """Gates recipe-lint, memory, context and secrets."""
-    yield from _lint(inputs)
-    yield _memory(inputs)
-    yield _context(inputs)
-    yield from _secrets(inputs)
-
-
-def _lint(inputs: GateInputs) -> Iterator[Gate]:
+def lint_gates(inputs: GateInputs) -> Iterator[Gate]:
     if inputs.rendered is None:
-        yield unknown("recipe-lint", "", f"there is nothing to check: {inputs.unrendered or 'it was not rendered'}")
+        yield unknown("", f"there is nothing to check: {inputs.unrendered or 'it was not rendered'}")
         return
     result = lint(inputs.rendered, inputs.order.recipe)
     problems = [finding for finding in result.findings if finding.severity is not Severity.INFO]
     for finding in problems:
         make = failed if finding.severity is Severity.CRITICAL else warned
-        yield make("recipe-lint", "", f"{finding.title} ({finding.rule})", _lint_remedy(finding))
+        yield make("", f"{finding.title} ({finding.rule})", _lint_remedy(finding))
     if not problems:
         count = len(result.findings)
         notes = f", {count} remark{'s' if count > 1 else ''}" if count else ""
         muted = ", ".join(dict.fromkeys(mute.rule for mute, _ in result.muted))
-        yield passed("recipe-lint", "", f"no finding{notes}{f'; muted by the recipe: {muted}' if muted else ''}")
+        yield passed("", f"no finding{notes}{f'; muted by the recipe: {muted}' if muted else ''}")
 
 
 def _lint_remedy(finding: Finding) -> str:
@@ -57,37 +48,36 @@ def _lint_remedy(finding: Finding) -> str:
     return f"{remedy.title}: {'; '.join(steps)}" if steps else remedy.title
 
 
-def _memory(inputs: GateInputs) -> Gate:
+def memory_gate(inputs: GateInputs) -> Gate:
     budget = inputs.budget
     if budget is None:
-        return unknown("memory", "", f"whether it fits is not known: {inputs.unrendered or 'it was not computed'}")
+        return unknown("", f"whether it fits is not known: {inputs.unrendered or 'it was not computed'}")
     lever = "; or ".join(lever.text for lever in budget.levers[:3])
     match budget.fit:
         case Fit.FITS:
-            return passed("memory", "", budget.sentence)
+            return passed("", budget.sentence)
         case Fit.TIGHT:
-            return warned("memory", "", budget.sentence, lever or "--set max_model_len=LESS")
+            return warned("", budget.sentence, lever or "--set max_model_len=LESS")
         case Fit.NO:
-            return failed("memory", "", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
-    return unknown("memory", "", "; ".join(filter(None, (budget.why, *budget.unknowns))), lever)
+            return failed("", budget.sentence, lever or "a smaller quantisation: --set model=ORG/NAME")
+    return unknown("", "; ".join(filter(None, (budget.why, *budget.unknowns))), lever)
 
 
-def _context(inputs: GateInputs) -> Gate:
+def context_gate(inputs: GateInputs) -> Gate:
     tokens = inputs.budget.context_tokens if inputs.budget is not None else None
-    model = facts(inputs.order, inputs.nodes, inputs.survey)
+    model = inputs.models[0].facts
     longest = model.longest_tokens if model is not None else None
     judgement = judge_context((tokens, longest))
     if judgement.case == "chosen":
-        return passed("context", "", "as long as the engine chooses")
+        return passed("", "as long as the engine chooses")
     if judgement.state is State.UNKNOWN:
-        return unknown("context", "", f"{tokens:,} tokens; {judgement.unknown}")
+        return unknown("", f"{tokens:,} tokens; {judgement.unknown}")
     if not judgement.is_problem:
-        return passed("context", "", f"{tokens:,} tokens of the {longest:,} that the model was made for")
+        return passed("", f"{tokens:,} tokens of the {longest:,} that the model was made for")
     context = main_name("max_model_len")
     used_values = inputs.rendered.values if inputs.rendered is not None else inputs.order.recipe.defaults
     name = next((candidate for candidate in used_values if main_name(candidate) == context), context)
     return warned(
-        "context",
         "",
         f"{tokens:,} tokens are more than the {longest:,} that the model was made for (its max_position_embeddings): "
         "the engine will probably refuse to start",
@@ -95,29 +85,28 @@ def _context(inputs: GateInputs) -> Gate:
     )
 
 
-def _secrets(inputs: GateInputs) -> Iterator[Gate]:
+def secret_gates(inputs: GateInputs) -> Iterator[Gate]:
     """Whether every secret the recipe needs is set; the hub's token counts only where a model is downloaded."""
     order, recipe = inputs.order, inputs.order.recipe
     names = list(names_required(recipe))
     texts = (*recipe.environment.values(), *recipe.node_environment.values())
-    if is_missing(inputs) and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in names_used(recipe):
+    if inputs.is_fetched and any(HUB_TOKEN in text for text in texts) and HUB_TOKEN in names_used(recipe):
         names.append(HUB_TOKEN)
     missing = [name for name in names if not order.secrets.get(name)]
     # Such a file matters where a secret is needed: without its API key the engine would serve anybody.
     is_open = ENGINE_KEY in names_used(recipe) and not order.secrets.get(ENGINE_KEY)
-    is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and is_missing(inputs))
+    is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and inputs.is_fetched)
     problems = [problem for problem in order.secret_problems if is_wanted or problem.name not in ("", HUB_TOKEN)]
     for problem in problems:
         if name := problem.name:  # it was intended: without it, what it protects is open
             make = warned if name == HUB_TOKEN and not missing else failed
-            gate = make("secrets", "", problem.text, f"give {name} on one line, quoted if it has blanks or a #")
+            gate = make("", problem.text, f"give {name} on one line, quoted if it has blanks or a #")
             yield replace(gate, secrets=(name,))
             continue
         make = failed if missing or is_open else warned
-        yield make("secrets", "", problem.text, problem.remedy)
+        yield make("", problem.text, problem.remedy)
     for name in missing:
         gate = failed(
-            "secrets",
             "",
             f"the recipe needs {name} from you, and it is not set",
             f"export {name}=..., or a line {name}=... in {env_path()} (chmod 600 {env_path()})",
@@ -126,9 +115,7 @@ def _secrets(inputs: GateInputs) -> Iterator[Gate]:
     if not missing and not problems:
         names += [name for name, value in order.secrets.items() if value and name not in names]
         names_text = ", ".join(names)
-        yield passed(
-            "secrets", "", f"{names_text} {'is' if len(names) == 1 else 'are'} set" if names else "none needed"
-        )
+        yield passed("", f"{names_text} {'is' if len(names) == 1 else 'are'} set" if names else "none needed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

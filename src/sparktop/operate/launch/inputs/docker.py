@@ -12,10 +12,10 @@ from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.model.engine import LAUNCHED
-from sparktop.model.recipe import Order
 from sparktop.model.survey import DockerGet, Survey
-from sparktop.operate.container.inspected import image_path
-from sparktop.recipe.parameters import resolve
+from sparktop.operate.container.inspected import image_path, is_whole_id
+from sparktop.recipe.parameters import LaunchValues, resolve
+from sparktop.sanitise import items, mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Image:
         return self.image_id.removeprefix("sha256:")[:12]
 
 
-def image_ask(node: str, image: str) -> DockerGet | None:
+def image_question(node: str, image: str) -> DockerGet | None:
     """Asks for the image; None where the text is no image name."""
     path = image_path(image)
     return DockerGet(node=node, path=path) if path is not None else None
@@ -52,53 +52,75 @@ def is_local_only(image: str) -> bool:
 
 def image_on(survey: Survey, node: str, image: str) -> Image | None:
     """The image on the node; None where it is missing or not known (see `knows_image`)."""
-    ask = image_ask(node, image)
-    raw = survey.value(ask) if ask is not None else None
+    question = image_question(node, image)
+    raw = survey.value(question) if question is not None else None
     if not isinstance(raw, Mapping) or not isinstance(raw.get("Id"), str):
         return None
-    size, config, root = raw.get("Size"), _part(raw, "Config"), _part(raw, "RootFS")
-    labels = _part(config, "Labels")
-    digests = raw.get("RepoDigests")
+    size, config, root = raw.get("Size"), mapping(raw.get("Config")), mapping(raw.get("RootFS"))
     settings = [config.get(name) for name in ("Env", "Cmd", "Entrypoint", "WorkingDir", "User")]
     return Image(
         node=node,
         image_id=raw["Id"],
         size_bytes=size if isinstance(size, int) else None,
         created=str(raw.get("Created") or ""),
-        digests=frozenset(str(digest).rpartition("@")[2] for digest in digests)
-        if isinstance(digests, list)
-        else frozenset(),
+        digests=frozenset(str(digest).rpartition("@")[2] for digest in items(raw.get("RepoDigests"))),
         content=(str(root.get("Layers")), str(settings)) if root.get("Layers") else (),
         architecture=str(raw.get("Architecture") or ""),
-        labels={str(name): str(value) for name, value in labels.items()},
+        labels={str(name): str(value) for name, value in mapping(config.get("Labels")).items()},
     )
 
 
-def with_pulled_image(order: Order, nodes: Sequence[str], survey: Survey) -> Order:
-    """The order with the image that is pulled instead of a local name that no node has; unchanged where one has it."""
-    recipe, image = order.recipe, resolve(order).image
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerThere:
+    """What the Docker Engine of one node tells of a launch."""
+
+    image: Image | None
+    """The image that is launched; None where it is missing or not known."""
+    knows_image: bool
+    containers: tuple[Listed, ...] | None
+    """None: no answer."""
+
+    @property
+    def lacks_image(self) -> bool:
+        return self.knows_image and self.image is None
+
+    def holder(self, name: str) -> Listed | None:
+        """The container that has this name."""
+        return next((row for row in self.containers or () if name in row.names), None)
+
+
+def docker_there(survey: Survey, node: str, image: str) -> DockerThere:
+    """What it tells, as far as it has answered."""
+    there, knows = image_on(survey, node, image), knows_image(survey, node, image)
+    return DockerThere(image=there, knows_image=knows, containers=rows(survey, node))
+
+
+def with_pulled_image(values: LaunchValues, nodes: Sequence[str], survey: Survey) -> LaunchValues:
+    """The values with the image that is pulled instead of a local name that no node has; unchanged where one has it."""
+    order, recipe, image = values.order, values.order.recipe, values.image
     if not recipe.pulls or image != recipe.container:
-        return order
-    if not all(knows_image(survey, node, image) and image_on(survey, node, image) is None for node in nodes):
-        return order
+        return values
+    if not all(docker_there(survey, node, image).lacks_image for node in nodes):
+        return values
     risk = f"No node has the recipe's image {image}: sparktop pulls {recipe.pulls}, as its own tools do."
-    return replace(order, recipe=replace(recipe, container=recipe.pulls, pulls="", risks=(*recipe.risks, risk)))
+    pulled = replace(recipe, container=recipe.pulls, pulls="", risks=(*recipe.risks, risk))
+    return resolve(replace(order, recipe=pulled))
 
 
-def images_ask(node: str) -> DockerGet:
+def images_question(node: str) -> DockerGet:
     """Asks for the images of the node, by name."""
     return DockerGet(node=node, path="/images/json")
 
 
 def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
     """When each image of an engine was made (seconds since the epoch, 0: not told), by name; None: not listed."""
-    listed = survey.value(images_ask(node))
+    listed = survey.value(images_question(node))
     if not isinstance(listed, list):
         return None
     made: dict[str, float] = {}
     for row in listed:
-        names, stamp = (row.get("RepoTags"), row.get("Created")) if isinstance(row, Mapping) else (None, None)
-        for name in names if isinstance(names, list) else ():
+        stamp = mapping(row).get("Created")
+        for name in items(mapping(row).get("RepoTags")):
             if isinstance(name, str) and image_path(name) is not None and kind_of_image(name) in LAUNCHED:
                 made[name] = float(stamp) if isinstance(stamp, int | float) else 0.0
     return made
@@ -106,8 +128,8 @@ def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
 
 def knows_image(survey: Survey, node: str, image: str) -> bool:
     """Whether Docker has answered: the image is there, or it isn't."""
-    ask = image_ask(node, image)
-    return ask is not None and ask in survey.answers and not survey.problem(ask)
+    question = image_question(node, image)
+    return question is not None and survey.answer(question) is not None and not survey.problem(question)
 
 
 def image_parity(first: Image, second: Image) -> Judgement:
@@ -121,39 +143,53 @@ def image_parity(first: Image, second: Image) -> Judgement:
     )
 
 
-def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = raw.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
-def info_ask(node: str) -> DockerGet:
+def info_question(node: str) -> DockerGet:
     return DockerGet(node=node, path="/info")
 
 
-def list_ask(node: str) -> DockerGet:
+def list_question(node: str) -> DockerGet:
     """Asks for every container, stopped ones included."""
     return DockerGet(node=node, path="/containers/json?all=1")
 
 
 def info(survey: Survey, node: str) -> Mapping[str, Any]:
     """GET /info of the node; empty: no answer."""
-    answer = survey.value(info_ask(node))
-    return answer if isinstance(answer, Mapping) else {}
+    return mapping(survey.value(info_question(node)))
 
 
-def rows(survey: Survey, node: str) -> tuple[Mapping[str, Any], ...] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A container as Docker lists it."""
+
+    container_id: str
+    """Its whole id; empty where the listed one is none."""
+    names: tuple[str, ...]
+    state: str
+    image: str
+    labels: Mapping[str, str]
+    ports: frozenset[int]
+    """The node's ports that Docker publishes for it."""
+
+    @property
+    def is_never_started(self) -> bool:
+        """Whether an interrupted launch created it and never started it."""
+        return self.state == "created" and bool(self.labels.get(labels.LAUNCH))
+
+
+def rows(survey: Survey, node: str) -> tuple[Listed, ...] | None:
     """The node's containers as Docker lists them; None: no answer."""
-    listed = survey.value(list_ask(node))
-    return tuple(row for row in listed if isinstance(row, Mapping)) if isinstance(listed, list) else None
+    listed = survey.value(list_question(node))
+    return tuple(_listed(row) for row in listed if isinstance(row, Mapping)) if isinstance(listed, list) else None
 
 
-def names_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A listed container's names."""
-    names = row.get("Names")
-    return tuple(str(name).removeprefix("/") for name in names) if isinstance(names, list) else ()
-
-
-def is_never_started(row: Mapping[str, Any]) -> bool:
-    """Whether an interrupted launch created it and never started it."""
-    row_labels = row.get("Labels")
-    return row.get("State") == "created" and isinstance(row_labels, Mapping) and bool(row_labels.get(labels.LAUNCH))
+def _listed(row: Mapping[str, Any]) -> Listed:
+    container_id = str(row.get("Id"))
+    published = (mapping(entry).get("PublicPort") for entry in items(row.get("Ports")))
+    return Listed(
+        container_id=container_id if is_whole_id(container_id) else "",
+        names=tuple(str(name).removeprefix("/") for name in items(row.get("Names"))),
+        state=str(row.get("State") or "not known"),
+        image=str(row.get("Image") or "not known"),
+        labels={str(name): str(value or "") for name, value in mapping(row.get("Labels")).items()},
+        ports=frozenset(port for port in published if isinstance(port, int)),
+    )

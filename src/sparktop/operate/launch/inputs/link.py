@@ -4,9 +4,8 @@ The ranks meet in a network that has all nodes: that of the cable or the switch 
 have networks of their own, so there it is another, such as the office's, and RDMA devices lead to the neighbours alone.
 
 Interface names depend on the port that holds the cable, and the GID index on the addresses that an interface has had,
-so the nodes may differ in all of them (docs/facts/gb10.md section 5). The probe's reading tells nearly everything. A
-node is asked for the GID table where the reading has none and, where the nodes have no network in common, for the
-address that the operator's own connection reaches it by.
+so the nodes may differ in all of them (docs/facts/gb10.md section 5). The probe's reading tells them. Where the nodes
+have no network in common, each is asked for the address that the operator's own connection reaches it by.
 """
 
 from __future__ import annotations
@@ -19,15 +18,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from sparktop.dataclass import dataclass
 from sparktop.engines.pair import addresses_of
 from sparktop.model.fleet import FleetState, NodeView
-from sparktop.model.survey import Ask, Output, Survey
+from sparktop.model.survey import Output, Question, Survey, looked_up
 from sparktop.model.telemetry import Interface, RdmaPort
-from sparktop.probe.remote.network import parse_gid
 from sparktop.text.sentences import listed
 
-GIDS_AT_MOST = 16
-"""Entries to ask for of a port: the table is filled from the front."""
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_ROW = re.compile(r"(/sys/class/infiniband/[^/:]+/ports/\d+)/(gids|gid_attrs/types)/(\d+):(.*)")
 _WIRELESS = ("wl", "wwan")
 
 
@@ -88,32 +83,14 @@ class Rail:
     far: RailEnd
 
 
-def gid_ask(node: str, port: RdmaPort) -> Output | None:
-    """Asks for the front of a port's GID table; None where the device's name is invalid."""
-    if not _DEVICE.fullmatch(port.device):
-        return None
-    folder = f"/sys/class/infiniband/{port.device}/ports/{port.port}"
-    kinds = ("gids", "gid_attrs/types")
-    paths = tuple(f"{folder}/{kind}/{index}" for index in range(GIDS_AT_MOST) for kind in kinds)
-    return Output(node=node, argv=("grep", "-sH", ".", "--", *paths))
-
-
-def reached_ask(node: str) -> Output:
+def reached_question(node: str) -> Output:
     """Asks sshd for its connection: client address and port, own address and port."""
     return Output(node=node, argv=("printenv", "SSH_CONNECTION"))
 
 
-def asks(nodes: Sequence[str], picture: FleetState) -> tuple[Ask, ...]:
+def questions(nodes: Sequence[str], picture: FleetState) -> tuple[Question, ...]:
     """Questions about the link that the state doesn't answer; none for one node."""
-    views = _read_views(nodes, picture)
-    if views and _best_ends(views) is None:
-        return tuple(reached_ask(node) for node in nodes)
-    return tuple(
-        ask
-        for view in views
-        for port in _connected_ports(view, views)
-        if not port.roce_v2_gids and (ask := gid_ask(view.name, port)) is not None
-    )
+    return looked_up(Survey(), lambda look_ups: fabrics(nodes, picture, look_ups))
 
 
 def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mapping[str, Fabric]:
@@ -132,12 +109,12 @@ def fabrics(nodes: Sequence[str], picture: FleetState, survey: Survey) -> Mappin
         return {view.name: _fabric_without_address(view, why) for view in views}
     is_ring = len(views) > 2 and not frozenset.intersection(*map(_active_networks, views))
     return {
-        view.name: _fabric(view, views, end, survey, is_ring=is_ring, is_same_network=common_ends is not None)
+        view.name: _fabric(view, views, end, is_ring=is_ring, is_same_network=common_ends is not None)
         for view, end in zip(views, ends, strict=True)
     }
 
 
-def rails(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Rail, ...]:
+def rails(nodes: Sequence[str], picture: FleetState) -> tuple[Rail, ...]:
     """The halves over which both nodes' RDMA devices reach each other, by the first node's device; none but for two.
 
     Two devices of a node in one network are no two rails: which of them answers is left to the kernel.
@@ -145,7 +122,7 @@ def rails(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Ra
     views = _read_views(nodes, picture)
     if len(views) != 2:
         return ()
-    near, far = (dict(_rail_ends(view, survey)) for view in views)
+    near, far = (dict(_rail_ends(view)) for view in views)
     return tuple(
         sorted(
             (Rail(near=near[network], far=far[network]) for network in near.keys() & far.keys()),
@@ -154,7 +131,7 @@ def rails(nodes: Sequence[str], picture: FleetState, survey: Survey) -> tuple[Ra
     )
 
 
-def _rail_ends(view: NodeView, survey: Survey) -> Iterator[tuple[IPv4Network, RailEnd]]:
+def _rail_ends(view: NodeView) -> Iterator[tuple[IPv4Network, RailEnd]]:
     """The ends of devices that are up, by network; the first where a network has several."""
     seen: set[IPv4Network] = set()
     for end, network in _ends(view):
@@ -168,7 +145,7 @@ def _rail_ends(view: NodeView, survey: Survey) -> Iterator[tuple[IPv4Network, Ra
                 interface=end.interface.name,
                 ip=end.ip,
                 mtu=end.interface.mtu,
-                gid_index=_port_gid(view.name, end.port, {end.ip}, survey),
+                gid_index=_port_gid(end.port, {end.ip}),
             ),
         )
 
@@ -234,7 +211,7 @@ def _reached_ends(views: Sequence[NodeView], survey: Survey) -> tuple[_End, ...]
 
 
 def _reached_end(view: NodeView, survey: Survey) -> _End | None:
-    output = survey.value(reached_ask(view.name))
+    output = survey.value(reached_question(view.name))
     words = output.split() if isinstance(output, str) else []
     try:
         address = IPv4Address(words[2].removeprefix("::ffff:"))
@@ -267,14 +244,12 @@ def _fabric_ports(view: NodeView) -> Iterator[tuple[RdmaPort, frozenset[IPv4Netw
             yield port, interface.networks if interface is not None else frozenset()
 
 
-def _fabric(
-    view: NodeView, views: Sequence[NodeView], end: _End, survey: Survey, *, is_ring: bool, is_same_network: bool
-) -> Fabric:
+def _fabric(view: NodeView, views: Sequence[NodeView], end: _End, *, is_ring: bool, is_same_network: bool) -> Fabric:
     ports = _connected_ports(view, views)
     others = " or ".join(other.name for other in views if other is not view)
     own = _active_networks(view)
     rates = [port.rate_gbps for port in ports if port.rate_gbps is not None]
-    gid_index, gid_reason, has_several_gids = _gid(view, ports, survey)
+    gid_index, gid_reason, has_several_gids = _gid(view, ports)
     return Fabric(
         node=view.name,
         ip=end.ip,
@@ -324,7 +299,7 @@ def _idle_devices(view: NodeView, others: str, ports: Sequence[RdmaPort]) -> Ite
             yield f"{port.device} is up, but {port.interface or 'its interface'} has {lacks} {others}"
 
 
-def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int | None, str, bool]:
+def _gid(view: NodeView, ports: Sequence[RdmaPort]) -> tuple[int | None, str, bool]:
     """(index, reason where there is none, whether it is because they differ) of all ports' RoCE v2 entries."""
     if not ports:
         return None, "no RDMA device leads to another node", False
@@ -332,7 +307,7 @@ def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int
     for port in ports:
         own_interfaces = [interface for interface in view.interfaces if interface.name == port.interface]
         own_addresses = {text for interface in own_interfaces for text in interface.plain_addresses}
-        index = _port_gid(view.name, port, own_addresses, survey)
+        index = _port_gid(port, own_addresses)
         if index is None:
             return None, f"{port.device} has no RoCE v2 entry for {' '.join(sorted(own_addresses))}", False
         indices[port.device] = index
@@ -342,31 +317,9 @@ def _gid(view: NodeView, ports: Sequence[RdmaPort], survey: Survey) -> tuple[int
     return next(iter(indices.values())), "", False
 
 
-def _port_gid(node: str, port: RdmaPort, addresses: Collection[str], survey: Survey) -> int | None:
+def _port_gid(port: RdmaPort, addresses: Collection[str]) -> int | None:
     """The first RoCE v2 entry of the port that is one of its own addresses."""
-    entries = port.roce_v2_gids or _asked_gids(node, port, survey)
-    return min((index for index, address in entries if address in addresses), default=None)
-
-
-def _asked_gids(node: str, port: RdmaPort, survey: Survey) -> Sequence[tuple[int, str]]:
-    ask = gid_ask(node, port)
-    return parse_gids(survey.value(ask)) if ask is not None else ()
-
-
-def parse_gids(text: object) -> tuple[tuple[int, str], ...]:
-    """RoCE v2 entries with an IPv4 address, from grep's output of one port's table."""
-    gids: dict[int, str] = {}
-    kinds: dict[int, str] = {}
-    for line in text.splitlines() if isinstance(text, str) else ():
-        if match := _ROW.fullmatch(line):
-            index = int(match[3])
-            if match[2] == "gids":
-                gids[index] = parse_gid(match[4].encode()) or ""
-            else:
-                kinds[index] = match[4].strip()
-    return tuple(
-        (index, address) for index, address in sorted(gids.items()) if address and kinds.get(index) == "RoCE v2"
-    )
+    return min((index for index, address in port.roce_v2_gids if address in addresses), default=None)
 
 
 def _read_views(nodes: Sequence[str], picture: FleetState) -> tuple[NodeView, ...]:

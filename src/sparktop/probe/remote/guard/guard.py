@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sparktop.probe.remote.children import Worker
     from sparktop.probe.remote.outbox import Outbox
-    from sparktop.probe.remote.pace import Pace
+    from sparktop.probe.remote.pace import SampleInterval
 
     class Probe(Protocol):
         """What the guard needs of the probe that holds it."""
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         poll: _select.poll
         out: int
         outbox: Outbox
-        pace: Pace
+        pace: SampleInterval
         workers: list[Worker]
 
         def pread(self, name: str, limit: int, until: bytes = b"") -> bytes:

@@ -1,1 +1,0 @@
-"""`sparktop exporter`: what is watched, as metrics for Prometheus."""

@@ -1,1 +1,0 @@
-"""What serves an engine on and on, to others and here, without a screen."""
