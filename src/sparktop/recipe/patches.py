@@ -46,7 +46,8 @@ class PatchedImage:
 
     def _files(self) -> Iterator[tuple[str, bytes, bool]]:
         """(path, content, whether it is a program)."""
-        steps = ['export WORKSPACE_DIR="$PWD"', "shell=$(command -v bash || command -v sh)"]
+        # Docker keeps two streams in any order: what a patch said last must stand before its exit code.
+        steps = ["exec 2>&1", 'export WORKSPACE_DIR="$PWD"', "shell=$(command -v bash || command -v sh)"]
         for patch, name in zip(self.patches, _folders(self.patches), strict=True):
             folder = f"{FOLDER}/{name}"
             yield from ((f"{folder}/{file.path}", file.content, file.is_program) for file in patch.files)
