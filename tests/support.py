@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import random
@@ -48,6 +49,18 @@ def needs(program: str, package: str) -> None:
     """Skip where a program isn't installed."""
     if shutil.which(program) is None:
         unavailable(f"no {program} here: apt-get install {package}")
+
+
+def parsed(source: str) -> ast.Module:
+    """A module's syntax tree.
+
+    Python before 3.11.8 counts wrongly where garbage whose end prints a traceback, which reads a tree too, is collected
+    meanwhile: SystemError, for no fault of the source (gh-106905).
+    """
+    try:
+        return ast.parse(source)
+    except SystemError:
+        return ast.parse(source)
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -25,7 +25,7 @@ LINES = {
     "launches": (7196, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13561, "diagnose", "knowledge"),
     "launchspec": (1880, "launchspec"),
-    "recipe": (7541, "recipe"),
+    "recipe": (7542, "recipe"),
     "checks": (1818, "checks"),
     "engines": (1494, "engines"),
     "transport": (5231, "transport"),
@@ -39,12 +39,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111919, "."),
+    "everything": (111920, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 580
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103170, 17459
+TESTS, CASES = 103185, 17459
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

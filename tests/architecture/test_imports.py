@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +51,6 @@ def test_each_room_says_what_belongs_there() -> None:
     """A folder's `__init__` is one docstring; two carry what must be there: the protocol, and the command line."""
     carrying = {"src/sparktop/__init__.py", "src/sparktop/wire/__init__.py", "src/sparktop/cli/__init__.py"}
     for path in (ROOT / "src").rglob("__init__.py"):
-        body = ast.parse(path.read_text("utf-8")).body
+        body = parsed(path.read_text("utf-8")).body
         assert ast.get_docstring(ast.Module(body, [])), path
         assert len(body) == 1 or str(path.relative_to(ROOT)) in carrying, path

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import re2
+from tests.support import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "sparktop"
@@ -96,7 +97,7 @@ def _other_texts() -> Iterator[tuple[str, str]]:
 def literals(source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of every string literal; an f-string is one text, its expressions "…"."""
     skipped: set[int] = set()
-    for node in ast.walk(ast.parse(source)):  # breadth first: a parent is met before what it holds
+    for node in ast.walk(parsed(source)):  # breadth first: a parent is met before what it holds
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(id(node.value))  # a docstring
         elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
