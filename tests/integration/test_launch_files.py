@@ -64,8 +64,9 @@ def as_made(dockerd: Dockerd, which: str) -> dict[str, Any]:
 
 def order(recipe: Recipe) -> Order:
     """A launch of it by its image's tag: an image that is only here has no registry's digest."""
-    tag, at, _ = recipe.container.partition("@")
-    return Order(recipe=recipe, values={"container": tag} if at else {}, secrets=SECRETS)
+    name, at, _ = recipe.container.partition("@")
+    tagged = name if ":" in name else f"{name}:latest"
+    return Order(recipe=recipe, values={"container": tagged} if at else {}, secrets=SECRETS)
 
 
 def on_image_of_tests(dockerd: Dockerd, made: Rendered) -> None:

@@ -66,6 +66,8 @@ class Sparks:
         self.images = dict.fromkeys(nodes, True)
         self.models: dict[str, tuple[str, float] | None] = {}
         """By node: (repository, GiB); a node that is missing has what is asked for."""
+        self.configs: dict[str, dict[str, Any]] = {}
+        """By repository, where it isn't CONFIG."""
         self.listed: dict[str, list[dict[str, Any]]] = {}
         self.rights = Privileges(user="spark", docker="open", sudo="free", has_compose=True)
         self.hub: Mapping[str, Any] | None = None
@@ -173,7 +175,7 @@ class Sparks:
                 "weights_bytes": int(size * GIB),
                 "is_complete": True,
                 "missing": [],
-                "config": CONFIG,
+                "config": self.configs.get(name, CONFIG),
             })  # fmt: skip
         return {"cache": cache, "hub": f"{cache}/hub", "home": "/home/spark", "token": False, "models": rows,
                 "free_bytes": 900 * 10**9, "uid": 1000, "gid": 1000}  # fmt: skip

@@ -18,6 +18,7 @@ from tests.restart_support import head, worker
 from tests.table import over
 from tests.unit.diagnose.rules.pair_support import fabric as network
 from tests.unit.operate.launch.launch_support import COMMIT, COMPOSE_FILES, CONFIG, GIB, Sparks, composed, recipe
+from tests.unit.recipe.test_model_caches import MODELS
 
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.model.engine import EngineKind
@@ -35,11 +36,15 @@ DENSE, HYBRID = "qwen3.8-27b-nvfp4", "nemotron-3.5-lightning-30b-a3b-nvfp4"
 DEEPSEEK, FLASH_NEXT = "deepseek-v4-flash-0731", "qwen3.8-flash-next-nvfp4"
 DRAFT = "mistralai/Mistral-Small-4-119B-2603-eagle"
 DRAFTS = {MISTRAL: DRAFT, HYBRID: "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4-DSpark"}
-WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6, DEEPSEEK: 162.7} | {
+WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6, DEEPSEEK: 161.6} | {
     DENSE: 20.4,
     HYBRID: 20.0,
     FLASH_NEXT: 124.0,
 }
+CONFIGS = {
+    DEEPSEEK: MODELS["DeepSeek-V4-Flash"][0] | {"quantization_config": {"quant_method": "fp8"}},
+}
+"""Of those whose recipe fixes its cache: another model's config would ask for more."""
 BOTH = ("spark1", "spark2")
 SECRETS = {"HF_TOKEN": "hf_canaryABCDEFGHIJKLMN", "VLLM_API_KEY": "sk-canary-4f2a9c77"}
 SGLANG_PAIR = Recipe(
@@ -151,6 +156,8 @@ def of(name: str, spot: Nodes | None = None, *, grace_s: str = "", **more: Any) 
     spot = spot or Nodes(nodes=BOTH[: one.min_nodes])
     for node in spot.nodes:
         spot.models.setdefault(node, (more.get("values", {}).get("model", one.model), WEIGHTS_GIB[name]))
+    if name in CONFIGS:
+        spot.configs[one.model] = {"max_position_embeddings": 1048576, **CONFIGS[name]}
     if name in DRAFTS and not spot.also and spot.hub is None:
         spot.also = (DRAFTS[name],)
     return spot, Order(recipe=one, **more), ({"grace_s": grace_s} if grace_s else {})
