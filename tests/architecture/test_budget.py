@@ -44,7 +44,7 @@ LINES = {
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 580
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103185, 17459
+TESTS, CASES = 103197, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -33,16 +33,18 @@ from sparktop.text.lines import plain
 QWEN, TINY, GPT_OSS = "qwen3.6-35b-a3b-fp8", "qwen3-0.6b", "gpt-oss-120b"
 MISTRAL, NATIVE, RAY = "mistral-small-4-119b-nvfp4", "minimax-m2.7-nvfp4", "minimax-m2.7-nvfp4-ray"
 DENSE, HYBRID = "qwen3.8-27b-nvfp4", "nemotron-3.5-lightning-30b-a3b-nvfp4"
-DEEPSEEK, FLASH_NEXT = "deepseek-v4-flash-0731", "qwen3.8-flash-next-nvfp4"
+DEEPSEEK, FLASH_NEXT, GLM = "deepseek-v4-flash-0731", "qwen3.8-flash-next-nvfp4", "glm-5.3-flash-nvfp4"
 DRAFT = "mistralai/Mistral-Small-4-119B-2603-eagle"
 DRAFTS = {MISTRAL: DRAFT, HYBRID: "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4-DSpark"}
 WEIGHTS_GIB = {QWEN: 34.6, TINY: 1.2, GPT_OSS: 61.0, MISTRAL: 66.0, NATIVE: 121.6, RAY: 121.6, DEEPSEEK: 161.6} | {
     DENSE: 20.4,
     HYBRID: 20.0,
     FLASH_NEXT: 124.0,
+    GLM: 174.8,
 }
 CONFIGS = {
     DEEPSEEK: MODELS["DeepSeek-V4-Flash"][0] | {"quantization_config": {"quant_method": "fp8"}},
+    GLM: MODELS["GLM-5.3-Flash, MTP"][0] | {"quantization_config": {"quant_method": "modelopt"}},
 }
 """Of those whose recipe fixes its cache: another model's config would ask for more."""
 BOTH = ("spark1", "spark2")
