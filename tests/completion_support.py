@@ -49,6 +49,8 @@ def figures(running: int = 0, waiting: int = 0, *, family: str = "vllm") -> byte
 
 
 MODELS = reply({"object": "list", "data": [{"id": "Qwen/Qwen3.6-35B-A3B-FP8", "max_model_len": 32768}]})
+NOT_FOUND = reply({"detail": "Not Found"}, "404 Not Found")
+POOLED = ("/v1/embeddings", "/v1/rerank", "/pooling")
 SAID = events(
     delta(role="assistant", content=""),
     delta(content="rea"),
@@ -61,7 +63,7 @@ class EngineStage:
     """A server whose paths can be set, and what it was asked."""
 
     def __init__(self, **answers: Answer) -> None:
-        more = {"metrics": figures(), "health": reply(b"", kind="text/plain")}
+        more = {"metrics": figures(), "health": reply(b"", kind="text/plain"), **dict.fromkeys(POOLED, NOT_FOUND)}
         self.answers: dict[str, Answer] = {"models": MODELS, "chat": SAID, "plain": SAID, **more, **answers}
         self.heads: list[str] = []
         self.bodies: list[dict[str, Any]] = []
@@ -90,7 +92,7 @@ class EngineStage:
                 self.asked.set()
             path = head.split(" ")[1].partition("?")[0]
             names = {"/v1/models": "models", "/v1/chat/completions": "chat", "/metrics": "metrics", "/health": "health"}
-            name = names.get(path, "plain")
+            name = names.get(path, path if path in POOLED else "plain")
             answer = self.answers[name]
             if callable(answer):
                 watching = asyncio.ensure_future(self._watch(reader))

@@ -210,7 +210,8 @@ class Endpoint(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if not self.is_let_in():
             return
-        if self.path not in ("/v1/chat/completions", "/v1/completions"):
+        pools = flag("--runner") == "pooling"
+        if self.path not in (("/v1/embeddings",) if pools else ("/v1/chat/completions", "/v1/completions")):
             self.answer({"detail": "Not Found"}, 404)
             return
         wanted = json.loads(body)
@@ -227,6 +228,10 @@ class Endpoint(BaseHTTPRequestHandler):
                 time.sleep(3600)
             if how == "error":
                 self.answer({"error": {"message": "EngineDeadError", "code": 500}}, 500)
+                return
+            if pools:
+                COUNTS["prompt"] += 9
+                self.answer({"object": "list", "model": NAME, "data": [{"index": 0, "embedding": [0.25] * 8}]})
                 return
             tool = self.tool_of(wanted)
             if tool is None:

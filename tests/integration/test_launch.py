@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,24 @@ async def test_from_a_recipe_to_a_proven_engine(at_desk: Any, dockerd: Dockerd) 
     assert isinstance(again, Refusal)
     assert "runs on spark1 already" in again.reason
     assert "safe-restart" in again.remedies[0]
+
+
+async def test_what_embeds_is_proven_by_an_embedding(at_desk: Any, dockerd: Dockerd) -> None:
+    asked = order(free_port())
+    command = f"{asked.recipe.command.rstrip()} --runner pooling"
+    async with at_desk() as at:
+        run = await launched(at, replace(asked, recipe=replace(asked.recipe, command=command)))
+        assert run.state is RunState.DONE, told(run)
+        steps = {one.step.id: one.detail for one in run.steps}
+        assert steps["smoke"].startswith("serves: 8 numbers from /v1/embeddings in ")
+        assert "measure" not in steps
+        await at.serves(NAME)
+        request = Request(action="safe-restart", nodes=(NODE,), target=NAME, options={"grace_s": "3"})
+        again = await at.operations.plan(request)
+        assert isinstance(again, Plan), again
+        run = await at.finished(at.begin(again))
+        assert run.state is RunState.DONE, told(run)
+        assert next(one.detail for one in run.steps if one.step.id == "smoke").startswith("serves: 8 numbers from ")
 
 
 async def test_a_load_that_fails_leaves_nothing_and_keeps_its_log(at_desk: Any, dockerd: Dockerd) -> None:

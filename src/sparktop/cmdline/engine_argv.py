@@ -136,6 +136,12 @@ def has(argv: Sequence[str], *names: str) -> bool:
     return value_of(argv, *names) is not None
 
 
+def is_pooling(argv: Sequence[str], kind: EngineKind) -> bool:
+    """Whether it is told to serve embeddings or scores, and no text; a model may do that without being told."""
+    given = values_of(argv, kind)
+    return any(name in given and (not those or given[name] in those) for name, those in kind.traits.pooling.items())
+
+
 def without(argv: Sequence[str], *names: str) -> tuple[str, ...]:
     """The argv without these flags, on or off, and their values."""
     removed = {at for flag in _occurrences(argv, *names) for at in range(flag.at, flag.end)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from sparktop.cmdline.engine_argv import is_pooling
+from sparktop.model.engine import EngineKind
 
 LEAST_LINES = 12
 """With fewer nothing is hidden."""
@@ -12,6 +15,7 @@ TOKENS_PER_LINE = 22
 _MOST_TOKENS_PER_LINE = 30
 _ROOM_TOKENS = 384
 """Of the context, left free for the answer and the chat template."""
+_HELLO = "Say hello."
 _LINE = "Day {number}: the harbour was calm, two ships came in, and the log was closed at dusk.\n"
 TOOL = "get_weather"
 """The tool that is offered."""
@@ -31,6 +35,16 @@ TOOLS: Mapping[str, Any] = {
 TOOL_PROMPT = "What is the weather in Oslo now? Call the tool that tells you."
 BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
 """Keeps a model that reasons from using its few tokens up before it comes to the point; others ignore it."""
+
+
+def first_question(argv: Sequence[str], kind: EngineKind, model: str) -> tuple[str, Mapping[str, Any]]:
+    """(path below /v1, fields besides the model) of a request to type by hand; what a pooling model does, its name
+    says at best."""
+    if not is_pooling(argv, kind):
+        return "chat/completions", {"messages": [{"role": "user", "content": _HELLO}]}
+    if "rerank" in model.lower():
+        return "rerank", {"query": _HELLO, "documents": [_HELLO]}
+    return "embeddings", {"input": _HELLO}
 
 
 def lines_in(context_tokens: int | None, most: int) -> int:

@@ -37,6 +37,8 @@ LONG_TOKENS = 8000
 """Of the long prompt, where the engine's context allows it."""
 
 
+POOLING = (Proof.HEALTH, Proof.ANSWER, Proof.TWO_AT_ONCE, Proof.WRONG_KEY)
+"""The proofs of an engine that serves embeddings or scores: the others are about text."""
 CANARIES = (Proof.ANSWER, Proof.LONG_PROMPT, Proof.TOOL_CALL)
 """What a canary asks, in turn: each has one right answer."""
 
@@ -99,6 +101,8 @@ class ProofRequest:
     """Given up when available memory drops below this."""
     own_requests: int = 0
     """How many requests the proof before it had under way: SGLang's gauges may still show them."""
+    is_pooling: bool = False
+    """It serves embeddings or scores, and no text."""
     is_open: bool = False
     """Other machines reach its port."""
     api_key: str = field(default="", repr=False)

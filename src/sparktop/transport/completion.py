@@ -127,6 +127,8 @@ class Completion:
     """Seconds from the request to the first token."""
     last_token_s: float | None = None
     pieces: int = 0
+    numbers: int = 0
+    """How many an embedding has, or a ranking's scores."""
     seconds: float = 0.0
     """Duration of all of it, including the request for the model's name."""
 
@@ -141,7 +143,13 @@ _NOTHING: Mapping[str, Any] = {}
 _USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 """A stream's own count of tokens: a piece may be several, and a token that is no text comes in no piece."""
 _THINKING = "<think>"
+_POOLED = ("embedding", "relevance_score", "score", "data")
+"""What holds the numbers of an entry of /v1/embeddings, /v1/rerank, /pooling."""
 _UNREADABLE = (400, 422)
+_NOT_ITS_MODELS = (400, 404, 405, 422, 501)
+"""Answers of a path that is for other models."""
+_NO_TEXT = ("does not support chat completions", "does not support completions")
+"""vLLM's and llama.cpp's words for a model that embeds or ranks, where they know the path."""
 MODELS_PATH = "/v1/models?client=sparktop"
 """The access logs of vLLM and SGLang name the path with its query, and no User-Agent: a 401 of ours is told by it."""
 
@@ -159,6 +167,7 @@ async def complete(
     more: Mapping[str, Any] = _NOTHING,
     is_strict: bool = False,
     is_streamed: bool = True,
+    is_pooling: bool | None = False,
     seeks: str = "",
 ) -> Completion:
     """Request one completion.
@@ -167,6 +176,7 @@ async def complete(
         more: further request fields; dropped where the engine refuses them.
         is_strict: send exactly this chat request: where it is refused, that is the answer.
         is_streamed: False: ask for the answer in one piece.
+        is_pooling: True: ask for an embedding or a score in its place; None: do so where it generates no text.
         seeks: a word to look for in the answer.
 
     Raises:
@@ -183,7 +193,12 @@ async def complete(
             if api_key:
                 client.headers["Authorization"] = f"Bearer {api_key}"
             words = _Words(
-                prompt=prompt, max_tokens=max_tokens, more=more, is_strict=is_strict, is_streamed=is_streamed
+                prompt=prompt,
+                max_tokens=max_tokens,
+                more=more,
+                is_strict=is_strict,
+                is_streamed=is_streamed,
+                is_pooling=is_pooling,
             )
             result = await _ask(client, words, progress, seeks)
         except LinkLost:
@@ -214,6 +229,7 @@ class _Words:
     more: Mapping[str, Any]
     is_strict: bool
     is_streamed: bool
+    is_pooling: bool | None
 
 
 async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallback, seeks: str) -> Completion:
@@ -222,6 +238,8 @@ async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallb
         return served
     model, longest = served
     prompt = words.prompt if isinstance(words.prompt, str) else words.prompt(longest)
+    if words.is_pooling:
+        return replace(await _pooled(client, model, prompt, progress), model=sanitise.line(model, limit=128))
     more = words.more if words.is_strict or not words.is_streamed else {**_USAGE, **words.more}
     common: dict[str, Any] = {"max_tokens": words.max_tokens, "temperature": 0, "stream": words.is_streamed}
     if model:
@@ -232,9 +250,30 @@ async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallb
         pass
     elif _has_no_chat(result.detail):
         result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress, seeks)
+        if words.is_pooling is None and result.state is CompletionState.REFUSED:
+            pooled = await _pooled(client, model, prompt, progress)
+            result = result if pooled.state is CompletionState.REFUSED else pooled
     elif more and result.status in _UNREADABLE:
         result = await _post(client, "/v1/chat/completions", chat, progress, seeks)
     return replace(result, model=sanitise.line(model, limit=128))
+
+
+async def _pooled(client: httpx.AsyncClient, model: str, prompt: str, progress: ProgressCallback) -> Completion:
+    """The answer of the first of these that its model has; the first refusal where it has none."""
+    served = {"model": model} if model else {}
+    refusals = []
+    for path, body in (
+        ("/v1/embeddings", {"input": prompt}),
+        ("/v1/rerank", {"query": prompt, "documents": [prompt]}),
+        ("/pooling", {"input": prompt}),
+    ):
+        result = await _post(client, path, {**served, **body}, progress, "")
+        if result.state is CompletionState.EMPTY:
+            return replace(result, state=CompletionState.BROKEN, detail=f"{path} answers without a number")
+        if result.status not in _NOT_ITS_MODELS:
+            return result
+        refusals.append(result)
+    return refusals[0]
 
 
 async def _served(client: httpx.AsyncClient) -> tuple[str, int | None] | Completion:
@@ -299,6 +338,7 @@ class _Answer:
         self._text = ""
         self._has_content = self._has_reasoning = False
         self._counted: int | None = None
+        self._numbers = 0
         self._error = ""
 
     def event(self, data: str) -> None:
@@ -316,6 +356,7 @@ class _Answer:
         usage = mapping(message_part.get("usage"))
         self._counted = _count(usage.get("completion_tokens"), self._counted)
         self._prompt_tokens = _count(usage.get("prompt_tokens"), self._prompt_tokens)
+        self._numbers += _numbers(raw)
         choices = message_part.get("choices")
         choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
         delta = mapping(choice.get("delta") or choice.get("message"))
@@ -356,6 +397,7 @@ class _Answer:
             first_token_s=self._first_s,
             last_token_s=self._last_s,
             pieces=self.pieces,
+            numbers=self._numbers,
         )
         if self._error:
             reason = sanitise.line(self._error, limit=200)
@@ -364,9 +406,19 @@ class _Answer:
             )
         if not is_whole:
             return replace(completion, state=CompletionState.BROKEN, detail="the answer broke off in the middle")
+        if self._numbers:
+            return completion
         if not tokens and self.finish_reason != "length":  # it generated all that was asked for, and counts none
             return replace(completion, state=CompletionState.EMPTY, detail="it answered without a token")
         return completion
+
+
+def _numbers(raw: Any) -> int:
+    """How many numbers an embedding has, or the scores of a ranking: vLLM and SGLang name them differently."""
+    entries = items(raw) or items(mapping(raw).get("data")) or items(mapping(raw).get("results"))
+    found = [value for entry in map(mapping, entries[:1]) for key in _POOLED if (value := entry.get(key)) is not None]
+    flat = [number for value in found for row in (items(value) or [value]) for number in (items(row) or [row])]
+    return len(flat) if all(isinstance(number, float | int) for number in flat) else 0
 
 
 def _count(value: Any, before: int | None) -> int | None:
@@ -379,7 +431,8 @@ def _has_no_chat(detail: str) -> bool:
     """No such path, or a model without a chat template: then a plain completion may do. Not where the model's name is
     what is unknown."""
     words = detail.lower()
-    return "chat template" in words or "chat_template" in words or ("status 404" in words and "model" not in words)
+    is_without = any(text in words for text in ("chat template", "chat_template", *_NO_TEXT))
+    return is_without or ("status 404" in words and "model" not in words)
 
 
 def _error_of(status: int, path: str, body: bytes) -> str:

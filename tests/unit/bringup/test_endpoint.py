@@ -74,6 +74,15 @@ def test_a_whole_run_makes_a_row_of_each_check() -> None:
     assert measured(others, desk.picture, now_wall_s=WALL_S) == ()
 
 
+def test_a_model_that_writes_no_text_is_not_asked_for_any() -> None:
+    desk = Desk()
+    desk.views["spark1"] = view(engines=(engine(argv=("vllm", "serve", "m", "--runner", "pooling")),))
+    states = {check: row.state for check in (card.id for card in CARDS) for row in desk.rows(check)}
+    assert [check for check, state in states.items() if state is State.SKIPPED] == [
+        *("endpoint.stream", "endpoint.tools", "endpoint.long-prompt"),
+    ]
+
+
 def test_a_server_of_two_nodes_has_one_row_that_either_rank_s_restart_ends() -> None:
     desk = Desk()
     desk.views |= {"spark1": pair.spark(1), "spark2": pair.spark(2)}

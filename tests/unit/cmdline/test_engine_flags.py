@@ -10,7 +10,7 @@ from typing import Any
 from tests.real.flags.table import PATH, dumped, merged
 from tests.table import over
 
-from sparktop.cmdline.engine_argv import parsed
+from sparktop.cmdline.engine_argv import is_pooling, parsed
 from sparktop.cmdline.engine_command import of_process
 from sparktop.cmdline.engine_flags import Arity, attached, canonical, is_flag, is_in, polar, spec_of
 from sparktop.model.engine import EngineKind
@@ -124,3 +124,23 @@ def test_versions() -> None:
 
 def test_the_file_is_what_the_script_makes_of_it() -> None:
     assert merged(dumped(PATH.read_text())) == PATH.read_text()
+
+
+@over(
+    "kind, line, expected",
+    [
+        (VLLM, "vllm serve m --runner pooling", True),
+        (VLLM, "vllm serve m --task=embed --port 8000", True),
+        (VLLM, "vllm serve m --convert classify", True),
+        (VLLM, "vllm serve m --runner generate --task generate", False),
+        (VLLM, "vllm serve pooling --convert none", False),
+        (SGLANG, "sglang serve --model-path m --is-embedding", True),
+        (SGLANG, "sglang serve --model-path m", False),
+        (EngineKind("llama.cpp"), "llama-server -m m.gguf --embeddings --pooling cls", True),
+        (EngineKind("llama.cpp"), "llama-server -m m.gguf --reranking", True),
+        (EngineKind("llama.cpp"), "llama-server -m m.gguf --pooling cls", False),
+        (EngineKind("ollama"), "ollama serve", False),
+    ],
+)
+def test_an_engine_is_told_to_serve_no_text(kind: EngineKind, line: str, expected: bool) -> None:
+    assert is_pooling(shlex.split(line), kind) is expected

@@ -57,6 +57,8 @@ def test_what_is_asked_and_when(canaries: tuple[Canary, ...], after_s: float, as
     assert due(engine(8000, *canaries), 300.0, after_s) is asked
     silent = replace(engine(8000, *canaries), endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.LOADING))
     assert due(silent, 300.0, after_s) is None
+    embeds = replace(engine(8000, *canaries), argv=("vllm", "serve", "m", "--task=embed"))
+    assert due(embeds, 300.0, after_s) is None
 
 
 @pytest.mark.parametrize(

@@ -450,10 +450,6 @@ def with_line(line: str) -> str:
             "r.yaml:9: defaults.spare: the command doesn't use it",
         ),
         (
-            PLAIN.replace("--port {port}", "--port {port} --runner pooling"),
-            "r.yaml:9: command: it serves embeddings or a ranking, but sparktop proves a launch by a chat answer",
-        ),
-        (
             PLAIN.replace("port: 8000", "port: 8000\n  model: org/other"),
             "r.yaml:9: defaults.model: belongs at the top of the recipe; move it there as `model`",
         ),

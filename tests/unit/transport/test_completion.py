@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.completion_support import SAID, Answer, EngineStage, delta, events, hang, reply
+from tests.completion_support import NOT_FOUND, SAID, Answer, EngineStage, delta, events, hang, reply
+from tests.table import over
 
 from sparktop.transport.completion import LINE_LIMIT_BYTES, Completion, CompletionState, EventReader, complete
 from sparktop.transport.local import LocalTransport
@@ -36,9 +37,11 @@ async def ask(transport: LocalTransport, stage: EngineStage, **more: Any) -> Com
         )
 
 
-async def asked(transport: LocalTransport, *, key: str = "", **answers: Answer) -> Completion:
+async def asked(
+    transport: LocalTransport, *, key: str = "", words: dict[str, Any] | None = None, **answers: Answer
+) -> Completion:
     async with EngineStage(**answers) as stage:
-        return await ask(transport, stage, api_key=key)
+        return await ask(transport, stage, api_key=key, **(words or {}))
 
 
 async def test_an_answer_comes_in_pieces(transport: LocalTransport) -> None:
@@ -61,6 +64,64 @@ async def test_an_answer_comes_in_pieces(transport: LocalTransport) -> None:
     assert found.first_token_s is not None
     assert 0 <= found.first_token_s <= found.seconds
     assert told[-1] == 2
+
+
+NO_EMBEDDINGS = reply({"error": {"message": "The model does not support Embeddings API"}}, "400 Bad Request")
+NO_CHAT = reply({"error": {"message": "The model does not support Chat Completions API"}}, "400 Bad Request")
+EMBEDDED = reply(
+    {"object": "list", "data": [{"index": 0, "embedding": [0.5, -1, 2e-3]}], "usage": {"prompt_tokens": 3}}
+)
+RANKED = reply({"results": [{"index": 0, "relevance_score": 0.93}]})
+SGLANG_RANKED = reply([{"index": 0, "score": 0.93, "document": "x"}])
+POOLED = reply({"data": [{"index": 0, "data": [[0.5, 1.0], [0.5, 1.0]]}]})
+
+
+@over(
+    "is_pooling, answers, path, numbers",
+    [
+        (True, {"/v1/embeddings": EMBEDDED}, "/v1/embeddings", 3),
+        (True, {"/v1/embeddings": NO_EMBEDDINGS, "/v1/rerank": RANKED}, "/v1/rerank", 1),
+        (True, {"/v1/rerank": SGLANG_RANKED}, "/v1/rerank", 1),
+        (True, {"/pooling": POOLED}, "/pooling", 4),
+        (None, {"/v1/embeddings": EMBEDDED, "chat": NOT_FOUND, "plain": NOT_FOUND}, "/v1/embeddings", 3),
+        (None, {"/v1/embeddings": EMBEDDED, "chat": NO_CHAT, "plain": NOT_FOUND}, "/v1/embeddings", 3),
+        (None, {"/v1/embeddings": EMBEDDED}, "/v1/chat/completions", 0),
+    ],
+)
+async def test_what_writes_no_text_is_asked_for_what_it_serves(
+    transport: LocalTransport, is_pooling: bool | None, answers: dict[str, Answer], path: str, numbers: int
+) -> None:
+    found = await asked(transport, words={"is_pooling": is_pooling}, **answers)
+    assert (found.state, found.path, found.numbers) == (CompletionState.OK, path, numbers)
+
+
+@over(
+    "is_pooling, answers, state, why",
+    [
+        (False, {"/v1/embeddings": EMBEDDED, "chat": NOT_FOUND, "plain": NOT_FOUND}, "refused", "/v1/completions"),
+        (None, {"chat": NOT_FOUND, "plain": NOT_FOUND}, "refused", "/v1/completions answers status 404"),
+        (True, {}, "refused", "/v1/embeddings answers status 404"),
+        (True, {"/v1/embeddings": reply(b"", "500 Internal Server Error")}, "refused", "/v1/embeddings answers"),
+        (
+            True,
+            {"/v1/embeddings": reply(b'{"data": [{"embedding": [NaN]}]}')},
+            "broken",
+            "/v1/embeddings answers without a number",
+        ),
+        (
+            True,
+            {"/v1/embeddings": reply({"data": [{"embedding": [None, "x"]}]})},
+            "broken",
+            "/v1/embeddings answers without a number",
+        ),
+    ],
+)
+async def test_an_answer_without_numbers_proves_nothing(
+    transport: LocalTransport, is_pooling: bool | None, answers: dict[str, Answer], state: str, why: str
+) -> None:
+    found = await asked(transport, words={"is_pooling": is_pooling}, **answers)
+    assert found.state == state
+    assert why in found.detail
 
 
 async def test_first_token_is_not_the_role(transport: LocalTransport) -> None:

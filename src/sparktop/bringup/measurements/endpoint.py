@@ -31,7 +31,7 @@ from sparktop.model.proof import Proof, Verdict
 from sparktop.model.state import State
 from sparktop.model.survey import Question
 from sparktop.operate.measure.proofs import Prove
-from sparktop.operate.measure.prove import SERVING, container_questions, is_open, port_bindings
+from sparktop.operate.measure.prove import SERVING, container_questions, is_open, port_bindings, proofs_of
 from sparktop.operate.serve.sites import names_by_port, sites_question, statements
 from sparktop.operate.step.run import Run, StepRun
 
@@ -121,9 +121,15 @@ def _card(name: str, *proofs: Proof) -> Card:
     def judge(run: Run, nodes: Nodes) -> Outcome | None:
         return judged(run, *proofs)
 
+    def look(seen: CheckInputs) -> Outcome:
+        if proofs[-1] not in proofs_of(_head(seen).engine):
+            return skipped("it serves embeddings or scores, and writes no text")
+        return unmeasured(seen)
+
+    unmeasured = not_measured(ACTION, "Prove it: a minute of requests, while nobody else uses it")
     return card(
         f"endpoint.{name}",
-        look=not_measured(ACTION, "Prove it: a minute of requests, while nobody else uses it"),
+        look=look,
         measured_by=ACTION,
         judge=judge,
         scope=Scope.ENGINE,

@@ -65,6 +65,9 @@ class EngineTraits:
     """Parameters, by sparkrun's names, that may be set at a launch though its recipe doesn't name them."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Flags of sparkrun's parameters, where they aren't named alike."""
+    pooling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Flags with which it serves embeddings or scores and writes no text, each with the values that mean that; without
+    any it is a switch."""
     tool_flags: str = ""
     """With which it parses tool calls."""
     key_variable: str = ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparktop.clock import Clock
+from sparktop.cmdline.engine_argv import is_pooling
 from sparktop.engines.questions import BRIEFLY, TOOL, TOOL_PROMPT, TOOLS, lines_in, long_prompt
 from sparktop.model.engine import EndpointState, Engine
 from sparktop.model.proof import CANARIES, Canary, Proof
@@ -29,6 +30,8 @@ def due(engine: Engine, every_s: float, wall_s: float) -> Proof | None:
     """What to ask the engine now; None: nothing yet."""
     if engine.endpoint is None or engine.endpoint.state is not EndpointState.OK:
         return None
+    if is_pooling(engine.argv, engine.kind):
+        return None  # it writes no text
     if not engine.canaries:
         return CANARIES[0]
     last = engine.canaries[-1]

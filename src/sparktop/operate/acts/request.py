@@ -42,6 +42,10 @@ FIND_S = 20.0
 """How long to wait for the engine's endpoint to appear in the picture."""
 
 
+POOLED = "/v1/embeddings, else /v1/rerank, else /pooling,"
+"""What is asked of an engine that writes no text: its model has one of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeTest(Act):
     """One short completion from the operator's side, with fast memory samples: a loaded engine may still fail to
@@ -53,6 +57,8 @@ class SmokeTest(Act):
     """The test fails if available memory drops below this."""
     prompt: str = "Reply with the single word: ready"
     max_tokens: int = 64
+    is_pooling: bool = False
+    """It is told to serve embeddings or scores: one of those is asked for."""
     api_key: str = field(default="", repr=False)
     """The engine's key; sent in a header over the forwarded connection, never written."""
 
@@ -77,10 +83,10 @@ class SmokeTest(Act):
         return result
 
     def text(self) -> Iterator[str]:
-        yield (
-            f"POST /v1/chat/completions of {self.engine}: {self.max_tokens} tokens at most, asked from here; fails "
-            f"when less than {gib(self.floor_bytes)} are available"
-        )
+        what = f"/v1/chat/completions of {self.engine}: {self.max_tokens} tokens at most"
+        if self.is_pooling:
+            what = f"{POOLED} of {self.engine}"
+        yield f"POST {what}, asked from here; fails when less than {gib(self.floor_bytes)} are available"
 
     def cause(self, node: str, picture: FleetState) -> Cause | None:
         return failure_cause(((node, self.engine),), picture)
@@ -99,11 +105,12 @@ class SmokeTest(Act):
         watch = MemoryWatch(picture, nodes_of(picture(), node, self.engine), self.floor_bytes)
 
         def tell(pieces: int) -> None:  # no ratio: it ends when it likes, long before so many
-            progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no token yet'}; {watch.words}", None)
+            progress(f"{f'{pieces} pieces of the answer' if pieces else 'asked; no answer yet'}; {watch.words}", None)
 
         answer = await watched_request(
-            line, engine.endpoint, watch, tell, prompt=self.prompt, max_tokens=self.max_tokens, api_key=self.api_key
-        )
+            line, engine.endpoint, watch, tell, prompt=self.prompt, max_tokens=self.max_tokens,
+            is_pooling=self.is_pooling or None, api_key=self.api_key,
+        )  # fmt: skip
         if isinstance(answer, RequestResult):
             return answer
         if answer.state is CompletionState.OK:
@@ -181,6 +188,8 @@ def judge_first_request(answer: Completion, engine: str, lowest_bytes: int | Non
     memory_text = f"; at least {gib(lowest_bytes)} stayed available" if lowest_bytes is not None else ""
     if answer.state is not CompletionState.OK:
         return RequestResult(ok=False, detail=f"{engine} does not serve: {why_not(answer)}{memory_text}")
+    if answer.numbers:
+        return RequestResult(ok=True, detail=f"serves: {pooled(answer)} in {answer.seconds:.1f} s{memory_text}")
     first_text = f", the first after {answer.first_token_s:.1f} s" if answer.first_token_s is not None else ""
     count_text = f"{answer.tokens} tokens" if answer.tokens is not None else "as many tokens as were asked for,"
     tokens_text = f"{count_text} in {answer.seconds:.1f} s{first_text}"
@@ -192,6 +201,11 @@ def judge_first_request(answer: Completion, engine: str, lowest_bytes: int | Non
     elif not answer.has_content:
         tokens_text += "; none of them is text, and it serves"
     return RequestResult(ok=True, detail=f"serves: {tokens_text}{memory_text}")
+
+
+def pooled(answer: Completion) -> str:
+    """ "1,024 numbers from /v1/embeddings", "1 number from /v1/rerank"."""
+    return f"{answer.numbers:,} number{'' if answer.numbers == 1 else 's'} from {answer.path}"
 
 
 def why_not(answer: Completion) -> str:
@@ -375,7 +389,7 @@ class Measure(Act):
 
         answer = await watched_request(
             line, engine.endpoint, watch, tell, prompt=PROMPT, max_tokens=self.tokens,
-            api_key=self.api_key, more={"ignore_eos": True},
+            api_key=self.api_key, more={"ignore_eos": True}, is_pooling=None,
         )  # fmt: skip
         if isinstance(answer, RequestResult):
             return answer
@@ -390,6 +404,8 @@ def judge_measurement(
     """What was measured, next to what was expected."""
     if answer.state is not CompletionState.OK:
         return RequestResult(ok=False, detail=f"nothing was measured: {why_not(answer)}")
+    if answer.numbers:
+        return RequestResult(ok=True, detail=f"no tokens to measure: it serves {pooled(answer)}")
     speed = rate(answer)
     parts = []
     if answer.first_token_s is not None:

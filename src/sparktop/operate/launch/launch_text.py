@@ -6,8 +6,9 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from sparktop.cmdline.engine_argv import has
+from sparktop.cmdline.engine_argv import has, is_pooling
 from sparktop.engines.listening import ANYWHERE, is_loopback, listen_host
+from sparktop.engines.questions import first_question
 from sparktop.errors import UsageError
 from sparktop.masking import mask_argv
 from sparktop.model.fleet import Contact
@@ -42,9 +43,10 @@ def effect(inputs: GateInputs, ranks: Sequence[PlannedRank]) -> str:
     up = f"Runs `{inputs.compose.command}`. It" if inputs.compose is not None else "It"
     containers = "container is" if len(ranks) == 1 else "containers are"
     link = "," if comes_back else " and"
+    measured = "" if is_pooling(ranks[0].rendered.argv, recipe.engine) else ", and measured"
     return (
-        f"{up} starts when there is memory for it, is proven by one request, and measured.{took} If that fails, its "
-        f"log is saved{link} the {containers} removed{after}."
+        f"{up} starts when there is memory for it, is proven by one request{measured}.{took} If that fails, its log is "
+        f"saved{link} the {containers} removed{after}."
     )
 
 
@@ -169,9 +171,6 @@ def equivalent(inputs: GateInputs, up: Sequence[PlannedRank], steps: Sequence[St
         yield from lifecycle.typed_new(rank.container, rank.image) if inputs.compose is None else inputs.compose.typed()
 
 
-_PROMPT = "Say hello."
-
-
 def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
     """ "serves Qwen/Qwen3-0.6B at http://spark1:8000/v1", with the host as the operator names it."""
     there, host = _asked_at(rendered, contact)
@@ -186,8 +185,9 @@ def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
 def first_request(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
     """A request to paste into a shell: here, or on the node where only that one is known to reach the engine."""
     there, host = _asked_at(rendered, contact)
-    body = {"model": rendered.served_name, "messages": [{"role": "user", "content": _PROMPT}]}
-    words = ["curl", f"{_base_url(rendered, host)}/chat/completions", "-H", "Content-Type: application/json"]
+    path, asked = first_question(rendered.head.argv, rendered.engine, rendered.served_name)
+    body = {"model": rendered.served_name, **asked}
+    words = ["curl", f"{_base_url(rendered, host)}/{path}", "-H", "Content-Type: application/json"]
     key = f' -H "Authorization: Bearer ${ENGINE_KEY}"' if has_key else ""  # the shell's own, never its value
     line = f"{shlex.join(words)}{key} -d {shlex.quote(json.dumps(body))}"
     return f"on {there}: {line}" if there else line

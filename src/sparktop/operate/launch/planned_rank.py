@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sparktop.cmdline.engine_argv import is_pooling
 from sparktop.config import resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.engines.labels import LAUNCH
@@ -134,7 +135,7 @@ def planned_rank(
         guard_load=() if is_new else (guard_load,),  # it has its name only now
         ready=(with_rollback(replace(ready, verifies="its endpoint or log says that it is ready")),),
         guard_request=(guard_request,),
-        prove=_proof(node, name, recipe, floor_bytes, api_key),
+        prove=_proof(rank, recipe, floor_bytes, api_key),
         restore_guard=(disarm if drops_guard else guard_after,),
         on_ready=lifecycle.policy_on(node, mark, name, new.policy),
         take_back=(stop,),
@@ -236,16 +237,21 @@ def _start(new: NewContainer) -> Step:
     )
 
 
-def _proof(node: str, name: str, recipe: Recipe, floor_bytes: int, api_key: str) -> tuple[Step, ...]:
-    """The first request, with tokens enough for a reasoning model's answer after its thoughts; then measure."""
-    proof = recipe.proof
+def _proof(rank: RenderedRank, recipe: Recipe, floor_bytes: int, api_key: str) -> tuple[Step, ...]:
+    """The first request, with tokens enough for a reasoning model's answer after its thoughts; then measure, where it
+    generates tokens."""
+    node, name, proof = rank.node, rank.container.name, recipe.proof
     request = SmokeTest(
         engine=name,
         floor_bytes=floor_bytes,
         prompt=proof.prompt,
         max_tokens=max(proof.max_tokens, REASONING_TOKENS if proof.is_reasoning else 0),
+        is_pooling=is_pooling(rank.argv, recipe.engine),
         api_key=api_key,
     )
+    first = with_rollback(start_steps.smoke(node, request))
+    if request.is_pooling:
+        return (first,)
     measure = Step(
         id="measure",
         title=f"Measure {name}: {proof.measure_tokens} tokens",
@@ -261,7 +267,7 @@ def _proof(node: str, name: str, recipe: Recipe, floor_bytes: int, api_key: str)
         verifies="first token, tokens a second and memory left, against what is expected",
         on_failure=OnFailure.GO_ON,
     )
-    return with_rollback(start_steps.smoke(node, request)), measure
+    return first, measure
 
 
 def _remove(new: NewContainer) -> Step:

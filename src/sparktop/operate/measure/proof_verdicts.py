@@ -7,7 +7,7 @@ from dataclasses import replace
 from sparktop.engines.questions import TOOL
 from sparktop.model.engine import EngineKind
 from sparktop.model.proof import ProofRequest, Verdict
-from sparktop.operate.acts.request import rate, why_not
+from sparktop.operate.acts.request import pooled, rate, why_not
 from sparktop.operate.step.step_result import Figures, RequestResult
 from sparktop.transport.completion import Completion, CompletionState
 
@@ -46,7 +46,7 @@ def _failure(act: ProofRequest, answer: Completion) -> RequestResult | None:
     """The result of a request without an answer."""
     if answer.state is not CompletionState.OK:
         return result(act, _OF_STATE[answer.state], why_not(answer))
-    if not (answer.has_content or answer.has_reasoning or answer.tool_names):
+    if not (answer.numbers or answer.has_content or answer.has_reasoning or answer.tool_names):
         return result(act, Verdict.EMPTY, f"it answered {answer.tokens} tokens without any text")
     return None
 
@@ -55,6 +55,8 @@ def judged_answer(act: ProofRequest, answer: Completion) -> RequestResult:
     """A whole answer: has it content, and where does its reasoning stand?"""
     if (failure := _failure(act, answer)) is not None:
         return failure
+    if answer.numbers:
+        return result(act, Verdict.OK, f"{pooled(answer)} in {answer.seconds:.1f} s")
     took = f"{answer.tokens} tokens in {answer.seconds:.1f} s"
     if answer.thinks_aloud:
         return result(

@@ -25,6 +25,7 @@ from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, ProofRequest
 from sparktop.operate.acts.checks import WRONG_KEY
 from sparktop.operate.acts.readiness import failure_cause
 from sparktop.operate.acts.request import (
+    POOLED,
     MemoryWatch,
     nodes_of,
     seen_engine,
@@ -85,7 +86,10 @@ class Prove(ProofRequest, Act):
             if tokens is None
             else f", {tokens} tokens at most; fails when less than {gib(self.floor_bytes)} are available"
         )
-        yield f"{_PROOFS[self.proof]}: within {self.limit_s:g} s{bounds}"
+        question = _PROOFS[self.proof]
+        if self.is_pooling:
+            question = question.replace("/v1/chat/completions", POOLED.removesuffix(","))
+        yield f"{question}: within {self.limit_s:g} s{bounds}"
 
     def cause(self, node: str, picture: FleetState) -> Cause | None:
         return failure_cause(((node, self.engine),), picture)
@@ -194,6 +198,7 @@ class _Trial:
             self._tell,
             api_key=self._act.api_key,
             max_tokens=ANSWER_TOKENS[self._act.proof],
+            is_pooling=self._act.is_pooling,
             **words,
         )
         if isinstance(answer, RequestResult):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sparktop.cmdline.engine_argv import value_of
+from sparktop.cmdline.engine_argv import is_pooling, value_of
 from sparktop.engines.listening import is_loopback, listen_host
 from sparktop.engines.memory_needs import HOST_BYTES
+from sparktop.engines.questions import first_question
 from sparktop.engines.ranks import EngineRank, is_alive
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState
-from sparktop.model.proof import LONG_TOKENS, Proof
+from sparktop.model.proof import LONG_TOKENS, POOLING, Proof
 from sparktop.model.request import Request, Risk
 from sparktop.model.survey import Question, Survey
 from sparktop.operate.container import inspected
@@ -76,27 +77,35 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     found = inspected.inspected(node, engine.container.container_id, survey) if engine.container else None
     key = found.api_key if found is not None else ""
     available_bytes = [rank.node.sample.memory.available_bytes for rank in team if rank.node.sample]
+    proofs = proofs_of(engine)
     first = Prove(
         engine=engine.name,
         kind=engine.kind,
         proof=Proof.HEALTH,
         limit_s=0.0,
         floor_bytes=min(HOST_BYTES, *(max(GIB, available // 2) for available in available_bytes)),
+        is_pooling=proofs == POOLING,
         is_open=is_open(engine, port_bindings(node, engine, survey)),
         api_key=key,
     )
+    long = f", one of some {LONG_TOKENS:,} tokens," if Proof.LONG_PROMPT in proofs else ""
     return Plan(
         request=request,
         title=f"Prove the endpoint of {engine.name} on {node}",
         risk=Risk.SAFE,
-        steps=tuple(_steps(node, first)),
+        steps=tuple(_steps(node, first, proofs)),
         effect=(
-            f"Sends {len(Proof) + 1} requests, one of some {LONG_TOKENS:,} tokens, within a minute, and changes "
-            "nothing. Each starts only while nobody else's request runs or waits."
+            f"Sends {len(proofs) + 1} requests{long} within a minute, and changes nothing. Each starts only while "
+            "nobody else's request runs or waits."
         ),
         equivalent=tuple(_equivalent(node, engine, has_key=bool(key))),
         secrets=(key,) if key else (),
     )
+
+
+def proofs_of(engine: Engine) -> tuple[Proof, ...]:
+    """What is asked of it, in order."""
+    return POOLING if is_pooling(engine.argv, engine.kind) else tuple(Proof)
 
 
 def _require_idle(head: EngineRank) -> None:
@@ -114,9 +123,9 @@ def _require_idle(head: EngineRank) -> None:
         raise Refused(busy, (remedy,))
 
 
-def _steps(node: str, first: Prove) -> Iterator[Step]:
+def _steps(node: str, first: Prove, proofs: Sequence[Proof]) -> Iterator[Step]:
     before = 0
-    for proof in Proof:
+    for proof in proofs:
         yield Step(
             id=f"prove-{proof.value.replace('_', '-')}",
             title=TITLES[proof],
@@ -154,6 +163,7 @@ def _equivalent(node: str, engine: Engine, *, has_key: bool) -> Iterator[str]:
     key = ' -H "Authorization: Bearer $SPARKTOP_API_KEY"' if has_key else ""
     served = (engine.metrics.model if engine.metrics else None) or value_of(engine.argv, "--served-model-name")
     model = served or engine.model or "MODEL"
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
+    path, asked = first_question(engine.argv, engine.kind, str(model))
+    body = json.dumps({"model": model, **asked})
     yield f"on {node}: curl {url}/health"
-    yield f"on {node}: curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"
+    yield f"on {node}: curl {url}/v1/{path} -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"

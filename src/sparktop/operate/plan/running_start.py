@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sparktop.cmdline.engine_argv import is_pooling
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import Target, held_bytes, memory_target
 from sparktop.model.fleet import FleetState
@@ -77,7 +78,9 @@ def phases_anew(
     """
     node, mark, view, name = rank.node, rank.mark, rank.view, new_name or rank.name
     container, floor_bytes, last_load_s = rank.container, floor_of(rank), load_s(rank.engine)
+    pools = is_pooling(rank.engine.argv, rank.engine.kind)
     act = AwaitReady(name=name, is_worker=not rank.is_head)
+    request = SmokeTest(engine=name, floor_bytes=floor_bytes, api_key=api_key, is_pooling=pools)
     ready = start_steps.ready(node, mark, act, max(READY_AT_LEAST_S, 2 * (last_load_s or 0.0)), last_load_s)
     old_memory = start_steps.memory(node, mark, old_target.target_bytes, limit_s=memory_limit_s, unless_runs=old_runs)
     guards = tuple(
@@ -100,7 +103,7 @@ def phases_anew(
         guard_load=(guards[0],) if new_id else (),
         ready=(replace(ready, on_failure=on_failure),),
         guard_request=guard_request,
-        prove=(start_steps.smoke(node, SmokeTest(engine=name, floor_bytes=floor_bytes, api_key=api_key)),),
+        prove=(start_steps.smoke(node, request),),
         restore_guard=_guard_again(rank, new_id, name),
         # The old container isn't back yet where the operator's guard is over it.
         restore_guard_first=(disarmed,) if is_guarded else guard_back,

@@ -211,7 +211,7 @@ def smoke(node: str, act: SmokeTest) -> Step:
         node=node,
         act=act,
         limit_s=SMOKE_LIMIT_S,
-        verifies="tokens arrive, and memory stays above the floor",
+        verifies=f"{'an answer arrives' if act.is_pooling else 'tokens arrive'}, and memory stays above the floor",
     )
 
 

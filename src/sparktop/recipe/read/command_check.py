@@ -7,7 +7,6 @@ from math import prod
 
 import yaml
 
-from sparktop.cmdline.engine_argv import has, value_of
 from sparktop.cmdline.engine_command import of_process
 from sparktop.cmdline.yaml_nodes import text_at
 from sparktop.model.engine import EngineKind
@@ -26,7 +25,6 @@ _NODE_VALUES = {
     name: value or "0" for name, value in node_parameters(NodeContext(node="a"), [NodeContext(node="a")]).items()
 }
 """Example values of the parameters that every node fills in for itself."""
-_NO_CHAT = ("embed", "embedding", "score", "classify", "reward")
 _ALWAYS_USED = frozenset(
     (
         "port", "host", "tensor_parallel", "pipeline_parallel", "data_parallel", "served_model_name",
@@ -79,9 +77,6 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="remove it: the launch adds it")
-    if value_of(argv, "--runner") == "pooling" or value_of(argv, "--task") in _NO_CHAT or has(argv, "--is-embedding"):
-        text = "it serves embeddings or a ranking, but sparktop proves a launch by a chat answer"
-        fields.unsupported("command", text, "launch it with sparkrun")
     axes = ("tensor", "pipeline", *(["data"] if recipe.engine is EngineKind.VLLM else []))
     ranks = prod(started.count(f"{axis}-parallel-size") for axis in axes) if started is not None else 1
     is_said = any(p.kind is ProblemKind.UNSUPPORTED and p.key in _NODE_COUNTS for p in fields.sheet.problems)

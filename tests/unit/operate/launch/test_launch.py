@@ -146,6 +146,19 @@ def test_a_reasoning_model_gets_tokens_for_an_answer_behind_its_thoughts(thinks:
     assert smoke.max_tokens == tokens
 
 
+def test_what_serves_embeddings_is_asked_for_one_and_not_measured() -> None:
+    asked = order(TINY)
+    pooling = replace(asked, recipe=replace(asked.recipe, command=f"{asked.recipe.command.rstrip()} --runner pooling"))
+    plan = planned(Sparks(), pooling)
+    assert "measure" not in ids(plan.steps)
+    smoke = step_of(plan, "smoke")
+    assert isinstance(smoke.act, SmokeTest)
+    assert smoke.act.is_pooling
+    assert next(smoke.act.text()).startswith("POST /v1/embeddings, else /v1/rerank, else /pooling, of ")
+    assert "proven by one request. " in plan.effect
+    assert "/v1/embeddings" in plan.outcome_command
+
+
 def test_memory_is_waited_for_by_the_budget() -> None:
     plan = planned(Sparks(), order(QWEN))
     assert plan.prospect is not None

@@ -135,6 +135,14 @@ async def test_each_proof(proof: Proof, answers: dict[str, Any], verdict: Verdic
     assert result.ok is (verdict not in FAILURES)
 
 
+@over("proof", [Proof.ANSWER, Proof.TWO_AT_ONCE])
+async def test_a_model_that_ranks_is_proven_by_a_score(proof: Proof) -> None:
+    async with EngineStage(**{"/v1/rerank": reply({"results": [{"relevance_score": 0.9}]})}) as stage:
+        found = await proven(proof, stage, is_pooling=True)
+    assert (found.ok, shown(found)) == (True, Verdict.OK)
+    assert proof is not Proof.ANSWER or found.detail.startswith("1 number from /v1/rerank in ")
+
+
 async def test_nothing_listens() -> None:
     async with EngineStage() as stage:
         pass

@@ -59,6 +59,18 @@ def test_a_step_for_each_proof_within_a_minute() -> None:
     assert own == [0, 1, 1, 1, 1, 1, 2], "how many requests the proof before it had"
 
 
+def test_what_serves_scores_is_not_asked_for_text() -> None:
+    argv = ("vllm", "serve", "Qwen/Qwen3-Reranker-0.6B", "--runner", "pooling")
+    plan = planned(spark(argv=argv, model="Qwen/Qwen3-Reranker-0.6B"))
+    assert isinstance(plan, Plan)
+    acts = [step.act for step in plan.steps if isinstance(step.act, Prove)]
+    assert [act.proof for act in acts] == [Proof.HEALTH, Proof.ANSWER, Proof.TWO_AT_ONCE, Proof.WRONG_KEY]
+    assert all(act.is_pooling for act in acts)
+    assert "/v1/embeddings, else /v1/rerank, else /pooling: within" in list(acts[1].text())[1]
+    assert plan.effect.startswith("Sends 5 requests within a minute")
+    assert "/v1/rerank -H" in plan.equivalent[1]
+
+
 def test_the_plan_is_as_on_file() -> None:
     plan = planned(spark(), variables=(f"VLLM_API_KEY={KEY}",))
     assert isinstance(plan, Plan)

@@ -245,6 +245,13 @@ def test_key_is_taken_for_the_request_and_shown_nowhere() -> None:
         assert "canary" not in whole(found)
 
 
+def test_what_embeds_is_asked_for_an_embedding() -> None:
+    for argv, is_pooling in ((("vllm", "serve", "m"), False), (("vllm", "serve", "m", "--task", "embed"), True)):
+        test = act(plan(made.picture(spark(engines=(made.engine(argv=argv),)))), "smoke")
+        assert isinstance(test, SmokeTest)
+        assert test.is_pooling is is_pooling
+
+
 def test_finding_that_it_mends_has_to_resolve() -> None:
     finding = Finding(rule="gpu.spin", severity=Severity.CRITICAL, title="spins", nodes=("spark1",), subject=NAME)
     assert ids(plan(wish=request(target=NAME, finding=finding)))[-2:] == ["resolved", "serving"]

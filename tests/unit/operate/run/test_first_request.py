@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests import pictures_support as made
-from tests.completion_support import EngineStage, delta, events, hang, reply
+from tests.completion_support import NOT_FOUND, EngineStage, delta, events, hang, reply
 from tests.table import over
 
 from sparktop.errors import LinkLost
@@ -83,6 +83,19 @@ async def test_engine_that_serves() -> None:
     assert found.detail.startswith("serves: 2 tokens in ")
     assert found.detail.endswith("at least 27.0 GiB stayed available")
     assert texts
+
+
+async def test_what_embeds_serves_whether_or_not_it_was_told_to() -> None:
+    nothing = dict.fromkeys(("chat", "plain"), NOT_FOUND)
+    async with EngineStage(**{"/v1/embeddings": reply({"data": [{"embedding": [0.5] * 1024}]}), **nothing}) as engine:
+        for test in (TEST, replace(TEST, is_pooling=True)):
+            found = await run(engine, Stage(engine.port), test=test)
+            assert found.ok
+            assert found.detail.startswith("serves: 1,024 numbers from /v1/embeddings in ")
+        assert [head.split(" ")[1].rpartition("/")[2] for head in engine.heads if head.startswith("POST")] == [
+            *("completions", "completions", "embeddings"),
+            "embeddings",
+        ]
 
 
 async def test_how_far_an_answer_is_is_not_known() -> None:
