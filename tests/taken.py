@@ -3,8 +3,9 @@
 Prints each file with what refuses it, then how many are taken and what refuses the others: of each reason how often it
 occurs, and how often it is the only one. Of the launch files, each engine in a container is made into a recipe: adopted
 as it stands, or with a number of values that the person gives (it is rendered with made-up ones), or why not. Files
-with the same text count once. `--sparkrun PYTHON` (an interpreter that
-has sparkrun) also compares the argv of each recipe that is taken with the one that sparkrun's renderer makes.
+with the same text count once. `--source FOLDER` is a source of recipes, in which mods are found too, as their owners
+have it: a checkout of spark-vllm-docker. `--sparkrun PYTHON` (an interpreter that has sparkrun) also compares the argv
+of each recipe that is taken with the one that sparkrun's renderer makes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparktop.cmdline.engine_argv import values_of
 from sparktop.errors import SparktopError
 from sparktop.launchspec.read import configuration
 from sparktop.launchspec.spec import LaunchSpec
-from sparktop.model.recipe import Recipe
+from sparktop.model.recipe import Recipe, RecipeSource, SourceKind
 from sparktop.recipe.container_spec import CannotRender, Rendered
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
@@ -54,13 +55,21 @@ def reason(problem: Problem) -> str:
     return "needs more Sparks" if problem.key in _NODES else f"{problem.kind}: {problem.key.partition('[')[0]}"
 
 
-def tell_recipes(paths: Sequence[Path]) -> dict[str, dict[int, Rendered]]:
+def source(folder: str) -> RecipeSource:
+    """The folder as a source, named as it is."""
+    path = Path(folder).absolute()
+    return RecipeSource(
+        name=path.name, kind=SourceKind.FOLDER, place=str(path), tree=str(path), folders=(str(path),), is_trusted=True
+    )
+
+
+def tell_recipes(paths: Sequence[Path], sources: Sequence[RecipeSource]) -> dict[str, dict[int, Rendered]]:
     """Prints how each recipe reads; returns the renders of those that are taken, by the number of nodes."""
     reasons: Counter[str] = Counter()
     alone: Counter[str] = Counter()
     taken: dict[str, dict[int, Rendered]] = {}
     for path in paths:
-        reading = shelf.read_file(path)
+        reading = shelf.read_file(path, sources)
         why = {reason(problem) for problem in reading.errors}
         reasons.update(why)
         alone.update(why if len(why) == 1 else ())
@@ -184,10 +193,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--sparkrun", metavar="PYTHON")
+    parser.add_argument("--source", metavar="FOLDER", action="append", default=[])
     words = parser.parse_args()
     paths = list(files(words.folders))
     recipes = [path for path in paths if is_recipe(path)]
-    taken = tell_recipes(recipes)
+    taken = tell_recipes(recipes, tuple(map(source, words.source)))
     tell_others([path for path in paths if path not in recipes])
     if words.sparkrun:
         compare(taken, words.sparkrun)
