@@ -67,13 +67,13 @@ def _engine_tree() -> bytes:
         for path in sorted(needed):
             tree.add(path.resolve(), str(path).lstrip("/"))
         here, lines = Path(__file__).parent, Path(engine_start.__file__).with_name("engine_lines.toml")
-        for name, file in (
-            ("bin/vllm", here / "engine_program.py"),
-            ("bin/sglang", here / "engine_program.py"),
-            ("bin/ray", here / "ray_program.py"),
-            ("share/engine_lines.toml", lines),
+        for name, program in (
+            ("bin/vllm", (here / "engine_program.py").read_bytes()),
+            ("bin/sglang", (here / "engine_program.py").read_bytes()),
+            ("bin/ray", (here / "ray_program.py").read_bytes()),
+            ("bin/bash", b'#!/bin/sh\nexec sh "$@"\n'),
+            ("share/engine_lines.toml", lines.read_bytes()),
         ):
-            program = file.read_bytes()
             info = tarfile.TarInfo(f"usr/local/{name}")
             info.mode, info.size = 0o755, len(program)
             tree.addfile(info, io.BytesIO(program))

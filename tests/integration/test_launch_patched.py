@@ -1,4 +1,4 @@
-"""A recipe with a mod and a hook on a real Docker Engine: applied once, kept as an image, nothing left half done."""
+"""A recipe with a mod and hooks on a real Docker Engine: applied once, kept as an image, nothing left half done."""
 
 from __future__ import annotations
 
@@ -103,6 +103,22 @@ async def test_a_patch_that_fails_tells_its_output_and_leaves_nothing(at_desk: A
     assert "hunk 1 of 2 does not apply | mods/fix-x: exit code 3" in said(run, "patch")
     assert not boxes(dockerd)
     assert not patched(dockerd)
+
+
+async def test_its_own_commands_run_in_it_once_it_serves_and_a_failing_one_leaves_it(
+    at_desk: Any, dockerd: Dockerd
+) -> None:
+    asked = order(free_port())
+    hooks = ("echo {port} $(id -u) > /served", "echo no such adapter >&2; exit 3", "touch /never")
+    async with at_desk() as at:
+        run = await launched(at, replace(asked, recipe=replace(asked.recipe, post_exec=hooks)))
+        assert run.state is RunState.FAILED, told(run)
+        assert "no such adapter" in said(run, "post-exec")
+        assert "post_exec 2 failed" in said(run, "post-exec")
+        assert next(one.state for one in run.steps if one.step.id == "measure") is StepState.DONE
+        await at.serves(NAME)
+    assert boxes(dockerd) == {NAME: "running"}
+    assert ran(dockerd, "cat /served; test -e /never || echo no") == f"{asked.recipe.defaults['port']} 0\nno\n"
 
 
 async def test_whoever_aborts_meanwhile_leaves_no_container(at_desk: Any, dockerd: Dockerd) -> None:

@@ -314,6 +314,7 @@ def _facts(recipe: Recipe, width: int) -> list[Line]:
         ("changed by", ", ".join(patch.name for patch in recipe.patches)),
         ("engine", f"{recipe.engine} on {nodes}"),
         ("started by", _starter(recipe)),
+        ("then runs", " · ".join(recipe.post_exec)),
         ("takes", ", ".join(takes)),
         ("requires", ", ".join(requirements)),
         ("expected", ", ".join(speeds) + source),

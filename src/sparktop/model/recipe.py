@@ -214,6 +214,8 @@ class Recipe:
     """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
     patches: tuple[Patch, ...] = ()
     """Applied to the image once, in order."""
+    post_exec: tuple[str, ...] = ()
+    """Shell commands for the head's container once it serves; may hold {parameters}."""
     title: str = ""
     description: str = ""
     model_revision: str = ""

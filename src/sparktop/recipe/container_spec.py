@@ -109,6 +109,9 @@ class Rendered:
     patched: PatchedImage | None = None
     """What the ranks run where the recipe changes `image`."""
 
+    post_exec: tuple[str, ...] = ()
+    """The recipe's, with its parameters filled in."""
+
     @property
     def head(self) -> RenderedRank:
         return self.ranks[0]

@@ -288,5 +288,7 @@ def _comments(
             "compose": f"in a file .env next to this one, mode 0600, one {line}",
         }.get(kind) or f"in {environment_file(container.name, is_own=kind == 'systemd-user')}, mode 0600, {line}"
         lines.append(f"Secrets ({names}): {where}")
+    if rendered.post_exec and rank is rendered.head:
+        lines.append("Not in here: the recipe's post_exec, commands that run in the container once it serves.")
     lines += [f"sparktop: allow {mute.rule}: {mute.reason}" for mute in muted]
     return tuple(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line) for line in lines)

@@ -62,7 +62,7 @@ def patched_image(base: str, patches: Sequence[Patch], values: Mapping[str, str]
     """The image with these patches; None without any."""
     if not patches:
         return None
-    filled = tuple(replace(patch, command=_filled(patch.command, values)) for patch in patches)
+    filled = tuple(replace(patch, command=filled_command(patch.command, values)) for patch in patches)
     digest = hashlib.sha256(repr((base, *((p.name, p.command) for p in filled))).encode())
     for patch in filled:
         for file in patch.files:
@@ -82,6 +82,11 @@ def _folders(patches: Sequence[Patch]) -> Iterator[str]:
         yield name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
-def _filled(command: str, values: Mapping[str, str]) -> str:
+def parameters_in(command: str) -> tuple[str, ...]:
+    """What `filled_command` fills in."""
+    return tuple(_PARAMETER.findall(command))
+
+
+def filled_command(command: str, values: Mapping[str, str]) -> str:
     """The command with the parameters that have a value; a shell's own braces stay."""
     return _PARAMETER.sub(lambda match: values.get(match[1], match[0]), command)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ SECRETS = {"HF_TOKEN": "hf_abcdefghijklmnop", "VLLM_API_KEY": "sk-qwertyuiop-123
 def launch(name: str) -> tuple[Rendered, Recipe]:
     one = shipped(name)
     return render(resolve(Order(recipe=one, secrets=SECRETS)), seats_for(one), share=0.66), one
+
+
+def test_what_a_file_can_t_do_is_said_in_it() -> None:
+    made, one = launch("qwen3-0.6b")
+    assert all("post_exec" not in text for kind in KINDS for text in files(made, kind).values())
+    hooked = render(resolve(Order(recipe=replace(one, post_exec=("touch x",)), secrets=SECRETS)), seats_for(one))
+    for kind in KINDS:
+        assert all("# Not in here: the recipe's post_exec" in text for text in files(hooked, kind).values()), kind
 
 
 def again(text: str) -> LaunchSpec:

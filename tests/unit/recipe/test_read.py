@@ -389,7 +389,12 @@ def with_line(line: str) -> str:
             with_line("pre_exec: [serve-metrics &]"),
             "r.yaml:7: pre_exec: `serve-metrics &` leaves a process running, which an image can't keep",
         ),
-        (with_line("post_exec: [x]"), "r.yaml:7: post_exec: runs commands in the container after the start"),
+        (
+            with_line("post_exec: ['curl {base_url}']"),
+            "r.yaml:7: post_exec: only sparkrun's launcher knows `{base_url}`",
+        ),
+        (with_line("post_exec: x"), "r.yaml:7: post_exec: must be a list of texts"),
+        (with_line("post_exec: [{copy: /a}]"), "r.yaml:7: post_exec: must be a list of texts"),
         (with_line("post_commands: [x]"), "r.yaml:7: post_commands: runs commands on your machine"),
         (with_line("stop_after_post: true"), "r.yaml:7: stop_after_post: stops the engine as soon as it has started"),
         (with_line("include: base"), "r.yaml:7: include: takes its fields from another recipe"),

@@ -31,10 +31,10 @@ class PatchImage(Remote):
         yield f"in a container of {self.image.base}, which becomes the image {self.image.name}:"
         for patch in self.image.patches:
             yield f"{patch.name}:"
-            yield from (f"  {line}" for line in _lines(patch.command.encode(), is_run=True))
+            yield from (f"  {line}" for line in script_lines(patch.command.encode(), is_run=True))
             for file in patch.files:
                 yield f"  {sanitise.line(file.path)} ({len(file.content):,} bytes)"
-                yield from (f"    {line}" for line in _lines(file.content, is_run=file.path == "run.sh"))
+                yield from (f"    {line}" for line in script_lines(file.content, is_run=file.path == "run.sh"))
 
     def commands(self) -> tuple[str, ...]:
         name = container_name(self.image)
@@ -90,7 +90,7 @@ def container_name(image: PatchedImage) -> str:
     return f"sparktop-patch-{image.name.rpartition(':')[2]}"
 
 
-def _lines(content: bytes, *, is_run: bool) -> list[str]:
+def script_lines(content: bytes, *, is_run: bool) -> list[str]:
     """A file's first lines, and how many more there are. What a shell runs is shown whatever bytes are in it."""
     if b"\0" in content and not is_run:
         return ["not shown: it is no text"]

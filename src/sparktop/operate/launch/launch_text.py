@@ -18,6 +18,7 @@ from sparktop.model.recipe import SourceKind
 from sparktop.model.state import State
 from sparktop.model.survey import Output, Survey
 from sparktop.operate.acts.patch_image import PatchImage
+from sparktop.operate.acts.post_exec import PostExec
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.container import lifecycle
 from sparktop.operate.launch import engines_to_stop
@@ -74,6 +75,11 @@ def warnings(
             yield (
                 f"The recipe changes its image ({names}): that is done once on each node and kept as {patched.name}; "
                 f"remove it with: docker rmi {patched.name}"
+            )
+        if inputs.rendered.post_exec:
+            yield (
+                "The recipe runs commands of its own in the container, as root, once it serves (post_exec): that is "
+                "part of this launch, and not of a later start of the container."
             )
         yield from kernel_notes(inputs.rendered, inputs.survey)
     budget = inputs.budget
@@ -169,6 +175,9 @@ def equivalent(inputs: GateInputs, up: Sequence[PlannedRank], steps: Sequence[St
         if rank.target_bytes is not None:
             yield f"{typed_memory(rank.node, rank.target_bytes)} ({gib(rank.target_bytes)})"
         yield from lifecycle.typed_new(rank.container, rank.image) if inputs.compose is None else inputs.compose.typed()
+    for step in steps:
+        if isinstance(step.act, PostExec):
+            yield from (f"on {step.node}: {line}" for line in step.act.commands())
 
 
 def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:

@@ -22,6 +22,7 @@ from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Operation
 from sparktop.model.prospect import NodeBudget, SliceKind
 from sparktop.model.recipe import Dialect, Executor, Recipe
+from sparktop.operate.acts.post_exec import LIMIT_S, post_exec
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.acts.request import Measure, SmokeTest
@@ -135,7 +136,7 @@ def planned_rank(
         guard_load=() if is_new else (guard_load,),  # it has its name only now
         ready=(with_rollback(replace(ready, verifies="its endpoint or log says that it is ready")),),
         guard_request=(guard_request,),
-        prove=_proof(rank, recipe, floor_bytes, api_key),
+        prove=_proof(rank, rendered, recipe, floor_bytes, api_key),
         restore_guard=(disarm if drops_guard else guard_after,),
         on_ready=lifecycle.policy_on(node, mark, name, new.policy),
         take_back=(stop,),
@@ -237,9 +238,9 @@ def _start(new: NewContainer) -> Step:
     )
 
 
-def _proof(rank: RenderedRank, recipe: Recipe, floor_bytes: int, api_key: str) -> tuple[Step, ...]:
-    """The first request, with tokens enough for a reasoning model's answer after its thoughts; then measure, where it
-    generates tokens."""
+def _proof(rank: RenderedRank, rendered: Rendered, recipe: Recipe, floor_bytes: int, api_key: str) -> tuple[Step, ...]:
+    """The first request, with tokens enough for a reasoning model's answer after its thoughts; the recipe's own
+    commands; then measure, where it generates tokens."""
     node, name, proof = rank.node, rank.container.name, recipe.proof
     request = SmokeTest(
         engine=name,
@@ -249,9 +250,9 @@ def _proof(rank: RenderedRank, recipe: Recipe, floor_bytes: int, api_key: str) -
         is_pooling=is_pooling(rank.argv, recipe.engine),
         api_key=api_key,
     )
-    first = with_rollback(start_steps.smoke(node, request))
+    first = (with_rollback(start_steps.smoke(node, request)), *_hooks(node, name, rendered))
     if request.is_pooling:
-        return (first,)
+        return first
     measure = Step(
         id="measure",
         title=f"Measure {name}: {proof.measure_tokens} tokens",
@@ -267,7 +268,24 @@ def _proof(rank: RenderedRank, recipe: Recipe, floor_bytes: int, api_key: str) -
         verifies="first token, tokens a second and memory left, against what is expected",
         on_failure=OnFailure.GO_ON,
     )
-    return first, measure
+    return *first, measure
+
+
+def _hooks(node: str, name: str, rendered: Rendered) -> tuple[Step, ...]:
+    """The recipe's `post_exec`; where one fails the engine stays, as with sparkrun, and the launch has failed."""
+    if not rendered.post_exec:
+        return ()
+    return (
+        Step(
+            id="post-exec",
+            title=f"Run the recipe's post_exec in {name}",
+            node=node,
+            act=post_exec(name, rendered.post_exec),
+            limit_s=len(rendered.post_exec) * LIMIT_S,
+            verifies="each exits with 0",
+            on_failure=OnFailure.FAIL_AT_END,
+        ),
+    )
 
 
 def _remove(new: NewContainer) -> Step:

@@ -17,7 +17,8 @@ from sparktop.model.operation import Command, DockerCall, Expect, Operation
 _NAME = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
-_KEY = re.compile(r"\{(KEY[0-9]+)\}")
+_KEY = re.compile(r"(?<!\$)\{(KEY[0-9]+)\}")
+"""Not a shell's own "${KEY0}", as in a recipe's commands."""
 PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}={0,2}")
 
 

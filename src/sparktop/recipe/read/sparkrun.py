@@ -16,7 +16,7 @@ from sparktop.errors import nearest
 from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import MOST_NODES, Dialect, Executor, Recipe, Scalar
-from sparktop.recipe import parameters
+from sparktop.recipe import parameters, patches
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.operator_secrets import REFERENCE
 from sparktop.recipe.problems import shown
@@ -144,6 +144,10 @@ SPARK_GIB = 121.7
 _LAUNCH = re.compile(r"(?<![${])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_LAUNCHERS = ("head_host", "head_ip", "base_url", "cluster_id", "cache_dir")
+"""What sparkrun fills into hooks besides the recipe's parameters, its port and the container's name."""
+
+
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 
 
@@ -200,6 +204,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         container=container,
         pulls=pulls,
         patches=read_patches(fields, config, find_mod),
+        post_exec=_post_exec(fields),
         title=own.text("title", is_any=True).strip()
         or (declared if dialect is Dialect.EUGR else "")
         or _first_sentence(description),
@@ -416,6 +421,15 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
             section.unsupported(name, problem, "write the value instead")
             return None
     return _LAUNCH.sub(lambda match: translations[match[2]] if match[1] == "launch" else f"{{{match[2]}}}", text)
+
+
+def _post_exec(fields: Fields) -> tuple[str, ...]:
+    commands = fields.texts("post_exec")
+    for name in dict.fromkeys(name for command in commands for name in patches.parameters_in(command)):
+        if name in _LAUNCHERS:
+            text = f"only sparkrun's launcher knows `{{{name}}}`"
+            fields.unsupported("post_exec", text, "it runs in the container: http://127.0.0.1:{port}/v1")
+    return commands
 
 
 def _keeps_compiled(fields: Fields) -> bool:

@@ -10,17 +10,17 @@ from sparktop.cmdline.yaml_nodes import get, items, pairs
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 
-_OWN_IMAGE = "build these changes into your own image, name that as `container`, and remove the key"
-_HOOKS = {
-    "post_exec": ("runs commands in the container after the start; sparktop runs none", _OWN_IMAGE),
-    "post_commands": ("runs commands on your machine after the start; sparktop runs none", _OWN_IMAGE),
-}
+_ON_YOUR_MACHINE = "post_commands"
 _NO_KEY = (
     "no key of this format: neither sparktop nor sparkrun knows what it changes",
     "write what it does into `command` or `env`, and remove it",
 )
 """For what can't be there for nothing: its author has a launcher of his own."""
-REFUSED: Mapping[str, tuple[str, str]] = _HOOKS | {
+REFUSED: Mapping[str, tuple[str, str]] = {
+    _ON_YOUR_MACHINE: (
+        "runs commands on your machine after the start; sparktop runs none",
+        "what can run in the container goes under `post_exec`; run the others yourself",
+    ),
     "include": ("takes its fields from another recipe", "`sparkrun recipe export` writes it as one file"),
     "overrides": ("changes fields depending on the hosts", "write the fields for the Sparks you have"),
     "layout": ("places ranks on hosts by name", "name the hosts on the command line: the first is the head"),
@@ -51,7 +51,7 @@ def refuse_unsupported(fields: Fields) -> None:
     other_commands = () if "command" in fields else [name for name in fields if name.startswith("command_")]
     for name, (reason, remedy) in {**REFUSED, **dict.fromkeys(other_commands, _NO_KEY)}.items():
         if filled(node := fields.node(name)):
-            fields.unsupported(name, reason + (_names_of(node) if name in _HOOKS else ""), remedy)
+            fields.unsupported(name, reason + (_names_of(node) if name == _ON_YOUR_MACHINE else ""), remedy)
     for name in IGNORED:
         fields.node(name)
     _builder(fields)

@@ -21,7 +21,7 @@ from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
 from sparktop.recipe.parameters import LaunchValues
-from sparktop.recipe.patches import PatchedImage, patched_image
+from sparktop.recipe.patches import PatchedImage, filled_command, patched_image
 from sparktop.recipe.render import rank_argv
 from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_variables
 from sparktop.recipe.render.engine_argv import engine_argv, refuse_secrets
@@ -83,16 +83,19 @@ def render(values: LaunchValues, nodes: Sequence[NodeContext], *, share: float |
     ranks = [_rank(seats, node) for node in nodes]
     head = ranks[0][0].argv
     notes += [note for _, rank_notes in ranks for note in rank_notes]
+    port = _port(head, recipe.engine)
+    after = final_values | {"port": str(port), "container_name": seats.name}
     return Rendered(
         recipe_id=recipe.id,
         engine=recipe.engine,
         image=final_values["container"],
         ranks=tuple(rank for rank, _ in ranks),
-        port=_port(head, recipe.engine),
+        port=port,
         served_name=flags.value_of(head, "served-model-name") or final_values["model"],
         values=final_values,
         notes=tuple(dict.fromkeys(notes)),
         patched=seats.patched,
+        post_exec=tuple(filled_command(command, after) for command in recipe.post_exec),
     )
 
 
@@ -192,7 +195,8 @@ _SPARKRUN_CACHE = "/cache/huggingface"
 
 def _sparkruns_cache(recipe: Recipe, node: NodeContext) -> Mount | None:
     """The hub's cache where sparkrun mounts it, for a recipe that names files there."""
-    texts = (recipe.command, *recipe.environment.values(), *(patch.command for patch in recipe.patches))
+    hooks = (*(patch.command for patch in recipe.patches), *recipe.post_exec)
+    texts = (recipe.command, *recipe.environment.values(), *hooks)
     is_named = any(_SPARKRUN_CACHE in text for text in texts)
     return Mount(source=node.cache, target=_SPARKRUN_CACHE) if is_named and node.cache else None
 

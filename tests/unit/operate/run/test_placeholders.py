@@ -70,3 +70,8 @@ def test_what_is_no_public_key_is_never_carried_to_another_node(lie: str) -> Non
     saved = saved_for("b", {"a": {"KEY0": lie, "NEW": "0123"}})
     assert saved == {}
     assert Remote(operations=(Command(argv=("x",), content="{KEY0}"),)).filled(saved) is None
+
+
+def test_a_shell_s_own_variable_is_none() -> None:
+    act = Remote(operations=(Command(argv=("bash", "-c", "echo ${KEY0}")),))
+    assert act.filled(saved_for("b", {"a": {"KEY0": KEY}})) == act
