@@ -18,33 +18,33 @@ LINES = {
     "ui": (10093, "ui"),
     "headless": (4579, "headless"),
     "sim": (6889, "sim"),
-    "documents": (3771, "documents"),
-    "bringup": (2594, "bringup"),
-    "observe": (4978, "observe"),
-    "operate without launches": (19871, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7196, "operate/launch", "operate/relaunch"),
+    "documents": (3772, "documents"),
+    "bringup": (2600, "bringup"),
+    "observe": (4981, "observe"),
+    "operate without launches": (19951, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7229, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13561, "diagnose", "knowledge"),
     "launchspec": (1880, "launchspec"),
-    "recipe": (7542, "recipe"),
+    "recipe": (7565, "recipe"),
     "checks": (1818, "checks"),
-    "engines": (1494, "engines"),
-    "transport": (5231, "transport"),
+    "engines": (1508, "engines"),
+    "transport": (5284, "transport"),
     "record": (507, "record"),
     "probe": (7782, "probe"),
-    "cmdline": (3407, "cmdline"),
+    "cmdline": (3413, "cmdline"),
     "text": (1130, "text"),
-    "model, wire and config": (4115, "model", "wire", "config.py"),
+    "model, wire and config": (4124, "model", "wire", "config.py"),
     "ground": (
         979,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (111920, "."),
+    "everything": (112148, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 580
+MODULES = 581
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103197, 17907
+TESTS, CASES = 103432, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
