@@ -1,12 +1,12 @@
-"""What is there to be launched on the nodes beside recipes: containers as they run, the compose files of those, and the
-scripts beside these."""
+"""What is there to be launched on the nodes beside recipes: containers as they run, and the compose files and scripts
+beside what runs."""
 
 from __future__ import annotations
 
 import asyncio
 import posixpath
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -20,17 +20,16 @@ from sparktop.launchspec.read.docker import container_specs, with_image_command
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.recipe import ComposeService
-from sparktop.model.survey import Answer, DockerGet, FileText, Output, Question
+from sparktop.model.survey import Answer, DockerGet, FileText, Question
 from sparktop.operate.container import inspected
+from sparktop.operate.launch import launch_files
 from sparktop.operate.plan.origin import compose_project
 from sparktop.operate.refused import Refused
 from sparktop.recipe.read.adopt import Adopted, adopted, one_of, override_names, unadopted
 
 AskNodes = Callable[[Sequence[Question]], Awaitable[Mapping[Question, Answer]]]
 MAX_FILES = 20
-"""Compose files, and scripts, that are read of one node."""
-SCRIPT_KB = 64
-"""A larger script is no launch."""
+"""Compose files of what runs, and files beside that, that are read of one node."""
 MAX_ROUNDS = 3
 """A file names others, which may name others."""
 
@@ -46,10 +45,13 @@ class LaunchHere:
 
 
 async def launches_here(fleet: FleetState, ask: AskNodes) -> tuple[LaunchHere, ...]:
-    """The engines that run in containers, one for all ranks of each, then those of the files beside them."""
+    """The engines that run in containers, one for all ranks of each, then those of the files beside what runs.
+
+    What runs already isn't listed by its file as well; another model's launch under the same name is.
+    """
     heads = [team[0] for team in teams(fleet) if is_alive(team[0].engine) and team[0].engine.container is not None]
     running = await asyncio.gather(*(_running(head, ask) for head in heads))
-    files = await asyncio.gather(*(_files(view, ask) for view in fleet.nodes))
+    files = await asyncio.gather(*(_files(view, running, ask) for view in fleet.nodes))
     return (*running, *(one for found in files for one in found))
 
 
@@ -91,14 +93,30 @@ async def _told(question: DockerGet, ask: AskNodes) -> Mapping[str, Any]:
 # --- files
 
 
-async def _files(view: NodeView, ask: AskNodes) -> tuple[LaunchHere, ...]:
+async def _files(view: NodeView, running: Sequence[LaunchHere], ask: AskNodes) -> tuple[LaunchHere, ...]:
     projects = _projects(view)
+    question = launch_files.question(view, projects)
+    beside = launch_files.paths((await ask([question]))[question].value)
+    others = [path for path in beside if path not in projects]
+    found: list[Adopted] = []
+    for path in (*[*projects][:MAX_FILES], *others[:MAX_FILES]):
+        file = await _read_file(view.name, path, ask)
+        if file.specs and path not in projects:
+            projects[path] = ("", await _overrides(path, view.name, ask))
+        found += (_recipe(file, spec, projects) for spec in file.specs)
     names = {container.name for container in view.containers.containers if container.status == "running"}
-    paths = [*[*projects][:MAX_FILES], *(await _scripts(view.name, projects, ask))[:MAX_FILES]]
-    files = [await _read_file(view.name, path, ask) for path in paths]
-    found = [_recipe(file, spec, projects) for file in files for spec in file.specs]
-    # One that runs is listed as it runs.
-    return tuple(LaunchHere(node=view.name, adopted=one, is_running=False) for one in found if one.name not in names)
+    models = {one.adopted.name: _model(one.adopted) for one in running if one.node == view.name}
+    return tuple(
+        LaunchHere(node=view.name, adopted=one, is_running=False)
+        for one in found
+        if one.name not in names or _model(one) not in ("", models.get(one.name) or _model(one))
+    )
+
+
+def _model(launch: Adopted) -> str:
+    """The model that it is known to launch."""
+    model = launch.reading.recipe.model if launch.reading.recipe is not None else ""
+    return "" if "{" in model else model
 
 
 async def recipe_of_file(path: str, engine: str, view: NodeView, ask: AskNodes) -> Adopted:
@@ -113,11 +131,7 @@ async def recipe_of_file(path: str, engine: str, view: NodeView, ask: AskNodes) 
     projects = _projects(view)
     file = await _read_file(view.name, path, ask)
     if path not in projects:
-        names = [posixpath.join(posixpath.dirname(path), name) for name in override_names(path)]
-        questions = [FileText(node=view.name, path=name) for name in names]
-        there = await ask(questions)
-        others = tuple(question.path for question in questions if there[question].value is not None)
-        projects = {path: ("", others)}
+        projects = {path: ("", await _overrides(path, view.name, ask))}
     if not file.specs:
         why = "starts no engine that a recipe can be made of" if file.is_there else "is no file that can be read there"
         raise Refused(f"{sanitise.line(path)} on {view.name} {why}", (f"on {view.name}: ls -l {shlex.quote(path)}",))
@@ -133,15 +147,12 @@ def _projects(view: NodeView) -> dict[str, tuple[str, tuple[str, ...]]]:
     }
 
 
-async def _scripts(node: str, beside: Iterable[str], ask: AskNodes) -> list[str]:
-    """The scripts in the folders of these files."""
-    folders = dict.fromkeys(map(posixpath.dirname, beside))
-    if not folders:
-        return []
-    argv = ("find", *folders, "-maxdepth", "1", "-name", "*.sh", "-type", "f", "-size", f"-{SCRIPT_KB}k")
-    question = Output(node=node, argv=argv)
-    listed = (await ask([question]))[question].value
-    return [path for path in str(listed or "").splitlines() if path.startswith("/") and path.isprintable()]
+async def _overrides(path: str, node: str, ask: AskNodes) -> tuple[str, ...]:
+    """The files that compose would lay over this one by itself."""
+    folder = posixpath.dirname(path)
+    questions = [FileText(node=node, path=posixpath.join(folder, name)) for name in override_names(path)]
+    there = await ask(questions)
+    return tuple(question.path for question in questions if there[question].value is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ def systemctl(node: NodeView, *, is_own: bool, path: str = "systemctl") -> tuple
 
 def questions(engine: Engine, node: NodeView) -> tuple[Question, ...]:
     """Which services name the engine's container in their commands; a bare process is found by its cgroup instead."""
-    units = tuple(name for name in _candidates(node) if engine.container is not None)
+    units = tuple(name for name in service_names(node) if engine.container is not None)
     if not units:
         return ()
     return (_show_question(node, units, own=False), _show_question(node, units, own=True))
@@ -152,7 +152,8 @@ def service_of_process(process: Process) -> tuple[str, bool] | None:
     return unit
 
 
-def _candidates(node: NodeView) -> tuple[str, ...]:
+def service_names(node: NodeView) -> tuple[str, ...]:
+    """The services there that may run an engine."""
     units = node.facts.units if node.facts else ()
     names = (unit.name for unit in units if SERVICE_NAME.fullmatch(unit.name) and not _NOT_AN_ENGINE.match(unit.name))
     return tuple(dict.fromkeys(names))[:_UNITS_AT_MOST]

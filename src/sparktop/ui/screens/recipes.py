@@ -39,7 +39,7 @@ class RecipeTable(CursorList[RecipeRow]):
         return groups if len(groups) > 1 else ()
 
     def key(self, row: RecipeRow) -> object:
-        return row.group, row.node, row.id
+        return row.group, row.node, row.path, row.id
 
     def row_at(self, y: int) -> int | None:
         return self._shown[y] if y < len(self._shown) else None

@@ -1,4 +1,4 @@
-"""What runs, the compose files beside it and the scripts beside those are found on a node, each with its recipe."""
+"""What runs, and the compose files and scripts beside what runs, are found on a node, each with its recipe."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ async def found(files: Mapping[str, str], *, tells: bool = True) -> tuple[Launch
         if isinstance(one, FileText):
             return Answer(value=files.get(one.path))
         if isinstance(one, Output):
-            assert one.argv[:2] == ("find", "/srv")
-            return Answer(value="\n".join(path for path in files if path.endswith(".sh")))
+            assert one.argv[-1] == "/srv"
+            return Answer(value="\n".join(files))
         assert isinstance(one, DockerGet)
         if not tells:
             return Answer(problem="it hangs")
@@ -71,6 +71,16 @@ async def found(files: Mapping[str, str], *, tells: bool = True) -> tuple[Launch
             [("vllm-qwen36", True, "Org/Running"), ("a", False, "{ARG1}"), ("own", False, "Org/Own")],
         ),
         ({"/srv/compose.yaml": "services: ["}, True, [("vllm-qwen36", True, "Org/Running")]),
+        (
+            {
+                "/srv/running.sh": "docker run --name vllm-qwen36 i/vllm:1 vllm serve Org/Running\n",
+                "/srv/any.sh": "docker run --name vllm-qwen36 i/vllm:1 vllm serve $1\n",
+                "/srv/next.sh": "docker run --name vllm-qwen36 i/vllm:1 vllm serve Org/Next\n",
+                "/srv/compose.other.yaml": "services: {o: {image: i/vllm:1, command: vllm serve Org/Other}}",
+            },
+            True,
+            [("vllm-qwen36", True, "Org/Running"), ("vllm-qwen36", False, "Org/Next"), ("srv-o-1", False, "Org/Other")],
+        ),
     ],
 )
 async def test_what_is_there_is_found(
