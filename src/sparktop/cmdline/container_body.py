@@ -50,7 +50,12 @@ def docker_run(
 
 def host_options(host: Json) -> tuple[tuple[str, str | None], ...]:
     """A HostConfig, or part of one, as options of `docker run`: (name, value; None for a switch)."""
-    return tuple(_options({"HostConfig": host}, {}, False))
+    return container_options({"HostConfig": host})
+
+
+def container_options(body: Json) -> tuple[tuple[str, str | None], ...]:
+    """A body as options of `docker run`: (name, value; None for a switch), with what its image sets."""
+    return tuple(_options(body, {}, False))
 
 
 def secret_names(environment: Sequence[str]) -> tuple[str, ...]:

@@ -457,6 +457,22 @@ def test_of_a_running_container_nothing_is_unknown() -> None:
     assert [mount.target for mount in container.mounts] == ["/root/.cache/huggingface", "/t"]
 
 
+def test_the_file_of_docker_inspect_has_all_that_the_container_has(tmp_path: Path) -> None:
+    config = {**INSPECT["Config"], "User": "1000:1000", "Env": INSPECT["Config"]["Env"][1:]}  # type: ignore[dict-item]
+    mounts = [{"Type": "bind", "Source": "/home/u/.cache/huggingface", "Destination": "/root/.cache/huggingface"}]
+    mounts += [{"Type": "bind", "Source": "/t", "Destination": "/t", "RW": False}]  # type: ignore[dict-item]
+    volumes = [("kept", "/k"), ("0123456789abcdef" * 4, "/own")]
+    mounts += [{"Type": "volume", "Name": name, "Source": "/var/x", "Destination": at} for name, at in volumes]
+    host = {**INSPECT["HostConfig"], "Binds": [*INSPECT["HostConfig"]["Binds"], "kept:/k"]}  # type: ignore[dict-item]
+    inspect = {**INSPECT, "Config": config, "HostConfig": host, "Mounts": mounts}
+    of_file = adopt(tmp_path, {"llm.json": json.dumps([inspect])})
+    running = adopted(container_specs(inspect, {})[0], folder="/")
+    assert running.reading.recipe is not None
+    assert running.reading.recipe.options["user"] == "1000:1000"
+    assert of_file.text.replace(f"{tmp_path}/llm.json", "llm") == running.text
+    assert of_file.secrets == running.secrets
+
+
 def test_an_engine_that_was_started_by_docker_exec_has_its_processs_command() -> None:
     idle = {**INSPECT, "Config": {**INSPECT["Config"], "Cmd": ["sleep", "infinity"]}}  # type: ignore[dict-item]
     spec = container_specs(idle, IMAGE, argv=("/usr/bin/python3", "/usr/bin/vllm", "serve", "Org/M", "--port", "8001"))[

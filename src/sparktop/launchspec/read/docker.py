@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparktop import sanitise
-from sparktop.cmdline.container_body import docker_run, host_options
+from sparktop.cmdline.container_body import container_options, docker_run
 from sparktop.cmdline.docker_options import by_name
 from sparktop.cmdline.docker_run import DockerRun, keep, variable
 from sparktop.cmdline.shell import plain_words
@@ -108,6 +108,7 @@ def _words(value: Word) -> list[Word]:
     return [Word(word.text, [value.at[at] for at in word.at]) for word in words if word]
 
 
+_ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -132,9 +133,9 @@ def _container(document: Document, inspect: Mapping[str, Any]) -> list[LaunchSpe
     config = mapping(inspect["Config"])
     run = DockerRun(image=placed(config.get("Image") or ""))
     run.environment = [variable(placed(text)) for text in items(config.get("Env"))]
-    mounts = [f"{one.get('Source')}:{one.get('Destination')}" for one in map(mapping, items(inspect.get("Mounts")))]
-    for name, value in host_options({**mapping(inspect["HostConfig"]), "Binds": mounts, "Mounts": []}):
-        key = by_name()[name].key
+    host = {**mapping(inspect["HostConfig"]), "Binds": list(_binds(inspect)), "Mounts": []}
+    for name, value in container_options({**config, "Env": [], "Volumes": {}, "HostConfig": host}):
+        key = by_name()[name].key or by_name()[name].config
         keep(run, name, None if value is None else placed(value, key), placed(f"--{name}", key))
     path = inspect.get("Path")
     command = (
@@ -146,3 +147,11 @@ def _container(document: Document, inspect: Mapping[str, Any]) -> list[LaunchSpe
     # The inspected command includes the entrypoint: don't add the image's default.
     read_container(base, joined([]), [placed(word) for word in command], scope)
     return scope.specs
+
+
+def _binds(inspect: Mapping[str, Any]) -> Iterator[str]:
+    """What a container mounts, as `--volume` has it; a volume that Docker made for it alone isn't there."""
+    for mount in map(mapping, items(inspect.get("Mounts"))):
+        source = str(mount.get("Name" if mount.get("Type") == "volume" else "Source") or "")
+        if not _ANONYMOUS.fullmatch(source):
+            yield f"{source}:{mount.get('Destination')}" + (":ro" if mount.get("RW") is False else "")
