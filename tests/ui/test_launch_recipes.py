@@ -27,6 +27,8 @@ from sparktop.documents.recipe import (
 from sparktop.model.engine import EngineState
 from sparktop.model.fleet import FleetState
 from sparktop.model.recipe import Expected
+from sparktop.recipe.read.adopt import Adopted
+from sparktop.recipe.read.recipe_file import Reading
 from sparktop.recipe.read.shelf import Origin
 from sparktop.ui.console import ConsoleScreen
 from sparktop.ui.launch_flow import given_rows, shelved
@@ -208,8 +210,10 @@ async def test_hostile_recipes_are_only_text(size: tuple[int, int]) -> None:
 
 async def test_what_runs_here_stands_first_and_is_launched_where_it_runs() -> None:
     held = {"MY_TOKEN": "hf_canary0123456789"}
+    mine = replace(QWEN, id="mine")
+    runs = Adopted(name="mine", reading=Reading(recipe=mine), kind="container", secrets=held)
     rows = (
-        RecipeRow(id="mine", recipe=replace(QWEN, id="mine"), group=Group.RUNNING, node="spark2", secrets=held),
+        RecipeRow(id="mine", recipe=mine, group=Group.RUNNING, node="spark2", adopted=runs),
         RecipeRow(id="other", problems=("compose.yaml:3: model: not known",), group=Group.FILES, node="spark1"),
     )
 

@@ -22,6 +22,8 @@ from sparktop.model.request import Request
 from sparktop.model.state import State
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.operate.step.run import RunState
+from sparktop.recipe.read.adopt import Adopted
+from sparktop.recipe.read.recipe_file import Reading
 from sparktop.recipe.settings import not_set
 from sparktop.ui.app import SparktopApp
 from sparktop.ui.dialogs.dialog import ConfirmScreen
@@ -107,11 +109,8 @@ async def test_a_lever_is_applied_by_its_digit_and_planned_anew() -> None:
 
 async def test_a_secret_that_a_file_holds_is_there() -> None:
     recipe = replace(QWEN, environment={"HF_TOKEN": "$HF_TOKEN"}, path="run.sh")
-    async with launching(shelf=(RecipeRow(id=recipe.id, recipe=recipe, secrets={"HF_TOKEN": "hf_x"}),)) as (
-        _,
-        _,
-        pilot,
-    ):
+    held = Adopted(name="x", reading=Reading(recipe=recipe), kind="shell script", secrets={"HF_TOKEN": "hf_x"})
+    async with launching(shelf=(RecipeRow(id=recipe.id, recipe=recipe, adopted=held),)) as (_, _, pilot):
         await opened(pilot, recipe.id, "✔ Fits")
         await go_to(pilot, "HF_TOKEN")
         assert re.search(r"● HF_TOKEN +from run\.sh", screen(pilot))

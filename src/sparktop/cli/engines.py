@@ -23,11 +23,11 @@ from sparktop.cli.options import (
     timeout,
 )
 from sparktop.errors import ConfigError, UsageError
-from sparktop.text.sentences import phrases
 
 if TYPE_CHECKING:
     from sparktop.model.recipe import Order, Recipe
     from sparktop.recipe.operator_secrets import SecretValues
+    from sparktop.recipe.read.adopt import Adopted
 
 PORTS = (1, 65_535)
 NEAR = 0.85
@@ -91,7 +91,7 @@ def launch(options: argparse.Namespace) -> ExitCode:
     command = Launch(
         order=order,
         name=options.recipe,
-        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
+        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted),
         stops=tuple(options.stop),
         options={"grace_s": str(options.grace)} if options.grace else {},
         export=options.export,
@@ -106,25 +106,26 @@ def ordered(options: argparse.Namespace) -> tuple[Order, tuple[str, ...]]:
 
     entry = launchable(options.recipe)
     adopted = entry.adopted
-    order, notes = order_of(entry.recipe, options, adopted.secrets if adopted is not None else {})
+    order, notes = order_of(entry.recipe, options, adopted)
     taken = f"{options.recipe} is a {adopted.kind}: made into a recipe and launched" if adopted is not None else ""
     return order, (*filter(None, [taken]), *notes)
 
 
 def order_of(
-    chosen_recipe: Recipe | None, options: argparse.Namespace, held: Mapping[str, str]
+    chosen_recipe: Recipe | None, options: argparse.Namespace, adopted: Adopted | None
 ) -> tuple[Order, tuple[str, ...]]:
-    """(what is wanted of the recipe, where its secrets come from); `held`: secrets that its source has."""
+    """(what is wanted of the recipe, where its secrets come from); `adopted`: what it was made of, with its secrets."""
     from sparktop.model.recipe import Order
 
     assert chosen_recipe is not None  # its errors were raised
     values = _values(options.set)
     secrets = _secrets(chosen_recipe, options.env_file)
-    own = {name: value for name, value in held.items() if name not in secrets.values}
+    if adopted is not None:
+        secrets = adopted.secrets_over(secrets)
     order = Order(
         recipe=chosen_recipe,
         values=values,
-        secrets={**own, **secrets.values},
+        secrets=secrets.values,
         secret_problems=secrets.problems,
         may_fetch=not getattr(options, "no_fetch", False),
     )
@@ -132,7 +133,7 @@ def order_of(
         order = replace(order, hub=hub)
     _check(order, options)
     sources = ", ".join(f"{name} {source}" for name, source in secrets.sources.items() if source)
-    return order, tuple(phrases(("taken: {}", sources), ("taken from it: {}", ", ".join(own))))
+    return order, (f"taken: {sources}",) if sources else ()
 
 
 def _values(texts: Sequence[str]) -> Mapping[str, str]:

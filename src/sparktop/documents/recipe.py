@@ -65,8 +65,8 @@ class RecipeRow:
     group: Group = Group.RECIPES
     node: str = ""
     """Where it was found; "" for a recipe."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those that it holds, by the names that its recipe asks for."""
+    adopted: Adopted | None = field(default=None, repr=False)
+    """The launch of somebody else's that it is."""
 
 
 def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, ...]:
@@ -102,8 +102,7 @@ def recipe_row(entry: shelf.Entry) -> RecipeRow:
 
 def given_row(entry: shelf.Entry) -> RecipeRow:
     """A file of this machine that the console was started with, as the list shows it."""
-    secrets = entry.adopted.secrets if entry.adopted is not None else {}
-    return replace(recipe_row(entry), group=Group.FILES, secrets=secrets)
+    return replace(recipe_row(entry), group=Group.FILES, adopted=entry.adopted)
 
 
 def adopted_row(adopted: Adopted, group: Group, node: str) -> RecipeRow:
@@ -118,7 +117,7 @@ def adopted_row(adopted: Adopted, group: Group, node: str) -> RecipeRow:
         notes=_said(problems, is_error=False),
         group=group,
         node=node,
-        secrets=adopted.secrets,
+        adopted=adopted,
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
-from types import MappingProxyType
 from typing import Any
 
 from textual.screen import Screen
@@ -22,6 +21,7 @@ from sparktop.operate.launch.launches_here import launches_here
 from sparktop.operate.run.operating import Operating
 from sparktop.operate.step.plan import Plan
 from sparktop.recipe import operator_secrets
+from sparktop.recipe.read.adopt import Adopted
 from sparktop.recipe.read.shelf import entries, entries_of_file, unreadable_folders
 from sparktop.ui.screens.launch import LaunchScreen, Planner
 from sparktop.ui.screens.launch_draft import Draft, first_draft
@@ -91,7 +91,7 @@ class LaunchFlow:
                 return None
             self.last = row.id
             draft = self._earlier_draft(row.recipe) or first_draft(row.recipe, self.picture(), at=row.node or at)
-            if (plan := await self._launch(draft, row.secrets)) is not None:
+            if (plan := await self._launch(draft, row.adopted)) is not None:
                 return plan
 
     async def _look(self, screen: RecipesScreen) -> None:
@@ -114,19 +114,21 @@ class LaunchFlow:
         fits = draft is not None and recipe.min_nodes <= len(draft.nodes) <= (recipe.max_nodes or len(draft.nodes))
         return replace(draft, order=replace(draft.order, recipe=recipe)) if draft is not None and fits else None
 
-    async def _launch(self, draft: Draft, held: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
-        """`held`: secrets that what is launched has; the operator's own win."""
+    async def _launch(self, draft: Draft, adopted: Adopted | None = None) -> Plan | None:
+        """`adopted`: the launch of somebody else's that it is, with its secrets."""
         secrets = await asyncio.to_thread(operator_secrets.read_secrets, draft.recipe)
-        order = replace(draft.order, secrets={**held, **secrets.values}, secret_problems=secrets.problems)
+        if adopted is not None:
+            secrets = adopted.secrets_over(secrets)
+        order = replace(draft.order, secrets=secrets.values, secret_problems=secrets.problems)
         if hub := os.environ.get("HF_ENDPOINT", "").rstrip("/"):
             order = replace(order, hub=hub)
-        draft, of_its_own = replace(draft, order=order), f"from {draft.recipe.path}"
+        draft = replace(draft, order=order)
         screen = LaunchScreen(
             draft,
             plan=self.plan,
             picture=self.picture,
             clock=self.clock,
-            secrets={name: source or (of_its_own if name in held else "") for name, source in secrets.sources.items()},
+            secrets=secrets.sources,
         )
         plan: Plan | None = await self.ask(screen)
         draft, answer = screen.draft, screen.answer

@@ -145,7 +145,7 @@ async def test_a_container_is_launched_and_adopted_by_its_name(capsys: pytest.Ca
         return Launch(
             order=None,
             name=name,
-            order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
+            order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted),
         )
 
     await run(side, wanted("vllm-minimax"))
@@ -188,7 +188,7 @@ async def test_a_file_whose_image_has_the_command_asks_the_node_for_it(
     wanted = Launch(
         order=None,
         name=str(file),
-        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted.secrets),
+        order_of=lambda adopted: order_of(adopted.reading.recipe, options, adopted),
     )
     await run(side, wanted)
     order = side.asked[0].order
@@ -384,7 +384,7 @@ def test_from_the_file_beside_an_own_recipe(own: Path) -> None:
     secrets_file(own / ".env", "VLLM_API_KEY=key-77\n")
     secrets_file(own.parent / ".env", "VLLM_API_KEY=general\nHF_TOKEN=hub\n")
     options = Namespace(set=[], env_file=None, recipe="mine", hosts=[])
-    order, notes = order_of(shelf.recipe("mine"), options, {})
+    order, notes = order_of(shelf.recipe("mine"), options, None)
     assert order.secrets == {"VLLM_API_KEY": "key-77", "HF_TOKEN": "hub"}
     assert notes == (f"taken: VLLM_API_KEY from {own}/.env, HF_TOKEN from {own.parent}/.env",)
 

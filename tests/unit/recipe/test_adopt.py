@@ -22,6 +22,7 @@ from sparktop.launchspec.read.docker import container_specs
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
 from sparktop.model.recipe import Dialect, Order, Patch, Recipe
 from sparktop.recipe.export import run_line
+from sparktop.recipe.operator_secrets import SecretValues
 from sparktop.recipe.parameters import resolve
 from sparktop.recipe.read.adopt import Adopted, adopted
 from sparktop.recipe.read.recipe_file import read as read_recipe
@@ -237,6 +238,28 @@ def test_a_hostile_file_is_only_text(tmp_path: Path, text: str) -> None:
 
 KEYS = {"recipe_version", "model", "runtime", "container", "description", "min_nodes", "max_nodes", "defaults"}
 KEYS |= {"pre_exec", "command", "env", "executor_config", "runtime_config", "runtime_cache"}
+
+
+KEY = "    environment: {VLLM_API_KEY: %s}\n    command: --model Org/M --api-key %s\n"
+
+
+@over(
+    "files, key",
+    [
+        ({"compose.yaml": SERVICE + KEY % ("own-77", "own-77")}, "own-77"),
+        ({"compose.yaml": SERVICE + KEY % ('"${VLLM_API_KEY:-own-77}"', "${VLLM_API_KEY:-own-77}")}, "operator-1"),
+        ({"compose.yaml": SERVICE + KEY % ('"${VLLM_API_KEY}"', "${VLLM_API_KEY}")}, "operator-1"),
+        ({"compose.yaml": SERVICE + KEY % ('"${KEY:-own-77}"', "${KEY:-own-77}")}, "own-77"),
+        ({"run.sh": f"{RUN} {VLLM} --api-key ${{VLLM_API_KEY:-own-77}}\n"}, "operator-1"),
+        ({"run.sh": f"KEY=own-77\n{RUN} -e VLLM_API_KEY=$KEY {VLLM}\n"}, "own-77"),
+    ],
+)
+def test_a_key_that_the_file_sets_is_the_engines(tmp_path: Path, files: dict[str, str], key: str) -> None:
+    own = {"VLLM_API_KEY": "operator-1", "HF_TOKEN": "operator-2"}
+    found = adopt(tmp_path, files).secrets_over(SecretValues(values=own, sources=dict.fromkeys(own, "from x")))
+    assert found.values == {**own, "VLLM_API_KEY": key}
+    assert found.sources["HF_TOKEN"] == "from x"
+    assert (found.sources["VLLM_API_KEY"] == "from x") is (key == "operator-1")
 
 
 def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:

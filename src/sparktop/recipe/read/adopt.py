@@ -24,6 +24,7 @@ from sparktop.launchspec.read.configuration import read_file
 from sparktop.launchspec.read.docker import with_image_command
 from sparktop.launchspec.spec import LaunchSpec, SourceKind
 from sparktop.model.recipe import ComposeService, Dialect
+from sparktop.recipe.operator_secrets import SecretValues
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.adoption import Adoption, kind_of
 from sparktop.recipe.read.recipe_file import ENDINGS, Reading, read, unreadable
@@ -47,6 +48,20 @@ class Adopted:
     """The image whose own command starts the engine: with it, `read_launch` reads the rest; "" where it is known."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Values of secrets that the launch holds, by the names that the recipe asks for; never written."""
+    default_secrets: frozenset[str] = frozenset()
+    """Those that a variable of the operator's of that name replaces."""
+
+    def secrets_over(self, own: SecretValues) -> SecretValues:
+        """The operator's secrets, with the launch's own in the place of those that it holds."""
+        held = {
+            name: value
+            for name, value in self.secrets.items()
+            if name not in self.default_secrets or name not in own.values
+        }
+        path = self.reading.recipe.path if self.reading.recipe is not None else self.name
+        return replace(
+            own, values={**own.values, **held}, sources={**own.sources, **dict.fromkeys(held, f"from {path}")}
+        )
 
 
 def adopted(
@@ -93,6 +108,7 @@ def adopted(
         reading=Reading(recipe=recipe, problems=(*problems, *found)),
         kind=kind_of(spec),
         secrets=adoption.secrets,
+        default_secrets=frozenset(adoption.default_secrets),
     )
 
 

@@ -61,6 +61,8 @@ class Adoption(SourceValues):
         super().__init__(spec)
         self.folder = folder
         self.secrets: dict[str, str] = {}
+        self.default_secrets: set[str] = set()
+        """Of these, those that are the default of a variable of their name."""
         self.has_model_inside = False
         self.is_published = True
         """Whether the engine can be reached from outside its container, as the launch has it."""
@@ -274,7 +276,7 @@ class Adoption(SourceValues):
             if self.is_conditional(item):
                 continue
             if (secret := SECRET_FLAGS.get(item.name)) and spec.engine is EngineKind.VLLM:
-                self.keep_secret(secret, item.value or "")
+                self.keep_secret(secret, item)
                 environment[secret] = f"${secret}"
                 continue
             given = () if item.value is None else (item.value,)
@@ -329,14 +331,17 @@ class Adoption(SourceValues):
             elif is_reference and not UNKNOWN.search(re.sub(r"\$\{?[A-Za-z_]\w*\}?", "", value)):
                 yield name, value  # the operator's own variables, as they are for the file
             elif value or name in HUB_TOKENS:
-                self.keep_secret(name, value)
+                self.keep_secret(name, item)
                 yield name, f"${name}"
             else:
                 self.leave(item, f"{name} is left out: it is empty unless it is set where the file is started")
 
-    def keep_secret(self, name: str, value: str) -> None:
+    def keep_secret(self, name: str, item: Item) -> None:
+        value = item.value or ""
         if value and not UNKNOWN.search(value) and value != MASK:
             self.secrets[name] = value
+            self.default_secrets -= {name}
+            self.default_secrets |= {name} & self.spec.variables(item)
 
     def options(self) -> dict[str, object]:
         """The recipe's executor_config."""
