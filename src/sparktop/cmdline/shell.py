@@ -49,7 +49,7 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }  # fmt: skip
 _ANSI_NAMES = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _AFTER_GROUP = frozenset(["then", "do", "done", "fi", "esac", "else", "elif", "}", "{", "in"])
-_RESERVED = frozenset(["if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"])
+RESERVED = frozenset(["if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"])
 """Words after which a command begins."""
 _OPEN_QUOTE = "a quote is opened in it and never closed"
 _OPEN_SUBSTITUTION = "a substitution is opened in it and never closed"
@@ -262,12 +262,13 @@ def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: b
         variables[name] = [*(variables.get(name, ()) if is_longer else ()), *values]
         return []
     fields: list[list[Word]] = []
-    is_begun = False
+    is_begun = has_empty_array = False
     for piece in word.pieces:
         values = [Word(piece.text or "", source.at[piece.start : piece.start + len(piece.text or "")])]
         if piece.text is None:
             raw = source.part(piece.start, piece.end)
             values = _expanded(raw, variables, is_script=is_script)
+            has_empty_array |= not values
             if raw.text.endswith("-}") and not any(value.text for value in values):
                 values = [raw]  # `${ARGS:-}`: nothing by default, and whatever is set
             values = values if piece.is_quoted else _split(values)
@@ -276,7 +277,8 @@ def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: b
                 fields.append([])
                 is_begun = True
             fields[-1].append(value)
-    return [joined(field) for field in fields]
+    words = [joined(field) for field in fields]
+    return [] if has_empty_array and not any(one.text for one in words) else words  # "${ARGS[@]}" is no word then
 
 
 def _split(values: list[Word]) -> list[Word]:
@@ -296,13 +298,18 @@ def _expanded(raw: Word, variables: Variables, *, is_script: bool = True, depth:
     values = variables.words(reference.name)
     if values is None and reference.name in variables:
         return [raw]
-    taken = takes(reference, None if values is None else "".join(value.text for value in values))
+    taken = takes(reference, "".join(value.text for value in values) if values else None)  # an empty array is unset
     if taken is Takes.REST:
         operand = raw.part(reference.rest_start, reference.rest_start + len(reference.rest))
+        if is_script and re.fullmatch(r'"[^"\\]*"', operand.text):
+            operand = operand.part(1, len(operand.text) - 1)
+        inner, end = reference_at(operand.text, 0) if operand.text.startswith("${") else (None, 0)
+        if inner is not None and end == len(operand.text) and depth < MAX_DEFAULTS:
+            return _expanded(operand, variables, is_script=is_script, depth=depth + 1)  # `${ARGS[@]+"${ARGS[@]}"}`
         return [filled(operand, variables, depth=depth + 1)]
     if values is None:  # whether it is set isn't known
         return [raw]
-    return list(values) if taken is Takes.VALUE else [raw.part(0, 0)]
+    return list(values) if taken is Takes.VALUE or not values else [raw.part(0, 0)]
 
 
 def _computed(raw: Word) -> Word:
@@ -482,7 +489,7 @@ class _Lexer:
         is_empty = not words and not has_redirection
         if mark == "(":
             is_function = self._text.startswith(")", self.at + 1)
-            follows_words = has_redirection or (bool(words) and words[-1].raw not in _RESERVED)
+            follows_words = has_redirection or (bool(words) and words[-1].raw not in RESERVED)
             if (follows_words and not is_function) or before == ")":
                 raise Unclear("a parenthesis stands in it where none may", self.at)
         elif (
@@ -785,7 +792,7 @@ class _Lexer:
 
 def _are_reserved(words: Sequence[ShellWord]) -> bool:
     """Whether a command may begin behind these words."""
-    return all(word.raw in _RESERVED or word.raw == "for" for word in words)
+    return all(word.raw in RESERVED or word.raw == "for" for word in words)
 
 
 def _ansi_text(escape: str) -> str | None:

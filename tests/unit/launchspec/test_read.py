@@ -197,6 +197,37 @@ def test_a_container_is_known_to_a_later_exec() -> None:
     assert spec.option("network") is not None
 
 
+@over(
+    "text",
+    [
+        "launch-cluster.sh stop",
+        "./launch-cluster.sh -n 1,2 status",
+        "if ! [[ -x launch-cluster.sh ]]; then :; fi",
+        "if grep x launch-cluster.sh; then :; fi",
+    ],
+)
+def test_a_launcher_that_starts_nothing_is_none(text: str) -> None:
+    assert not read(f"#!/bin/bash\n{text}\n", "f").specs
+
+
+@over(
+    "text, options",
+    [
+        ("A=()\nread -ra A <<< $X", [("more", "${A[@]}")]),
+        ("A=(-d)\nwhile read -r A B; do :; done < x", [("more", "${A[@]}")]),
+        ("A=()\nmapfile -t A < x", [("more", "${A[@]}")]),
+        ("A=(-d)\nread -r B < x", [("detach", None)]),
+        ("A=()", []),
+    ],
+)
+def test_what_a_command_sets_is_not_known_by_what_it_was_before(
+    text: str, options: list[tuple[str, str | None]]
+) -> None:
+    spec = only(f'#!/bin/bash\n{text}\ndocker run "${{A[@]}}" i/vllm:1 vllm serve /m\n')
+    assert [(item.name, item.value) for item in spec.options] == options
+    assert spec.image_name == "i/vllm:1"
+
+
 def test_inspect_is_read_with_its_lines() -> None:
     text = json.dumps(INSPECT, indent=4)
     spec = only(text)

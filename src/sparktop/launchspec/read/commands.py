@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from sparktop.cmdline.docker_run import MORE, PROGRAMS, DockerRun, docker_run, split_mount, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
-from sparktop.cmdline.shell import Variables, commands
+from sparktop.cmdline.shell import RESERVED, Variables, commands
 from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, joined
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, family_of, version_of
@@ -26,6 +26,8 @@ _ONLY_MENTION = frozenset({
 })  # fmt: skip
 """Commands that may name an engine in their arguments but start none."""
 _SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
+_INPUTS = frozenset(["read", "mapfile", "readarray"])
+"""Commands that set variables to what they are given."""
 _EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
 CLUSTER = "node-"
 """run_cluster.sh names its containers node-NUMBER."""
@@ -82,6 +84,9 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
     for start, words in commands(source, scope.variables, strict=strict):
         scope.before = source.text[:start]
         command = _without_assignments(words, scope)
+        if any(word.text in _INPUTS for word in command[:2]):  # the first or, after `while`, the second
+            for word in command:
+                scope.variables.pop(word.text, None)
         if command and not _is_sourcing(command, scope) and not read_command(command, scope):
             text = " ".join(word.text for word in command)[:2000]
             scope.prelude.append(text)
@@ -117,7 +122,8 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
     """Read one command; True if it starts an engine, a container or a launcher."""
     texts = [word.text for word in words]
     bases = [text.rpartition("/")[2] for text in texts]
-    if not bases or bases[0] in _ONLY_MENTION or scope.depth > MAX_DEPTH:
+    first = next((base for base in bases if base not in RESERVED), "")
+    if not first or first in _ONLY_MENTION or scope.depth > MAX_DEPTH:
         return False
     if len(scope.specs) > MAX_LAUNCHES:
         raise too_many(scope.document.name)
@@ -487,6 +493,10 @@ def _run_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     return True
 
 
+_NO_LAUNCH = frozenset(["stop", "status", "-h", "--help", "--check-config"])
+"""Words behind launch-cluster.sh with which it starts nothing."""
+
+
 def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
     """Read a spark-vllm-docker launch, which sets NCCL's variables itself (docs/facts/engines.md section 5.1)."""
     environment: list[Item] = []
@@ -507,6 +517,8 @@ def _launch_cluster(words: Sequence[Word], scope: Scope, begin: Word) -> bool:
         elif word.text == "exec":
             command = words[index + 1 :]
             break
+        elif word.text in _NO_LAUNCH:
+            return False
     base = LaunchSpec(
         document=scope.document,
         kind=scope.kind,
