@@ -54,6 +54,8 @@ class Phase:
     draft_gib: float | None = None
     """Weights of one model of several, whose lines add up."""
     cache_gib: float | None = None
+    pool_gib: float | None = None
+    """Part of the cache, whose lines add up."""
     contexts: float | None = None
     """How many requests of `context` tokens each the cache holds."""
     context: float | None = None
@@ -183,9 +185,12 @@ def _loaded(loaded: Loaded, phase: Phase) -> Loaded:
     weights = None if phase.weights_gib is None else int(phase.weights_gib * GIB)
     if phase.draft_gib is not None:
         weights = (loaded.weights_bytes or 0) + int(phase.draft_gib * GIB)
+    cache = None if phase.cache_gib is None else int(phase.cache_gib * GIB)
+    if phase.pool_gib is not None:
+        cache = (loaded.cache_bytes or 0) + int(phase.pool_gib * GIB)
     return Loaded(
         weights_bytes=loaded.weights_bytes if weights is None else weights,
-        cache_bytes=loaded.cache_bytes if phase.cache_gib is None else int(phase.cache_gib * GIB),
+        cache_bytes=loaded.cache_bytes if cache is None else cache,
         contexts=loaded.contexts if phase.contexts is None else phase.contexts,
         context_tokens=loaded.context_tokens if phase.context is None else int(phase.context),
     )
@@ -261,6 +266,8 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
             return None
 
     done, total, port = number("done"), number("total"), number("port")
+    pools = [size for name in figures if name.startswith("pool_") and (size := number(name)) is not None]
+    tokens, context = number("tokens"), number("context")
     return replace(
         phase,
         done=None if done is None else int(done),
@@ -274,8 +281,9 @@ def _with_figures(phase: Phase, figures: Mapping[str, str | None]) -> Phase:
         weights_gib=number("weights_gib"),
         draft_gib=number("draft_gib"),
         cache_gib=number("cache_gib"),
-        contexts=number("contexts"),
-        context=number("context"),
+        pool_gib=sum(pools) if pools else None,
+        contexts=tokens / context if tokens and context else number("contexts"),
+        context=context,
     )
 
 

@@ -101,7 +101,8 @@ class EngineTraits:
     """Regular expression of lines that are probably its own."""
     line: tuple[Mapping[str, Any], ...] = ()
     """Log lines that tell its state (diagnose.logs.engine_state), and in named groups what its load took:
-    `weights_gib`, or `draft_gib` where each model has a line; `cache_gib`, of `contexts` requests of `context` tokens.
+    `weights_gib`, or `draft_gib` where each model has a line; `cache_gib`, or `pool_...` where each pool has one; of
+    `contexts` requests of `context` tokens, or of `tokens` in all.
     """
 
 

@@ -414,6 +414,19 @@ def test_sglang_s_model_and_draft_add_up() -> None:
     assert told(S, "Load weight end.").weights_bytes is None
 
 
+def test_sglang_s_pools_add_up() -> None:
+    time, sizes = "[2026-11-28 05:55:49 TP0] ", "dtype: torch.bfloat16, #tokens: 60000, K size: %s GB, V size: %s GB"
+    most = "max_total_num_tokens=60000, chunked_prefill_size=4096, max_running_requests=3750, context_len=8192, x=1 GB"
+    model, draft = "KV Cache is allocated. " + sizes % (8.5, 8.5), "KV Cache is allocated. " + sizes % (0.5, 0.5)
+    linear = "Mamba Cache is allocated. max_mamba_cache_size: 9, conv_state size: 0.50GB, ssm_state size: 2.25GB"
+    found = told(S, *(time + line for line in (linear, model, draft, most)))
+    assert found.cache_bytes == int(20.75 * GIB)
+    assert (found.context_tokens, found.context_bytes) == (8192, int(20.75 * GIB * 8192 / 60000))
+    mla = "KV Cache is allocated. #tokens: 524288, KV size: 17.25 GB"
+    assert told(S, time + mla).cache_bytes == int(17.25 * GIB)
+    assert told(S, time + "KV Cache is allocated.").cache_bytes is None
+
+
 def test_a_new_run_forgets_what_the_last_one_took() -> None:
     state = advance(
         EngineLogState(), LogLine(text=CORE + "[x.py:1] Model loading took 3.0 GiB memory and 1 seconds"), V
