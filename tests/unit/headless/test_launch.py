@@ -27,7 +27,7 @@ from sparktop.model.prospect import Gate
 from sparktop.model.recipe import Order, SecretProblem
 from sparktop.model.request import Request
 from sparktop.model.state import State
-from sparktop.model.survey import Answer, Question
+from sparktop.model.survey import Answer, FileText, Question
 from sparktop.operate.step.plan import Plan, Refusal
 from sparktop.recipe.read import shelf
 from sparktop.recipe.sources import sources
@@ -164,6 +164,23 @@ async def test_a_container_is_launched_and_adopted_by_its_name(capsys: pytest.Ca
     with pytest.raises(UsageError, match="no recipe, no file here, and no container") as why:
         await run(side, wanted("vllm-minimx"))
     assert why.value.hint == "did you mean vllm-minimax?"
+
+
+async def test_a_file_that_lies_on_the_spark_alone_is_made_into_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"/srv/llm/run.sh": "docker run --network host i/vllm:1 vllm serve Org/There\n"}
+    side = Side()
+
+    async def answers(questions: Sequence[Question]) -> Mapping[Question, Answer]:
+        return {ask: Answer(value=files.get(ask.path)) for ask in questions if isinstance(ask, FileText)}
+
+    side.answers = answers
+    clock = clock_of_pictures()
+    watch = pictures.FakeWatch(pictures.PICTURES["one"](clock))
+    call = Invocation(make=lambda _: (watch, side), secret=nobody, timeout_s=0.2)
+    assert await adopt_there(call, "/srv/llm/run.sh", saves=False) == 0
+    assert "\nmodel: Org/There\n" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"/srv/llm/other\.sh on spark1 is no file that can be read there"):
+        await adopt_there(call, "/srv/llm/other.sh", saves=False)
 
 
 async def test_a_file_whose_image_has_the_command_asks_the_node_for_it(
