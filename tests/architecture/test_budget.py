@@ -14,37 +14,37 @@ from tests.table import over
 ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
-    "cli": (2503, "cli"),
-    "ui": (10093, "ui"),
+    "cli": (2504, "cli"),
+    "ui": (10095, "ui"),
     "headless": (4579, "headless"),
     "sim": (6889, "sim"),
-    "documents": (3772, "documents"),
+    "documents": (3771, "documents"),
     "bringup": (2600, "bringup"),
     "observe": (4981, "observe"),
-    "operate without launches": (19951, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7229, "operate/launch", "operate/relaunch"),
-    "diagnose and knowledge": (13561, "diagnose", "knowledge"),
-    "launchspec": (1880, "launchspec"),
-    "recipe": (7565, "recipe"),
+    "operate without launches": (19952, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7307, "operate/launch", "operate/relaunch"),
+    "diagnose and knowledge": (13569, "diagnose", "knowledge"),
+    "launchspec": (1901, "launchspec"),
+    "recipe": (7586, "recipe"),
     "checks": (1818, "checks"),
     "engines": (1508, "engines"),
     "transport": (5284, "transport"),
     "record": (507, "record"),
     "probe": (7782, "probe"),
-    "cmdline": (3413, "cmdline"),
+    "cmdline": (3425, "cmdline"),
     "text": (1130, "text"),
-    "model, wire and config": (4124, "model", "wire", "config.py"),
+    "model, wire and config": (4125, "model", "wire", "config.py"),
     "ground": (
         979,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112148, "."),
+    "everything": (112292, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 581
+MODULES = 582
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103432, 17907
+TESTS, CASES = 103638, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
