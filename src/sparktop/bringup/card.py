@@ -119,8 +119,7 @@ class CheckInputs:
 
     def text(self, question: Question) -> str | None:
         """A text answer; None where there is none."""
-        value = self.survey.value(question)
-        return value if isinstance(value, str) else None
+        return self.survey.text(question)
 
     def words(self, question: Question) -> str:
         """A text answer without spaces around it; "" where there is none."""

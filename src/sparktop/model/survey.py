@@ -202,6 +202,11 @@ class Answer:
     code: int | None = None
     """The command's exit code (127: there is no such program), or the HTTP status; None: neither."""
 
+    @property
+    def text(self) -> str | None:
+        """What a command printed, what a file holds; None where it is no text."""
+        return self.value if isinstance(self.value, str) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unrestored:
@@ -236,6 +241,11 @@ class Survey:
         """The answer, or None."""
         answer = self.answer(question)
         return answer.value if answer is not None else None
+
+    def text(self, question: Question) -> str | None:
+        """The answer as a text, or None."""
+        answer = self.answer(question)
+        return answer.text if answer is not None else None
 
     def problem(self, question: Question) -> str:
         answer = self.answer(question)

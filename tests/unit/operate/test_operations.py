@@ -17,7 +17,7 @@ from sparktop.model.fleet import LinkState
 from sparktop.model.operation import Command, DockerCall
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import ROUNDS_AT_MOST, FileText, Output, PrivilegesQuestion, RunNotes, Survey
+from sparktop.model.survey import ROUNDS_AT_MOST, Answer, FileText, Output, PrivilegesQuestion, RunNotes, Survey
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.evidence.collect import CollectEvidence
 from sparktop.operate.operations import Operations
@@ -101,6 +101,13 @@ async def test_a_plan_says_as_it_is_typed_what_its_planner_does_not(tmp_path: Pa
     assert isinstance(bare, Plan)
     assert isinstance(told, Plan)
     assert (bare.equivalent, told.equivalent) == (("on spark1: do stop",), ("all",))
+
+
+def test_an_answer_that_is_no_text_reads_as_none() -> None:
+    printed, parsed, failed, unasked = (Output(node="spark1", argv=(word,)) for word in ("a", "b", "c", "d"))
+    answers = {printed: Answer(value="x\n"), parsed: Answer(value={"x": 1}), failed: Answer(problem="no such program")}
+    survey = Survey(answers=answers)
+    assert [survey.text(question) for question in (printed, parsed, failed, unasked)] == ["x\n", None, None, None]
 
 
 async def test_a_planner_that_never_has_enough_is_stopped(tmp_path: Path) -> None:

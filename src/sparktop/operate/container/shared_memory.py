@@ -87,10 +87,8 @@ def ask(node: str) -> Output:
     )
 
 
-def parse(text: object) -> tuple[SharedFile, ...]:
+def parse(text: str) -> tuple[SharedFile, ...]:
     """The files that are engines' by their names, largest first; other rows are left out."""
-    if not isinstance(text, str):
-        return ()
     rows = []
     for line in text.split("\n"):
         match = _ROW.fullmatch(line)
@@ -120,7 +118,7 @@ def step(engine: Engine, node: NodeView, survey: Survey, mark: str) -> Step | No
     container = engine.container
     if container is None or container.ipc_mode != "host" or others_there(engine, node):
         return None
-    files = parse(survey.value(ask(node.name)))
+    files = parse(survey.text(ask(node.name)) or "")
     if not files:
         return None
     own = node.facts.user_id if node.facts else None

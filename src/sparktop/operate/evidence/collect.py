@@ -134,12 +134,11 @@ class _Gatherer:
         problems: list[str] = [file.note] if file.note else []
         for question in file.ways:
             answer = await self._ask(question, asked.limit_s(question))
-            value = answer.value
-            if isinstance(value, str) and not asked.is_empty(value):
-                text = asked.whole_lines(question, value)
+            if answer.text is not None and not asked.is_empty(answer.text):
+                text = asked.whole_lines(question, answer.text)
                 self._keep(file.name, text=text, problem=answer.problem)
                 return
-            problems.append(answer.problem or ("it is empty" if value is not None else "it is not there"))
+            problems.append(answer.problem or ("it is empty" if answer.value is not None else "it is not there"))
         if not file.is_optional:
             by_reason = {problem.partition(": ")[2] or problem: problem for problem in reversed(problems)}
             self._keep(file.name, problem="; ".join(reversed(by_reason.values())))
@@ -166,7 +165,7 @@ class _Gatherer:
             if container_id in engines or names.get(container_id) in self._engines or not engines:
                 question = DockerLog(node=self._name, container_id=container_id)
                 answer = await self._ask(question, question.limit_s)
-                text = asked.whole_lines(question, answer.value) if isinstance(answer.value, str) else None
+                text = asked.whole_lines(question, answer.text) if answer.text is not None else None
                 gone_text = "" if answer.problem or text is not None else "the container is gone"
                 self._keep(f"logs/{label}.log", text=text, problem=answer.problem or gone_text)
             if container_id in engines and (log_question := asked.own_log_file(self._name, engines[container_id])):

@@ -153,7 +153,7 @@ def _kernels_kb(rank: RenderedRank, survey: Survey) -> int | None:
     answer = survey.answer(_kernels(rank))
     if answer is None:
         return None
-    words = answer.value.split() if isinstance(answer.value, str) else []
+    words = (answer.text or "").split()
     if words and words[0].isdecimal():
         return int(words[0])
     return 0 if answer.code == 1 else None

@@ -190,7 +190,7 @@ def _manager_question(node: str) -> Output:
 
 
 def _manager(node: NodeView, survey: Survey) -> _Recovery:
-    shown = key_values(survey.value(_manager_question(node.name)))
+    shown = key_values(survey.text(_manager_question(node.name)))
     if shown.get("LoadState", "loaded") != "loaded":
         raise _refuse(f"{node.name} has no display manager", "no desktop to recover")
     name = shown.get("Id", "")  # its own name, such as gdm.service

@@ -30,9 +30,7 @@ def _list_question(node: str) -> Output:
 
 
 def _show_question(node: str, survey: Survey) -> Output | None:
-    text = survey.value(_list_question(node))
-    if not isinstance(text, str):
-        return None
+    text = survey.text(_list_question(node)) or ""
     ids = [words[0] for line in text.splitlines() if (words := line.split()) and _SESSION_ID.fullmatch(words[0])]
     if not ids:
         return None
@@ -49,9 +47,7 @@ def session_questions(node: str, survey: Survey) -> tuple[Question, ...]:
 def graphical(survey: Survey, node: str) -> tuple[GraphicalSession, ...]:
     """The graphical sessions, with the login screen's own; empty where logind couldn't be asked."""
     show_question = _show_question(node, survey)
-    text = survey.value(show_question) if show_question is not None else None
-    if not isinstance(text, str):
-        return ()
+    text = (survey.text(show_question) if show_question is not None else None) or ""
     sessions = []
     for block in re.split(r"\n\s*\n", text):
         row = key_values(block)
@@ -74,8 +70,8 @@ def who_question(node: str) -> Output:
 
 def logged_in(survey: Survey, node: str) -> tuple[str, ...] | None:
     """Who is logged in, where from and since when, our own login among them; None where it couldn't be asked."""
-    text = survey.value(who_question(node))
-    if not isinstance(text, str):
+    text = survey.text(who_question(node))
+    if text is None:
         return None
     return tuple(
         _login(" ".join(sanitise.line(line, limit=160).split())) for line in text.splitlines() if line.strip()
@@ -102,8 +98,6 @@ def inhibitors_question(node: str) -> Output:
 
 def inhibitors(survey: Survey, node: str) -> tuple[str, ...]:
     """Who has asked to block a shutdown."""
-    text = survey.value(inhibitors_question(node))
-    if not isinstance(text, str):
-        return ()
+    text = survey.text(inhibitors_question(node)) or ""
     lines = [" ".join(sanitise.line(line, limit=160).split()) for line in text.splitlines()]
     return tuple(line for line in lines if "shutdown" in line and line.endswith("block"))[:6]

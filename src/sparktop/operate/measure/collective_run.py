@@ -44,9 +44,9 @@ class MeasureCollective(Act):
             return RequestResult(ok=False, detail="its container is gone: nothing was measured")
         question = DockerLog(node=line.node, container_id=self.container_id, lines=LOG_LINES)
         answer = (await line.ask([question]))[question]
-        if not isinstance(answer.value, str):
+        if answer.text is None:
             return RequestResult(ok=False, detail=f"its log can't be read: {answer.problem or 'it is gone'}")
-        return collective_result(parse_collective(answer.value), code=state.get("ExitCode"))
+        return collective_result(parse_collective(answer.text), code=state.get("ExitCode"))
 
 
 async def _ended(line: NodeLine, container_id: str, progress: Progress) -> Mapping[str, Any] | None:

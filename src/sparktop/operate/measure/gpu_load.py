@@ -76,9 +76,9 @@ def find_argv() -> tuple[str, ...]:
     return ("find", "-L", *FOLDERS, "-maxdepth", "1", "-name", "libcublas.so.*")
 
 
-def library_in(text: object) -> str:
+def library_in(text: str | None) -> str:
     """The newest cuBLAS among what `find` lists; empty: there is none."""
-    paths = [line.strip() for line in text.splitlines()] if isinstance(text, str) else []
+    paths = [line.strip() for line in (text or "").splitlines()]
     plain = [path for path in paths if path.startswith(FOLDERS) and path.isprintable()]
     return max(plain, key=lambda path: (_major(path), -len(path)), default="")
 

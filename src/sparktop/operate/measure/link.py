@@ -72,8 +72,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
 
 def missing_programs(node: str, survey: Survey) -> list[str]:
     """Those of perftest that the node doesn't have, or isn't known to have."""
-    value = survey.value(which_question(node))
-    there = {line.rpartition("/")[2] for line in value.split()} if isinstance(value, str) else set()
+    there = {line.rpartition("/")[2] for line in (survey.text(which_question(node)) or "").split()}
     return [name for name in (BANDWIDTH, LATENCY) if name not in there]
 
 

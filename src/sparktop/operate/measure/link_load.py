@@ -105,11 +105,10 @@ async def _reached(ends: _Ends, act: MeasureLink) -> float | None:
     for half in act.halves:
         question = Output(node=ends.near.node, argv=perftest.ping_argv(half), limit_s=10.0)
         answer = (await ends.near.ask([question]))[question]
-        text = answer.value if isinstance(answer.value, str) else ""
         if answer.code not in (None, 0, NO_PROGRAM):
             size = f"packets of {half.mtu} bytes" if half.mtu is not None else "packets"
             raise _Unmeasured(f"{size} from {half.ip} don't reach {half.peer_ip}: {answer.problem or 'none came back'}")
-        times += [float(time) for time in _TIME.findall(text)]
+        times += [float(time) for time in _TIME.findall(answer.text or "")]
     return min(times, default=None)
 
 
@@ -143,7 +142,7 @@ async def _loaded(ends: _Ends, act: MeasureLink) -> list[str]:
             # Who says no more than that the other end was gone doesn't know why.
             node, why = next((one for one in said if not perftest.LOST_PEER.search(one[1])), said[0])
             raise _Unmeasured(f"on {node}: {why}")
-        return [_text_of(answers[client]) for client in clients]
+        return [answers[client].text or "" for client in clients]
     finally:
         pending = {future for future in (serving, sending) if future is not None}
         for future in pending:
@@ -185,11 +184,7 @@ async def _listening(far: NodeLine, act: MeasureLink) -> list[bool]:
     for question in questions:
         if answers[question].value is None and answers[question].problem:
             raise _Unmeasured(f"who listens on {far.node} is not known: {answers[question].problem}")
-    return [bool(_text_of(answers[question]).strip()) for question in questions]
-
-
-def _text_of(answer: Answer) -> str:
-    return answer.value if isinstance(answer.value, str) else ""
+    return [bool((answers[question].text or "").strip()) for question in questions]
 
 
 def _why(answer: Answer, act: MeasureLink) -> str:
@@ -200,7 +195,7 @@ def _why(answer: Answer, act: MeasureLink) -> str:
     if answer.code in KILLED or answer.code is None:
         return f"{program} did not end within {perftest.limit_s(act)} s, and was killed"
     reading: BandwidthReading | LatencyReading = (parse_latency if act.is_latency else parse_bandwidth)(
-        f"{_text_of(answer)}\n{answer.problem.partition(': ')[2]}"
+        f"{answer.text or ''}\n{answer.problem.partition(': ')[2]}"
     )
     return reading.problem or answer.problem
 
@@ -224,7 +219,7 @@ def _counter(node: str, device: str, name: str) -> FileText:
 
 
 def _bytes(answer: Answer) -> int | None:
-    text = _text_of(answer).strip()
+    text = (answer.text or "").strip()
     return int(text) * WORD_BYTES if text.isascii() and text.isdecimal() else None
 
 

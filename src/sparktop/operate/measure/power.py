@@ -29,7 +29,7 @@ def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Qu
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """Refused while a node works or has an engine loaded, and where nothing is there to load the GPU with."""
     require_idle(request.nodes, picture, loads_gpu=True)
-    libraries = {node: library_in(survey.value(library_question(node))) for node in request.nodes}
+    libraries = {node: library_in(survey.text(library_question(node))) for node in request.nodes}
     if missing := [node for node, library in libraries.items() if not library]:
         raise Refused(
             f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no cuBLAS to load the GPU with",

@@ -63,8 +63,7 @@ class MeasurePower(Act):
         finally:
             loading.cancel()
             await asyncio.wait({loading})
-        text = answer.value if isinstance(answer.value, str) else ""
-        return power_result(parse_load(text, answer.problem), list(readings.values()))
+        return power_result(parse_load(answer.text or "", answer.problem), list(readings.values()))
 
 
 def power_result(reading: LoadReading, gpus: list[Gpu]) -> RequestResult:

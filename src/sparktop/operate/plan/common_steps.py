@@ -175,9 +175,9 @@ def step_id(name: str, node: str, nodes: Sequence[str]) -> str:
     return name if len(nodes) < 2 else f"{name}@{node}"
 
 
-def key_values(text: object) -> dict[str, str]:
+def key_values(text: str | None) -> dict[str, str]:
     """The values of KEY=value lines, as `systemctl show` and `loginctl show-session` print them."""
-    rows = (line.partition("=") for line in text.splitlines()) if isinstance(text, str) else ()
+    rows = (line.partition("=") for line in (text or "").splitlines())
     return {key: value.strip() for key, equals, value in rows if equals}
 
 

@@ -131,7 +131,7 @@ def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected 
 def _unit_of_container(engine: Engine, node: NodeView, survey: Survey) -> tuple[str, bool] | None:
     """(service, whether it is the user's own) whose command runs the engine's container."""
     for question in questions(engine, node):
-        for name, command in _commands(survey.value(question)).items():
+        for name, command in _commands(survey.text(question)).items():
             if engine.container is not None and _runs_container(command, engine.container):
                 return name, isinstance(question, Output) and "--user" in question.argv
     return None
@@ -165,10 +165,10 @@ def _show_question(node: NodeView, units: tuple[str, ...], *, own: bool) -> Outp
     )
 
 
-def _commands(text: object) -> Mapping[str, str]:
+def _commands(text: str | None) -> Mapping[str, str]:
     """The first ExecStart of each service, from what `systemctl show` prints."""
     commands: dict[str, str] = {}
-    for block in text.split("\n\n") if isinstance(text, str) else ():
+    for block in (text or "").split("\n\n"):
         fields = dict(line.partition("=")[::2] for line in block.splitlines())
         match = _ARGV.search(fields.get("ExecStart", ""))
         name = fields.get("Id", "")

@@ -57,8 +57,8 @@ def stat_question(node: str, pid: int) -> FileText:
 
 def stat_of(survey: Survey, question: FileText) -> ProcessStat | None:
     """The process's stat, or None where the process is gone or can't be read."""
-    text = survey.value(question)
-    return parse_stat(text) if isinstance(text, str) else None
+    text = survey.text(question)
+    return parse_stat(text) if text is not None else None
 
 
 def parse_stat(text: str) -> ProcessStat | None:

@@ -131,8 +131,7 @@ def home_questions(view: NodeView) -> Iterator[Output]:
 def home_of(view: NodeView, survey: Survey) -> str:
     """The home folder of the node's user; empty where it isn't known."""
     for question in home_questions(view):
-        row = survey.value(question)
-        fields = row.strip().split(":") if isinstance(row, str) else []
+        fields = (survey.text(question) or "").strip().split(":")
         if len(fields) >= 6 and _HOME.fullmatch(fields[5]):
             return fields[5]
     return ""

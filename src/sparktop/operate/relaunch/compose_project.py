@@ -172,8 +172,7 @@ def _join(folder: str, path: str) -> str:
 def read(node: str, path: str, survey: Survey) -> tuple[str | None, str]:
     """(the file's text, why it isn't known)."""
     question = FileText(node=node, path=path)
-    text = survey.value(question)
-    return text if isinstance(text, str) else None, survey.problem(question)
+    return survey.text(question), survey.problem(question)
 
 
 def program_on(node: str, survey: Survey) -> tuple[str, ...]:
@@ -186,15 +185,16 @@ def program_on(node: str, survey: Survey) -> tuple[str, ...]:
     if privileges is not None and privileges.has_compose:
         return ("docker", "compose")
     installs = f"on {node}: sudo apt-get install docker-compose-plugin   # or docker-compose-v2 of Ubuntu"
-    answer = survey.value(Output(node=node, argv=("docker-compose", "version", "--short"), limit_s=15.0))
+    question = Output(node=node, argv=("docker-compose", "version", "--short"), limit_s=15.0)
+    answer = (survey.text(question) or "").strip()
     engine = survey.value(DockerGet(node=node, path="/version"))
-    if not isinstance(answer, str) or not re.match(r"v?\d+\.", answer.strip()):
+    if not re.match(r"v?\d+\.", answer):
         raise CannotChange(f"neither `docker compose` nor docker-compose works for the user on {node}", installs)
     version = str(engine.get("ApiVersion") or "") if isinstance(engine, Mapping) else ""
     api = re.fullmatch(r"(\d+)\.(\d+)", version)
-    if answer.strip().lstrip("v").startswith("1.") and api and (int(api[1]), int(api[2])) > V1_NEWEST_API:
+    if answer.lstrip("v").startswith("1.") and api and (int(api[1]), int(api[2])) > V1_NEWEST_API:
         raise CannotChange(
-            f"docker-compose {answer.strip()[:20]} on {node} fails at the Docker Engine there (API {version}) in the "
+            f"docker-compose {answer[:20]} on {node} fails at the Docker Engine there (API {version}) in the "
             "middle of recreating a container ('ContainerConfig')",
             installs,
         )

@@ -92,12 +92,12 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
     node, manager = view.name, systemctl(view, is_own=is_own)
     cat = Output(node=node, argv=(*manager, "cat", "--no-pager", "--", unit))
     names = "FragmentPath,DropInPaths,NeedDaemonReload,Type"
-    shown = key_values(survey.value(Output(node=node, argv=(*manager, "show", "--no-pager", "-p", names, "--", unit))))
+    shown = key_values(survey.text(Output(node=node, argv=(*manager, "show", "--no-pager", "-p", names, "--", unit))))
     folder = unit_folder(view, survey, is_own=is_own)
     path = f"{folder}/{unit}.d/{NAME}"
     drop_in = FileText(node=node, path=path)
-    text, before = survey.value(cat), survey.value(drop_in) if folder else None
-    if not isinstance(text, str) or not text.strip():
+    text, before = survey.text(cat) or "", survey.text(drop_in) if folder else None
+    if not text.strip():
         why = survey.problem(cat) or "systemd shows none of its files"
         raise CannotChange(f"its files can't be read as this user: {why}")
     fragment = shown.get("FragmentPath", "")
@@ -125,7 +125,7 @@ def drop_in_of(rank_change: RankChange, survey: Survey) -> DropIn:
     environment_files = [row.value.text for row in settings if row.name.text == "EnvironmentFile"]
     return DropIn(
         path=path,
-        before=before if isinstance(before, str) else None,
+        before=before,
         command=command,
         has_environment_file=bool(environment_files and environment_files[-1]),
         is_stale=shown.get("NeedDaemonReload") == "yes",

@@ -264,7 +264,7 @@ def _require_proxy(request: Request, survey: Survey) -> None:
 
 def _doubled(site: Site, layout: Layout, host: str, survey: Survey) -> Iterator[str]:
     """Other files that nginx loads with the same upstream."""
-    for path, statement in statements(survey.value(sites_question(host))):
+    for path, statement in statements(survey.text(sites_question(host))):
         words = statement.replace("{", " ").split()
         if words[:2] == ["upstream", site.identifier] and path not in (layout.site, layout.link):
             yield sanitise.line(path)
@@ -368,7 +368,7 @@ class Files:
 
 def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, survey: Survey) -> Plan:
     host = whole.request.options["on"]
-    before = _text(survey, host, layout.site)
+    before = survey.text(FileText(node=host, path=layout.site))
     if others := list(_doubled(site, layout, host, survey)) if layout.proxy is Proxy.NGINX else []:
         raise Refused(
             f"{others[0]} on {host} defines the upstream {site.identifier} too, and nginx refuses two of one name",
@@ -385,7 +385,7 @@ def _installation(whole: Plan, site: Site, layout: Layout, text: str, key: str, 
             )
         text = before  # a new key alone
     key_question = FileText(node=host, path=layout.key)
-    caddyfile = _text(survey, host, _CADDYFILE) or ""
+    caddyfile = survey.text(FileText(node=host, path=_CADDYFILE)) or ""
     files = Files(
         host=host,
         layout=layout,
@@ -447,7 +447,7 @@ def _warnings(
     if is_plain:
         add = f": sudo certbot --nginx -d {site.name}" if layout.proxy is Proxy.NGINX else ""
         yield f"Plain HTTP: keys and prompts can be read on the way. Add TLS before it faces the internet{add}"
-    for path, statement in statements(survey.value(sites_question(host))):
+    for path, statement in statements(survey.text(sites_question(host))):
         names = statement.rstrip(" ;").split()[1:]
         if statement.split()[:1] == ["server_name"] and site.name in names and path not in (layout.site, layout.link):
             yield f"{sanitise.line(path)} on {host} serves {site.name} too: nginx takes the first of one port."
@@ -456,7 +456,7 @@ def _warnings(
 
 def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -> Plan:
     host, layout = request.options["on"], _layout(request, survey)
-    before = _text(survey, host, layout.site)
+    before = survey.text(FileText(node=host, path=layout.site))
     if before is None:
         raise Refused(
             f"{name} is not exposed on {host}: there is no {layout.site}", (f"on {host}: ls {layout.site[:-1]}*",)
@@ -502,11 +502,6 @@ def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -
             f"on {host}: sudo {shlex.join(layout.test)} && sudo {shlex.join(layout.reload)}",
         ),
     )
-
-
-def _text(survey: Survey, host: str, path: str) -> str | None:
-    text = survey.value(FileText(node=host, path=path))
-    return text if isinstance(text, str) else None
 
 
 def _refuse_stranger(before: str | None, layout: Layout, host: str) -> None:

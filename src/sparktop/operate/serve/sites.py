@@ -19,9 +19,9 @@ def sites_question(host: str) -> Output:
     return Output(node=host, argv=("grep", "-RsE", _STATEMENTS, *_FOLDERS))
 
 
-def statements(text: object) -> Iterator[tuple[str, str]]:
+def statements(text: str | None) -> Iterator[tuple[str, str]]:
     """(file, statement) of each line that grep printed."""
-    for row in text.splitlines() if isinstance(text, str) else ():
+    for row in (text or "").splitlines():
         path, _, statement = row.partition(":")
         yield path, statement.strip()
 

@@ -272,8 +272,8 @@ def _starter(change: RankChange, request: Request, survey: Survey, made_at: str,
         service=service,
         path=path,
         text=text,
-        before=text_before(survey, rank.node, path),
-        drop_in=text_before(survey, rank.node, drop_in_path(path)),
+        before=survey.text(FileText(node=rank.node, path=path)),
+        drop_in=survey.text(FileText(node=rank.node, path=drop_in_path(path))),
         secrets_path=secrets_question.path,
         secrets=secrets,
         had_secrets=survey.value(secrets_question) is not None or bool(survey.problem(secrets_question)),
@@ -332,12 +332,6 @@ def _secrets_question(change: RankChange, request: Request, survey: Survey) -> F
 def drop_in_path(path: str) -> str:
     """Where a relaunch writes what it changes of the unit that this file describes."""
     return f"{path}.d/{systemd_drop_in.NAME}"
-
-
-def text_before(survey: Survey, node: str, path: str) -> str | None:
-    """A file as it is on the node; None where there is none."""
-    text = survey.value(FileText(node=node, path=path))
-    return text if isinstance(text, str) else None
 
 
 def _refuse_stranger(file: UnitFile, name: str) -> None:

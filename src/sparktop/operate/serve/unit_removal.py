@@ -16,7 +16,7 @@ from sparktop.operate.plan.running_rank import requests_lost
 from sparktop.operate.plan.service import Service, home_of, home_questions, unit_folder
 from sparktop.operate.refused import Refused
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
-from sparktop.operate.serve.unit import UnitFile, drop_in_path, gone, text_before
+from sparktop.operate.serve.unit import UnitFile, drop_in_path, gone
 from sparktop.operate.step.plan import OnFailure, Plan, Step
 from sparktop.recipe.export import UNIT_HEAD, environment_file
 
@@ -80,12 +80,12 @@ def _file(view: NodeView, name: str, survey: Survey, *, is_own: bool) -> FileTex
 def _installed(view: NodeView, name: str, survey: Survey) -> Iterator[UnitFile]:
     for is_own in (False, True):
         question = _file(view, name, survey, is_own=is_own)
-        text = survey.value(question) if question is not None else None
-        if question is not None and isinstance(text, str) and text.startswith(UNIT_HEAD):
+        text = survey.text(question) if question is not None else None
+        if question is not None and text is not None and text.startswith(UNIT_HEAD):
             service = Service(view=view, unit=f"{name}.service", is_own=is_own, engine=name)
             secrets_path = environment_file(name, is_own=is_own, home=home_of(view, survey))
             secrets_path = secrets_path if "\nEnvironmentFile=" in text else ""
-            drop_in = text_before(survey, view.name, drop_in_path(question.path))
+            drop_in = survey.text(FileText(node=view.name, path=drop_in_path(question.path)))
             yield UnitFile(
                 service=service, path=question.path, text="", before=text, secrets_path=secrets_path, drop_in=drop_in
             )

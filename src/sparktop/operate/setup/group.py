@@ -68,8 +68,8 @@ def _user(node: str, picture: FleetState) -> str:
 
 def _is_member(node: str, group: str, picture: FleetState, survey: Survey) -> bool:
     question = members_question(node, _user(node, picture))
-    groups = survey.value(question)
-    if not isinstance(groups, str):
+    groups = survey.text(question)
+    if groups is None:
         raise Refused(f"the groups on {node} are not known: {survey.problem(question) or 'not read'}")
     return group in groups.split()
 

@@ -65,7 +65,7 @@ def questions(request: Request, picture: FleetState, survey: Survey) -> tuple[Qu
 def _node_questions(node: str, picture: FleetState, survey: Survey) -> Iterator[Question]:
     yield link.reached_question(node)
     yield from folder_questions(node, picture, survey, FILES)
-    if home := home_in(survey.value(home_question(node, login_user(node, picture)))):
+    if home := home_in(survey.text(home_question(node, login_user(node, picture)))):
         yield from (key_question(node, f"{home}/.ssh/{name}") for name in (*USUAL_KEYS, OWN_KEY))
 
 
@@ -129,7 +129,7 @@ def _node(node: str, nodes: Sequence[str], picture: FleetState, survey: Survey) 
             )
     return _Node(
         folder=folder,
-        port=_port(survey.value(link.reached_question(node))),
+        port=_port(survey.text(link.reached_question(node))),
         host_key=host_key,
         key_name=name,
         public_key=public_key,
@@ -146,16 +146,16 @@ def _saved_as(node: str, nodes: Sequence[str]) -> str:
 def _own_key(folder: SshFolder, survey: Survey) -> tuple[str, str]:
     """(file, public half) of the first key that needs no passphrase; empty where there is none."""
     for name in (*USUAL_KEYS, OWN_KEY):
-        text = survey.value(key_question(folder.node, folder.path(name)))
-        words = text.split() if isinstance(text, str) and folder.has(name) else []
+        text = survey.text(key_question(folder.node, folder.path(name))) or ""
+        words = text.split() if folder.has(name) else []
         if len(words) >= 2 and _HOST_KEY.fullmatch(f"{words[0]} {words[1]}"):
             return name, f"{words[0]} {words[1]}"
     return "", ""
 
 
-def _port(text: object) -> int:
+def _port(text: str | None) -> int:
     """sshd's own port, of SSH_CONNECTION: a forwarded one would be ours alone."""
-    words = text.split() if isinstance(text, str) else []
+    words = (text or "").split()
     return int(words[3]) if len(words) == 4 and words[3].isdecimal() else 22
 
 

@@ -48,7 +48,6 @@ def wiring(picture: FleetState, survey: Survey, nodes: tuple[str, ...]) -> Wirin
     """The cables between these nodes, by what each of them hears."""
     heard: dict[str, Mapping[str, Heard] | None] = {}
     for node in nodes:
-        text = survey.value(neighbours_question(node))
-        heard[node] = parse_neighbours(text if isinstance(text, str) else None)
+        heard[node] = parse_neighbours(survey.text(neighbours_question(node)))
     views = [view for node in nodes if (view := picture.node(node)) is not None]
     return wiring_of(heard, {view.name: view.facts.hostname for view in views if view.facts is not None})

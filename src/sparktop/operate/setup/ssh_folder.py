@@ -161,7 +161,7 @@ def folder_questions(node: str, picture: FleetState, survey: Survey, names: Sequ
     """What has to be asked, round by round, to read the folder with these files."""
     question = home_question(node, login_user(node, picture))
     yield question
-    home = home_in(survey.value(question))
+    home = home_in(survey.text(question))
     if home:
         yield entries_question(node, home)
         yield writable_question(node, home)
@@ -169,9 +169,9 @@ def folder_questions(node: str, picture: FleetState, survey: Survey, names: Sequ
         yield from (FileText(node=node, path=f"{home}/{FOLDER}/{name}") for name in names)
 
 
-def home_in(text: object) -> str:
+def home_in(text: str | None) -> str:
     """The home of a line of the user database; empty where there is none that can be used."""
-    fields = text.strip().split(":") if isinstance(text, str) else []
+    fields = (text or "").strip().split(":")
     home = fields[5] if len(fields) == 7 else ""
     is_plain = home.startswith("/") and home.isprintable() and not set(home) & set("*?[]\\ ")
     return home.rstrip("/") if is_plain else ""
@@ -185,13 +185,13 @@ def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[s
     """
     user = login_user(node, picture)
     question = home_question(node, user)
-    home = home_in(survey.value(question))
+    home = home_in(survey.text(question))
     if not home:
         raise Refused(
             f"the home of {user} on {node} is not known: {survey.problem(question) or 'the user database has none'}"
         )
-    found = survey.value(entries_question(node, home))
-    if not isinstance(found, str):
+    found = survey.text(entries_question(node, home))
+    if found is None:
         raise Refused(f"{home} on {node} can't be read: {survey.problem(entries_question(node, home)) or 'not read'}")
     entries = dict(_entries(found))
     _require_own(node, user, home, entries, names, picture)
@@ -205,10 +205,10 @@ def ssh_folder(node: str, picture: FleetState, survey: Survey, names: Sequence[s
     texts: dict[str, str] = {}
     for name in names:
         text_question = FileText(node=node, path=f"{home}/{FOLDER}/{name}")
-        text = survey.value(text_question)
+        text = survey.text(text_question)
         if text is None and (problem := survey.problem(text_question)):
             raise Refused(f"{text_question.path} on {node} can't be read: {problem}")
-        texts[name] = text if isinstance(text, str) else ""
+        texts[name] = text or ""
     return SshFolder(node=node, user=user, home=home, entries=entries, texts=texts)
 
 

@@ -58,8 +58,7 @@ def gpu_runtime_gate(node: str, survey: Survey, *, wants_gpu: bool = True) -> Ga
         for device in docker_info.get("DiscoveredDevices") or ()
         if isinstance(device, Mapping) and str(device.get("ID", "")).startswith("nvidia.com/gpu")
     ]
-    version = survey.value(toolkit_question(node))
-    toolkit = version.splitlines()[0].strip() if isinstance(version, str) and version.strip() else ""
+    toolkit = (survey.text(toolkit_question(node)) or "").strip().partition("\n")[0].strip()
     judgement = judge_gpu_runtime(
         GpuRuntimeFacts(
             wants_gpu=wants_gpu,

@@ -206,8 +206,8 @@ def _free_space(survey: Survey, node: str, path: str, disk: NodeModels | None) -
     Args:
         disk: of a model cache, which may not exist yet: its free space is told with the models.
     """
-    output = survey.value(df_question(node, path)) if path else None
-    lines = output.splitlines() if isinstance(output, str) else []
+    output = survey.text(df_question(node, path)) if path else None
+    lines = (output or "").splitlines()
     words = lines[1].split(None, 1) if len(lines) > 1 else []
     if len(words) == 2 and words[0].isdecimal() and len(words[0]) <= 18:
         return words[1], int(words[0])

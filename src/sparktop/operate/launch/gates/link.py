@@ -272,8 +272,7 @@ def _peer(pair: Pair) -> Iterator[Gate]:
         if survey.answer(ping) is None:
             yield unknown(near.node, f"whether it reaches {to} is not known: it was not asked", by_hand)
         elif not _came_back(survey, ping):
-            answer = survey.value(tcp)
-            outcome = answer.strip() if isinstance(answer, str) else ""
+            outcome = (survey.text(tcp) or "").strip()
             if outcome in ("open", "refused"):
                 yield passed(near.node, f"reaches {to} (by TCP)")
             elif outcome.startswith("failed:") or _is_loss(survey, ping):
@@ -296,13 +295,11 @@ def _peer(pair: Pair) -> Iterator[Gate]:
 
 
 def _came_back(survey: Survey, question: Output) -> bool:
-    output = survey.value(question)
-    return isinstance(output, str) and not survey.problem(question) and " 0% packet loss" in output
+    return not survey.problem(question) and " 0% packet loss" in (survey.text(question) or "")
 
 
 def _is_loss(survey: Survey, question: Output) -> bool:
-    output = survey.value(question)
-    return isinstance(output, str) and "packet loss" in output
+    return "packet loss" in (survey.text(question) or "")
 
 
 PAIR_GATES: Mapping[str, Callable[[Pair], Iterator[Gate]]] = {

@@ -104,10 +104,10 @@ def _linger(inputs: GateInputs, node: str) -> Gate:
 # --- the port
 
 
-def listening(text: object) -> frozenset[int]:
+def listening(text: str) -> frozenset[int]:
     """Ports of the listening sockets in /proc/net/tcp or tcp6, on any address: an engine listens on all."""
     ports = set()
-    for line in text.splitlines()[1:] if isinstance(text, str) else ():
+    for line in text.splitlines()[1:]:
         words = line.split()
         port = words[1].rpartition(":")[2] if len(words) > 3 and words[3] == _LISTEN_STATE else ""
         if re.fullmatch(r"[0-9A-F]{4}", port):
@@ -119,7 +119,7 @@ def port_gate(inputs: GateInputs) -> Gate:
     """Whether the port is free on the head."""
     node, port = inputs.head, port_of(inputs.values, inputs.rendered)
     port_questions = [port_question(node, path) for path in _TABLES]
-    tables = [table for question in port_questions if isinstance(table := inputs.survey.value(question), str)]
+    tables = [table for table in map(inputs.survey.text, port_questions) if table is not None]
     used_ports = frozenset[int]().union(*map(listening, tables))
     holders = [engine for engine in inputs.view(node).engines if is_alive(engine) and port in _ports(engine)]
     stopped = [engine.name for engine in holders if inputs.is_stopped(node, engine.name, _container_name(engine))]

@@ -146,14 +146,14 @@ class ModelOnNodes:
 
     def has_rsync(self, context: NodeContext) -> bool:
         """Whether that node has an rsync that can copy a model to it."""
-        return has_rsync(self.survey.value(rsync_question(context.node)))
+        return has_rsync(self.survey.text(rsync_question(context.node)))
 
     def why_no_copy(self, target: NodeContext) -> str:
         """Why it can't be copied to the target; empty: it can."""
         source, question = self.first.node, self.reach_question(target)
         if question is None:
             return f"no address of {source} on the link is known"
-        reach = self.survey.value(question)
+        reach = self.survey.text(question)
         if not self.has_rsync(target):
             return f"{target.node} has no rsync of 3.2.3 or later"
         if not has_rsync(reach):
@@ -184,8 +184,8 @@ class ModelOnNodes:
         disk = self.disks[context.node]
         if not disk.cache or not disk.hub or not is_repo(self.name):
             return None
-        output = self.survey.value(programs_question(disk.node, disk.home))
-        lines = [line for line in output.splitlines() if line.startswith("/")] if isinstance(output, str) else []
+        output = self.survey.text(programs_question(disk.node, disk.home)) or ""
+        lines = [line for line in output.splitlines() if line.startswith("/")]
         for name in _PROGRAMS:
             for line in lines:
                 if PurePosixPath(line).name == name and line.isprintable():
@@ -242,9 +242,9 @@ def ask_reach(node: str, ip: str, user: str = "") -> Output | None:
     return Output(node=node, argv=(*_SSH, "--", where, "rsync --version"), limit_s=15.0) if where is not None else None
 
 
-def has_rsync(output: object) -> bool:
+def has_rsync(output: str | None) -> bool:
     """Whether this is the version output of an rsync that can create missing folders."""
-    match = _VERSION.search(output) if isinstance(output, str) else None
+    match = _VERSION.search(output or "")
     return match is not None and tuple(int(number or 0) for number in match.groups()) >= OLDEST_RSYNC
 
 

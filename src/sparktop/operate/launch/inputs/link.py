@@ -211,8 +211,7 @@ def _reached_ends(views: Sequence[NodeView], survey: Survey) -> tuple[_End, ...]
 
 
 def _reached_end(view: NodeView, survey: Survey) -> _End | None:
-    output = survey.value(reached_question(view.name))
-    words = output.split() if isinstance(output, str) else []
+    words = (survey.text(reached_question(view.name)) or "").split()
     try:
         address = IPv4Address(words[2].removeprefix("::ffff:"))
     except (IndexError, ValueError):
