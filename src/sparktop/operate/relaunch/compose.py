@@ -254,12 +254,8 @@ def _override_notes(project: Project, secret_names: Sequence[str]) -> Iterator[s
         )
 
 
-def relaunches(rank_changes: Sequence[RankChange], given: Given) -> tuple[RankRelaunch, ...]:
-    """Each rank's Compose service: the container it has, and what it will be brought up with."""
-    return tuple(_relaunch(rank_change, given) for rank_change in rank_changes)
-
-
-def _relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+def relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+    """The rank's Compose service: the container it has, and what it will be brought up with."""
     container = rank_change.rank.container
     assert container is not None  # Compose is recognised by container labels
     by_hand = manual_steps.lines(rank_change)

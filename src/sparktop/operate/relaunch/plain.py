@@ -29,22 +29,7 @@ from sparktop.operate.refused import Refused
 from sparktop.operate.relaunch import relaunch_text, sparktop_launch
 from sparktop.operate.relaunch.rank_change import Given, RankChange, RankRelaunch, targets
 from sparktop.operate.secrets.masking import secrets_of
-from sparktop.operate.step.plan import Difference
 from sparktop.text.sentences import listed
-
-
-def relaunches(rank_changes: Sequence[RankChange], given: Given) -> tuple[RankRelaunch, ...]:
-    """Each rank's old container, and the new one that takes its place."""
-    lines = [_command_line(rank_change) for rank_change in rank_changes]
-    differences = [
-        difference
-        for rank_change, line in zip(rank_changes, lines, strict=True)
-        for difference in relaunch_text.change_differences(rank_change, line.flags)
-    ]
-    return tuple(
-        _relaunch(rank_change, rank_changes, line, lines, differences, given)
-        for rank_change, line in zip(rank_changes, lines, strict=True)
-    )
 
 
 def _command_line(rank_change: RankChange) -> CommandLine:
@@ -62,19 +47,19 @@ def _command_line(rank_change: RankChange) -> CommandLine:
         ) from error
 
 
-def _relaunch(
-    rank_change: RankChange,
-    rank_changes: Sequence[RankChange],
-    line: CommandLine,
-    lines: Sequence[CommandLine],
-    differences: Sequence[Difference],
-    given: Given,
-) -> RankRelaunch:
-    """One rank's relaunch, with the lines and differences of all ranks: a rank that only joins Ray needs the memory of
-    the head's flags, and labels tell what all of them change."""
-    rank, container = rank_change.rank, rank_change.rank.container
+def relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+    """The rank's old container, and the new one that takes its place.
+
+    A rank that only joins Ray needs the memory of the head's flags, and labels tell what all ranks change.
+    """
+    rank, container, made_at = rank_change.rank, rank_change.rank.container, stamp(given.picture)
     assert container is not None  # a plain relaunch is of a container
-    made_at = stamp(given.picture)
+    line, lines = _command_line(rank_change), [_command_line(one) for one in given.team]
+    differences = [
+        difference
+        for one, own in zip(given.team, lines, strict=True)
+        for difference in relaunch_text.change_differences(one, own.flags)
+    ]
     copy = _copy(rank_change, line)
     new = _new_container(rank_change, container, copy, made_at)
     before = sanitise.mapping(copy.body.get("Labels"))
@@ -83,7 +68,7 @@ def _relaunch(
         rank.engine.kind,
         tuple(dict.fromkeys(flag for one in lines for flag in one.flags)),
         [row.name for row in differences if row.what in ("environment", "option")],
-        (rank_changes[0].change.image or "") if any(row.what == "image" for row in differences) else "",
+        (given.team[0].change.image or "") if any(row.what == "image" for row in differences) else "",
     )
     if labels != before:
         new = replace(new, body={**new.body, "Labels": labels})
@@ -97,7 +82,7 @@ def _relaunch(
         target=target,
         phases=_phases(rank_change, container, new, target, old_target, given),
         flags=line.flags,
-        stays=_what_stays(new, [one.rank for one in rank_changes], made_at, keeps_old=keeps_old),
+        stays=_what_stays(new, [one.rank for one in given.team], made_at, keeps_old=keeps_old),
         warnings=(*_lost_files(rank_change, container, new, made_at), *rank_change.notes, *copy.notes),
         typed_start=tuple(lifecycle.typed_new(new, new_image if new_image is not None else rank_change.image)),
         labels=labels,

@@ -201,8 +201,10 @@ def targets(rank_change: RankChange, flags: Sequence[FlagChange], wanted_bytes: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a relaunch is planned with, beside the changes."""
+    """What every rank's relaunch is planned with."""
 
+    team: tuple[RankChange, ...]
+    """All ranks with their changes, head first."""
     request: Request
     picture: FleetState
     survey: Survey

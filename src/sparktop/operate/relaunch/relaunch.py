@@ -33,23 +33,24 @@ from sparktop.operate.step.plan import Difference, Plan, Step, risk_of
 from sparktop.text.sentences import listed
 from sparktop.text.units import span
 
-_Relaunches = Callable[[Sequence[RankChange], Given], tuple[RankRelaunch, ...]]
-_WAYS: Mapping[OriginKind, _Relaunches] = {
-    OriginKind.COMPOSE: compose.relaunches,
-    OriginKind.UNIT: systemd.relaunches,
-    OriginKind.PODMAN: systemd.relaunches,
-    OriginKind.PLAIN: plain.relaunches,
-    OriginKind.RECIPE: plain.relaunches,
+_Relaunch = Callable[[RankChange, Given], RankRelaunch]
+_WAYS: Mapping[OriginKind, _Relaunch] = {
+    OriginKind.COMPOSE: compose.relaunch,
+    OriginKind.UNIT: systemd.relaunch,
+    OriginKind.PODMAN: systemd.relaunch,
+    OriginKind.PLAIN: plain.relaunch,
+    OriginKind.RECIPE: plain.relaunch,
 }
-"""How the engines that one kind of tool started are relaunched; the others it can only be told how."""
+"""How a rank of an engine that one kind of tool started is relaunched; of the others it can only be told how."""
 
 
 def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     """The plan of the way that fits the engine: its container comes from the one that runs."""
     rank_changes = changes_by_rank(request, picture, survey)
-    relaunches = _relaunches(rank_changes)
+    relaunch = _way(rank_changes)
     with refused_options():
         given = Given(
+            team=rank_changes,
             request=request,
             picture=picture,
             survey=survey,
@@ -57,7 +58,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             wanted_bytes=gib_option(request.options.get("target_gib", "")),
         )
     try:
-        ranks = relaunches(rank_changes, given)
+        ranks = tuple(relaunch(rank_change, given) for rank_change in rank_changes)
     except Refused as refused:
         raise sparktop_launch.with_line(refused, rank_changes) from refused
     head, nodes = ranks[0], [rank.node for rank in ranks]
@@ -114,7 +115,7 @@ def _effect(head: RankRelaunch, request: Request) -> str:
     return f"{head.name} is down until {head.until}.{took}{relaunch_text.proof(request)} {head.stays}."
 
 
-def _relaunches(rank_changes: tuple[RankChange, ...]) -> _Relaunches:
+def _way(rank_changes: tuple[RankChange, ...]) -> _Relaunch:
     """The way that fits the engine; refused where only another tool can start it, or its ranks need several."""
     manual_steps.refuse_orchestrated(rank_changes)
     sparktop_launch.refuse_launch_only(rank_changes)

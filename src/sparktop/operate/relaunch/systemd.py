@@ -7,7 +7,7 @@ started. The unit's own files are never edited. Rollback restores or removes the
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop import sanitise
@@ -63,12 +63,8 @@ def reload_warnings(rank: RunningRank) -> Iterator[str]:
         )
 
 
-def relaunches(rank_changes: Sequence[RankChange], given: Given) -> tuple[RankRelaunch, ...]:
-    """Each rank's service, with the drop-in that changes it."""
-    return tuple(_relaunch(rank_change, given) for rank_change in rank_changes)
-
-
-def _relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+def relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
+    """The rank's service, with the drop-in that changes it."""
     rank, unit, survey = rank_change.rank, rank_change.origin.unit, given.survey
 
     def refused(reason: str, *remedies: str) -> Refused:
