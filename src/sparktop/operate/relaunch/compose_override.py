@@ -16,12 +16,12 @@ import yaml
 from sparktop.cmdline.launch_command import CommandLine
 from sparktop.cmdline.variables import escaped, references
 from sparktop.cmdline.yaml_nodes import values_of
-from sparktop.masking import is_secret, mask_text
+from sparktop.masking import is_secret
 from sparktop.operate.container.lifecycle import policy_word
 from sparktop.operate.relaunch.compose_project import Project
-from sparktop.operate.relaunch.compose_shell_values import environment_of
+from sparktop.operate.relaunch.compose_shell_values import environment_of, overlay
 from sparktop.operate.relaunch.rank_change import RankChange
-from sparktop.operate.secrets.masking import secret_words, secrets_of
+from sparktop.operate.secrets.masking import holds_secret, secret_words, secrets_of
 
 WHY = "a secret that is kept in no file"
 
@@ -56,7 +56,7 @@ def settings(rank_change: RankChange, line: CommandLine, project: Project) -> tu
     if environment:
         out["environment"] = environment
     for name, option in change.options.items():
-        _overlay(out, _option_settings(name, option, rank_change.host))
+        overlay(out, _option_settings(name, option, rank_change.host))
     return out, shell_values
 
 
@@ -88,9 +88,7 @@ def _seal_words(
             ),
             None,
         )
-        if value is None and (
-            mask_text(word) != word or any(len(secret) >= 6 and secret in word for secret in known_secrets)
-        ):
+        if value is None and holds_secret(word, known_secrets):
             value = word  # a secret inside: the shell provides the whole word
         if value is None:
             out.append(word)
@@ -143,7 +141,7 @@ def merged(before: str | None, service: str, new_settings: Mapping[str, Any]) ->
         NotInOverride: the existing file was not written by sparktop.
     """
     services = {name: dict(definition) for name, definition in ours(before).items()}
-    _overlay(services.setdefault(service, {}), _as_templates(new_settings))
+    overlay(services.setdefault(service, {}), _as_templates(new_settings))
     return {"services": services}
 
 
@@ -171,23 +169,6 @@ def written(content: Mapping[str, Any]) -> str:
         content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6, default_flow_style=False
     )
     return HEAD + text
-
-
-# --- merging
-
-
-def _overlay(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
-    """Merge `overlay` into `base`: mappings by key, lists of options by entry, anything else is replaced."""
-    for key, value in overlay.items():
-        current = base.get(key)
-        if isinstance(value, Mapping) and isinstance(current, Mapping):
-            inner = dict(current)
-            _overlay(inner, value)
-            base[key] = inner
-        elif isinstance(value, list) and isinstance(current, list) and key not in ("command", "entrypoint"):
-            base[key] = [*current, *(entry for entry in value if entry not in current)]
-        else:
-            base[key] = dict(value) if isinstance(value, Mapping) else value
 
 
 def _as_templates(value: Any) -> Any:

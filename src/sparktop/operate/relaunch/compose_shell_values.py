@@ -16,7 +16,6 @@ from sparktop.sanitise import items, mapping
 
 UNUSED = "not-given"
 """Value for a variable that Compose demands for other services: `up --no-deps` doesn't use it."""
-_WHOLE = ("command", "entrypoint")
 
 
 def values_from_shell(
@@ -35,7 +34,9 @@ def values_from_shell(
     Raises:
         CannotChange: a value that is needed can't be recovered.
     """
-    service = _merged_definition(definitions)
+    service: dict[str, Any] = {}
+    for definition in definitions:
+        overlay(service, {**definition, "environment": environment_of(definition)})
     values: dict[str, str] = {}
     unsure: set[str] = set()
     for template, actual in _template_pairs(rank_change, service):
@@ -80,21 +81,18 @@ def environment_of(definition: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: value if equals else None for name, equals, value in pairs}
 
 
-def _merged_definition(definitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The definitions merged as Compose does it, as far as it matters for variables."""
-    out: dict[str, Any] = {}
-    for definition in definitions:
-        for key, value in definition.items():
-            current = out.get(key)
-            if key == "environment":
-                out[key] = {**(current or {}), **environment_of(definition)}
-            elif isinstance(value, list) and isinstance(current, list) and key not in _WHOLE:
-                out[key] = [*current, *value]
-            elif isinstance(value, Mapping) and isinstance(current, Mapping):
-                out[key] = {**current, **value}
-            else:
-                out[key] = value
-    return out
+def overlay(base: dict[str, Any], definition: Mapping[str, Any]) -> None:
+    """Merge `definition` into `base` as Compose does: mappings by key, lists by entry, anything else is replaced."""
+    for key, value in definition.items():
+        current = base.get(key)
+        if isinstance(value, Mapping) and isinstance(current, Mapping):
+            base[key] = dict(current)
+            overlay(base[key], value)
+        elif isinstance(value, list) and isinstance(current, list) and key not in ("command", "entrypoint"):
+            known = set(map(repr, current))
+            base[key] = [*current, *(entry for entry in value if repr(entry) not in known)]
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
 
 
 def missing_variables(value: Any, known_names: set[str], *, demanded: bool = False) -> list[str]:

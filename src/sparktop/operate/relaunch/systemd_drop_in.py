@@ -11,13 +11,13 @@ from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.systemd import Unreadable, quoted, split
 from sparktop.dataclass import dataclass
-from sparktop.masking import is_secret, mask_text
+from sparktop.masking import is_secret
 from sparktop.model.survey import FileText, Output, Survey
 from sparktop.operate.plan.common_steps import key_values
 from sparktop.operate.plan.origin import systemctl
 from sparktop.operate.plan.service import unit_folder
 from sparktop.operate.relaunch.rank_change import CannotChange, RankChange
-from sparktop.operate.secrets.masking import secret_words, secrets_of
+from sparktop.operate.secrets.masking import holds_secret, secret_words, secrets_of
 
 NAME = "sparktop.conf"
 """File name of the drop-in."""
@@ -153,9 +153,6 @@ _ENV = "/usr/bin/env"
 _SYSTEMD_VARIABLE = re.compile(rf"{systemd.LIVE}(?:\{{\w+\}}|\w+)")
 
 
-MIN_SECRET_CHARS = 6
-
-
 def edited(rank_change: RankChange, drop_in: DropIn) -> tuple[str, tuple[FlagChange, ...]]:
     """(the drop-in's text with the change, the flags that it changes).
 
@@ -223,10 +220,7 @@ def _assigned(environment: Mapping[str, str | None]) -> list[str]:
 def _holds_secret(texts: list[str], secrets: Sequence[str]) -> bool:
     """Whether a text has a secret in it; a variable that systemd fills in is none."""
     bare = [_SYSTEMD_VARIABLE.sub("", text) for text in texts]
-    return any(secret_words(bare)) or any(
-        mask_text(text) != text or any(len(secret) >= MIN_SECRET_CHARS and secret in text for secret in secrets)
-        for text in bare
-    )
+    return any(secret_words(bare)) or any(holds_secret(text, secrets) for text in bare)
 
 
 def _secret_refusal(why: str, drop_in: DropIn) -> CannotChange:

@@ -184,6 +184,11 @@ def secret_words(argv: Sequence[str]) -> list[str]:
     ]
 
 
+def holds_secret(text: str, secrets: Iterable[str]) -> bool:
+    """Whether a text has one of these in it, or what looks like one."""
+    return mask_text(text) != text or any(len(secret) >= SHORT_CHARS and secret in text for secret in secrets)
+
+
 def shown_value(name: str, value: str | None) -> str | None:
     """A variable's or flag's value, masked where it is a secret."""
     if value is None:

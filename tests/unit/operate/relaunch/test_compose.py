@@ -48,6 +48,7 @@ services:
   other:
     image: busybox
 """
+LOGGING = "logging: {options: {%s}}"
 NO_COMPOSE = Privileges(user="spark", docker="open", sudo="free", has_compose=False)
 
 
@@ -222,6 +223,16 @@ def test_its_name_follows_the_version_that_makes_it() -> None:
         ({}, {"files": {f"{FOLDER}/compose.yaml": "{"}}, "no longer a compose file"),
         ({}, {"files": {f"{FOLDER}/compose.yaml": "services: {x: {image: y}}"}}, "no service engine"),
         ({}, {"files": {f"{FOLDER}/compose.yaml": FILE + "networks: {a: {name: $NET}}\n"}}, "take NET from the shell"),
+        (
+            {"com.docker.compose.project.config_files": "compose.yaml,more.yaml"},
+            {
+                "files": {
+                    f"{FOLDER}/compose.yaml": FILE.replace("  other:", f"    {LOGGING % 'max-size: $SIZE'}\n  other:"),
+                    f"{FOLDER}/more.yaml": f"services: {{engine: {{{LOGGING % 'tag: x'}}}}}",
+                }
+            },
+            "take SIZE from the shell",
+        ),
         ({}, {"files": {OVERRIDE: "services: {}\n"}, "used": True}, "was not written by sparktop"),
         ({}, {"outputs": {"test": Answer(problem="test ended with 1")}}, "may not write into"),
         ({}, {"images": {}}, "compose would pull or build another"),
