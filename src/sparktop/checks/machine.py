@@ -161,4 +161,4 @@ def judge_context(tokens: tuple[int | None, int | None]) -> Judgement:
         return passed("chosen")
     if longest is None:
         return unknown("how long the model's context may be is not known")
-    return warning() if context > longest else passed()
+    return warning("longer") if context > longest else passed()

@@ -14,6 +14,7 @@ from sparktop.cmdline.engine_flags import canonical
 from sparktop.cmdline.launch_command import changed
 from sparktop.cmdline.source import Item
 from sparktop.diagnose.lint.catalogue import check
+from sparktop.knowledge.card import found
 from sparktop.launchspec.read.running import items_of, running_engine, spec_of
 from sparktop.launchspec.spec import LaunchSpec
 from sparktop.masking import mask_text
@@ -37,11 +38,9 @@ def context(rank_change: RankChange, survey: Survey) -> Iterator[str]:
     models = node_models_of(question.node, survey.value(question))
     copy = models.find(*question.roots or (rank_change.rank.engine.model or "",)) if models is not None else None
     longest = copy.facts.longest_tokens if copy is not None else None
-    if judge_context((tokens, longest)).is_problem:
-        yield (
-            f"{tokens:,} tokens are more than the {longest:,} that the model was made for (its "
-            "max_position_embeddings): the engine will probably refuse to start."
-        )
+    if (judgement := judge_context((tokens, longest))).is_problem:
+        figures = {"tokens": tokens, "longest": longest, "name": ""}
+        yield f"{found(judge_context.id, judgement.case, figures).title}."
 
 
 def _tokens(rank_change: RankChange) -> int | None:

@@ -15,8 +15,7 @@ from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
 from sparktop.model.recipe import Muted, Recipe
-from sparktop.model.state import State
-from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, passed, unknown, warned
+from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, passed, told, unknown, warned
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.export import reusable, run_line
 from sparktop.recipe.operator_secrets import ENGINE_KEY, HUB_TOKEN, env_path, names_required, names_used
@@ -67,22 +66,11 @@ def context_gate(inputs: GateInputs) -> Gate:
     tokens = inputs.budget.context_tokens if inputs.budget is not None else None
     model = inputs.models[0].facts
     longest = model.longest_tokens if model is not None else None
-    judgement = judge_context((tokens, longest))
-    if judgement.case == "chosen":
-        return passed("", "as long as the engine chooses")
-    if judgement.state is State.UNKNOWN:
-        return unknown("", f"{tokens:,} tokens; {judgement.unknown}")
-    if not judgement.is_problem:
-        return passed("", f"{tokens:,} tokens of the {longest:,} that the model was made for")
     context = main_name("max_model_len")
     used_values = inputs.rendered.values if inputs.rendered is not None else inputs.order.recipe.defaults
     name = next((candidate for candidate in used_values if main_name(candidate) == context), context)
-    return warned(
-        "",
-        f"{tokens:,} tokens are more than the {longest:,} that the model was made for (its max_position_embeddings): "
-        "the engine will probably refuse to start",
-        f"--set {name}={longest}",
-    )
+    judgement = judge_context((tokens, longest))
+    return told("", judge_context, judgement, tokens=tokens, longest=longest, name=name)
 
 
 def secret_gates(inputs: GateInputs) -> Iterator[Gate]:
