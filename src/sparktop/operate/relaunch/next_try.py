@@ -15,7 +15,7 @@ from sparktop.model.change import AUTO, Change
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.recipe import Order
 from sparktop.model.request import Request
-from sparktop.operate.relaunch.sparktop_launch import set_parameter
+from sparktop.operate.relaunch.sparktop_launch import set_parameters, split_flags
 from sparktop.operate.secrets.masking import shown_value
 from sparktop.operate.step.run import Run
 from sparktop.recipe import parameters
@@ -87,12 +87,11 @@ def _launch_command(nodes: tuple[str, ...], order: Order, change: Change) -> str
         return ""
     values = dict(order.values)
     now = parameters.resolve(order).by_name
-    for flag, value in change.flags.items():
-        name = parameters.main_name(flag)
-        setting = _setting(name, value, now)
-        if setting is None or not parameters.can_be_set(order.recipe.engine, name, setting):
-            return ""
-        set_parameter(values, name, setting)
+    flags = ((flag, _setting(parameters.main_name(flag), value, now)) for flag, value in change.flags.items())
+    settings, other_flags = split_flags(order.recipe.engine, flags)
+    if other_flags:
+        return ""
+    set_parameters(values, settings)
     if change.image:
         values["container"] = change.image
     return launch_line(

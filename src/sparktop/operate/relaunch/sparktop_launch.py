@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sparktop import sanitise
 from sparktop.cmdline.engine_command import command_of
@@ -59,15 +59,18 @@ def with_line(refused: Refused, rank_changes: Sequence[RankChange]) -> Refused:
 def lines(rank_changes: Sequence[RankChange]) -> tuple[str, ...]:
     """The launch command with the change, and what of the change has to go into the recipe."""
     head = rank_changes[0]
-    values = labels.values_of(head.rank.labels)
-    settings, _ = _split_flags(head)
-    for name, value in settings.items():
-        set_parameter(values, name, value)
+    values, flags = labels.values_of(head.rank.labels), head.change.flags.items()
+    # How ranks meet is found out by the launch.
+    own_flags = ((flag, value) for flag, value in flags if parameters.main_name(flag) not in _RENDEZVOUS)
+    settings, other_flags = split_flags(head.rank.engine.kind, own_flags)
+    if head.change.image:
+        settings["container"] = head.change.image
+    set_parameters(values, settings)
     nodes = [rank_change.rank.node for rank_change in rank_changes]
     if (node_count := settings.get(_PARALLELISM[0])) is not None:
         nodes = [*nodes, "HOST"][: int(node_count)]
     line = launch_line(head.origin.recipe, nodes, values, [head.rank.name])
-    return tuple(sanitise.line(text, limit=4000) for text in (line, *_recipe_lines(head)))
+    return tuple(sanitise.line(text, limit=4000) for text in (line, *_recipe_lines(head, other_flags)))
 
 
 def again(ranks: Sequence[RunningRank]) -> Iterator[str]:
@@ -99,15 +102,13 @@ def relabelled(
         return after
     values = labels.values_of(before)
     changed = {*labels.changed_in(before), *map(sanitise.name, other_names)}
-    for flag in flags:
-        if flag.after is not None and parameters.can_be_set(kind, flag.name, flag.after or "true"):
-            set_parameter(values, flag.name, flag.after or "true")
-        else:
-            changed.add(sanitise.name(flag.name))
+    settings, other_flags = split_flags(kind, ((flag.name, flag.after) for flag in flags))
+    changed |= {sanitise.name(flag) for flag, _ in other_flags}
     if image and parameters.can_be_set(kind, "container", image):
-        set_parameter(values, "container", image)
+        settings["container"] = image
     elif image:
         changed.add("container")
+    set_parameters(values, settings)
     after[labels.VALUES] = json.dumps(values, sort_keys=True)
     if changed:
         after[labels.CHANGED] = json.dumps(sorted(changed))
@@ -117,26 +118,24 @@ def relabelled(
 # --- lines
 
 
-def _split_flags(rank_change: RankChange) -> tuple[dict[str, str], list[tuple[str, str | None]]]:
-    """(launch parameters, flags that are none)."""
+_Flags = Iterable[tuple[str, str | None]]
+
+
+def split_flags(kind: EngineKind, flags: _Flags) -> tuple[dict[str, str], _Flags]:
+    """(changed flags as launch parameters, those that are none)."""
     values: dict[str, str] = {}
     other_flags: list[tuple[str, str | None]] = []
-    for flag, value in rank_change.change.flags.items():
-        main = parameters.main_name(flag)
-        if main in _RENDEZVOUS:
-            continue  # the launch finds it out
-        if value is not None and parameters.can_be_set(rank_change.rank.engine.kind, flag, value or "true"):
-            values[main] = value or "true"
+    for flag, value in flags:
+        if value is not None and parameters.can_be_set(kind, flag, value or "true"):
+            values[parameters.main_name(flag)] = value or "true"
         else:
             other_flags.append((flag, value))
-    if rank_change.change.image:
-        values["container"] = rank_change.change.image
     return values, other_flags
 
 
-def _recipe_lines(rank_change: RankChange) -> Iterator[str]:
+def _recipe_lines(rank_change: RankChange, other_flags: _Flags) -> Iterator[str]:
     where = f"in a copy of {rank_change.origin.recipe}"
-    for flag, value in _split_flags(rank_change)[1]:
+    for flag, value in other_flags:
         words = [flag, *filter(None, [shown_value(flag, value)])]
         yield f"{where}, in command: {'without ' if value is None else ''}{shlex.join(words)}"
     for name, value in rank_change.change.environment.items():
@@ -148,8 +147,7 @@ def _recipe_lines(rank_change: RankChange) -> Iterator[str]:
         yield f"{where}, in executor_config: {name} {json.dumps(option, default=str)}"
 
 
-def set_parameter(values: dict[str, str], name: str, value: str) -> None:
-    """Set it under the name that the operator used, if it is set already."""
-    main = parameters.main_name(name)
-    name_in_use = next((key for key in values if parameters.main_name(key) == main), main)
-    values[name_in_use] = value
+def set_parameters(values: dict[str, str], settings: Mapping[str, str]) -> None:
+    """Set each under the name that the operator used, if it is set already."""
+    for name, value in settings.items():
+        values[next((key for key in values if parameters.main_name(key) == name), name)] = value
