@@ -22,6 +22,7 @@ from sparktop.operate.relaunch.compose_project import Project
 from sparktop.operate.relaunch.compose_shell_values import environment_of, overlay
 from sparktop.operate.relaunch.rank_change import RankChange
 from sparktop.operate.secrets.masking import holds_secret, secret_words, secrets_of
+from sparktop.sanitise import items, mapping
 
 WHY = "a secret that is kept in no file"
 
@@ -157,7 +158,7 @@ def ours(text: str | None) -> Mapping[str, Mapping[str, Any]]:
         content = values_of(text) if text.startswith(_MARK) else None
     except ValueError:
         content = None
-    services = content.get("services") if isinstance(content, Mapping) else None
+    services = mapping(content).get("services")
     if not isinstance(services, Mapping) or not all(isinstance(service, Mapping) for service in services.values()):
         raise NotInOverride("it was not written by sparktop, or was changed by hand since so that it can't be read")
     return services
@@ -202,23 +203,20 @@ def _option_settings(name: str, value: Any, host: Mapping[str, Any]) -> dict[str
 def _ulimits(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
     limits = {
         str(limit["Name"]): {"soft": int(limit.get("Soft", -1)), "hard": int(limit.get("Hard", -1))}
-        for limit in value
-        if isinstance(limit, Mapping) and limit.get("Name")
+        for limit in map(mapping, value)
+        if limit.get("Name")
     }
     return {"ulimits": limits}
 
 
 def _devices(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
-    existing = [device for device in host.get("Devices") or () if isinstance(device, Mapping)]
     rows = []
-    for device in value:
-        outside = (
-            str(device.get("PathOnHost") or device.get("PathInContainer") or "") if isinstance(device, Mapping) else ""
-        )
-        inside = str(device.get("PathInContainer") or outside) if outside else ""
+    for device in map(mapping, value):
+        outside = str(device.get("PathOnHost") or device.get("PathInContainer") or "")
+        inside = str(device.get("PathInContainer") or outside)
         if not outside.startswith("/") or ":" in outside + inside:
             raise NotInOverride(f"the device {outside[:80]!r} can't be said in compose's words")
-        if device not in existing:
+        if device not in items(host.get("Devices")):
             rows.append(f"{outside}:{inside}:{device.get('CgroupPermissions') or 'rwm'}")
     return {"devices": rows} if rows else {}
 
@@ -228,7 +226,7 @@ def _gpus(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
     for device_request in value:
         if device_request in (host.get("DeviceRequests") or ()):
             continue
-        kinds = device_request.get("Capabilities") if isinstance(device_request, Mapping) else None
+        kinds = mapping(device_request).get("Capabilities")
         if not kinds or not isinstance(kinds[0], list):
             raise NotInOverride("that request for devices can't be said in compose's words")
         row: dict[str, Any] = {
@@ -248,9 +246,7 @@ def _policy(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hosts(value: Any, host: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "extra_hosts": [str(host_entry) for host_entry in value if host_entry not in (host.get("ExtraHosts") or ())]
-    }
+    return {"extra_hosts": [str(entry) for entry in value if entry not in items(host.get("ExtraHosts"))]}
 
 
 _WORDS: Mapping[str, str] = {

@@ -21,6 +21,7 @@ from sparktop.dataclass import dataclass
 from sparktop.model.survey import DockerGet, FileText, Output, Survey
 from sparktop.operate.relaunch.compose_shell_values import values_from_shell
 from sparktop.operate.relaunch.rank_change import CannotChange, RankChange
+from sparktop.sanitise import mapping
 
 OVERRIDE = "compose.sparktop.yaml"
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,200}", re.IGNORECASE)
@@ -187,10 +188,10 @@ def program_on(node: str, survey: Survey) -> tuple[str, ...]:
     installs = f"on {node}: sudo apt-get install docker-compose-plugin   # or docker-compose-v2 of Ubuntu"
     question = Output(node=node, argv=("docker-compose", "version", "--short"), limit_s=15.0)
     answer = (survey.text(question) or "").strip()
-    engine = survey.value(DockerGet(node=node, path="/version"))
+    engine = mapping(survey.value(DockerGet(node=node, path="/version")))
     if not re.match(r"v?\d+\.", answer):
         raise CannotChange(f"neither `docker compose` nor docker-compose works for the user on {node}", installs)
-    version = str(engine.get("ApiVersion") or "") if isinstance(engine, Mapping) else ""
+    version = str(engine.get("ApiVersion") or "")
     api = re.fullmatch(r"(\d+)\.(\d+)", version)
     if answer.lstrip("v").startswith("1.") and api and (int(api[1]), int(api[2])) > V1_NEWEST_API:
         raise CannotChange(
@@ -228,7 +229,7 @@ def service_definition(path: str, text: str, service: str) -> Mapping[str, Any] 
     if not isinstance(document, Mapping):
         raise CannotChange(f"{path} is no longer a compose file", "restore it, and plan again")
     services = document.get("services", document if "version" not in document else None)
-    definition = services.get(service) if isinstance(services, Mapping) else None
+    definition = mapping(services).get(service)
     return definition if isinstance(definition, Mapping) else None
 
 

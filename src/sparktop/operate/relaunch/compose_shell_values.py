@@ -52,14 +52,14 @@ def values_from_shell(
         elif name not in variables and not _makes_difference(name, value, service):
             continue
         shell_values[name] = value
-    around = [document.get(key) for document in documents if isinstance(document, Mapping) for key in _AROUND]
+    around = [mapping(document).get(key) for document in documents for key in _AROUND]
     missing = missing_variables([service, *around], {*variables, *(values.keys() - unsure)})
     if missing:
         raise CannotChange(
             f"its files take {', '.join(missing)} from the shell, and the container doesn't tell what was given",
             f"put it into {rank_change.origin.working_dir}/.env, and plan again",
         )
-    services = [document.get("services") for document in documents if isinstance(document, Mapping)]
+    services = [mapping(document).get("services") for document in documents]
     known_names = {*variables, *values}
     demanded = missing_variables(services, known_names, demanded=True)
     # Compose v2 refuses a whole project in which one service's image is empty; 1.29 lets it be.
