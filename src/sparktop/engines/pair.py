@@ -159,8 +159,8 @@ def mtus(node: NodeView) -> frozenset[int | None]:
 
 def _fabric(node: NodeView) -> Iterator[tuple[RdmaPort, Interface, frozenset[IPv4Network]]]:
     for port in node.rdma_ports:
-        interface = next((candidate for candidate in node.interfaces if candidate.name == port.interface), None)
-        if interface is not None and interface.addresses:
+        interface = node.interface_of(port)
+        if interface.addresses:
             yield port, interface, interface.networks
 
 

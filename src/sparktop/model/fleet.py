@@ -391,6 +391,12 @@ class NodeView:
         """Empty: none, or not read."""
         return self.network.rdma_ports if self.network else ()
 
+    def interface_of(self, port: RdmaPort) -> Interface:
+        """The port's; one without addresses where it wasn't read."""
+        return next(
+            (one for one in self.interfaces if one.name == port.interface), Interface(name=port.interface or "")
+        )
+
     @property
     def driver_version(self) -> str:
         """Version of the loaded NVIDIA driver; empty: not known."""

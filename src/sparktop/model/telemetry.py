@@ -293,6 +293,11 @@ class Interface:
     """What was taken from it together with its carrier, as networkd and NetworkManager do."""
 
     @property
+    def ipv4(self) -> tuple[IPv4Interface, ...]:
+        """Its IPv4 addresses, with their networks."""
+        return tuple(filter(None, map(_ipv4, self.addresses)))
+
+    @property
     def networks(self) -> frozenset[IPv4Network]:
         """The networks of its addresses."""
         return _networks(self.addresses)

@@ -12,7 +12,7 @@ from sparktop.model.request import Request, Risk
 from sparktop.model.state import State
 from sparktop.model.survey import Output, Question, Survey, looked_up
 from sparktop.operate.launch.gates.link import Pair, pair_gates
-from sparktop.operate.launch.inputs.link import Rail, RailEnd, fabrics, rails
+from sparktop.operate.launch.inputs.link import End, Rail, fabrics, rails
 from sparktop.operate.measure.busy import require_idle
 from sparktop.operate.measure.link_load import MeasureLink
 from sparktop.operate.measure.perftest import BANDWIDTH, LATENCY, PACKAGE, Half, client_argv, limit_s, server_argv
@@ -132,13 +132,13 @@ def _half(rail: Rail, *, is_back: bool) -> Half:
     )
 
 
-def _gid(end: RailEnd) -> int:
-    if end.gid_index is None:
+def _gid(end: End) -> int:
+    if end.own_gid is None:
         raise Refused(
             f"{end.device} has no RoCE v2 entry for {end.ip}",
             (f"show_gids   # an entry v2 with the address; sudo ip link set {end.interface} down, up",),
         )
-    return end.gid_index
+    return end.own_gid
 
 
 def _step(name: str, title: str, node: str, act: MeasureLink, nodes: Sequence[str]) -> Step:

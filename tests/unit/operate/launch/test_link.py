@@ -53,7 +53,7 @@ def test_a_pair_is_joined_by_its_cable() -> None:
     assert (one.ip, other.ip) == ("10.0.0.1", "10.0.0.2")
     assert one.interface == other.interface == "enp1s0f0np0"
     assert one.hcas == other.hcas == ("rocep1s0f0", "roceP2p1s0f0")
-    assert (one.gid_index, one.mtu, one.rate_gbps, one.speed_mbps, one.is_up) == (3, 9000, 200.0, 200_000, True)
+    assert (one.gid_index, one.mtu, one.rate_gbps, one.own.speed_mbps, one.own.is_up) == (3, 9000, 200.0, 200_000, True)
     assert one.problems == other.problems == ()
     assert questions(NODES, pair(network(1), network(2))) == ()
 

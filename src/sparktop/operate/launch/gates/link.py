@@ -18,7 +18,7 @@ from sparktop.model.prospect import Gate
 from sparktop.model.state import State
 from sparktop.model.survey import Output, Survey
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, judged, passed, told, unknown, warned
-from sparktop.operate.launch.inputs.link import Fabric, rails
+from sparktop.operate.launch.inputs.link import End, Fabric, rails
 from sparktop.text.sentences import listed
 
 USUAL_MTU = 1500
@@ -123,7 +123,7 @@ def _link(pair: Pair) -> Iterator[Gate]:
         where = f"{end.interface or 'an interface'} {end.ip}"
         judgement = judge_link(
             LinkFacts(
-                carrier=end.is_up,
+                carrier=end.own.is_up,
                 has_rdma=bool(end.hcas),
                 needs_rdma=pair.wants_rdma,
                 is_same_network=end.is_same_network,
@@ -144,7 +144,7 @@ def _link(pair: Pair) -> Iterator[Gate]:
 
 def _rate(pair: Pair) -> Iterator[Gate]:
     for end in pair.ends.values():
-        rate = end.rate_gbps if end.hcas else end.speed_mbps / 1000 if end.speed_mbps else None
+        rate = end.rate_gbps if end.hcas else end.own.speed_mbps / 1000 if end.own.speed_mbps else None
         view = pair.picture.node(end.node)
         judgement = judge_rate(RateFacts(gbps=rate, is_spark=view.is_spark if view is not None else None))
         device = " and ".join(end.hcas) or end.interface or "the interface"
@@ -159,20 +159,13 @@ def _rate(pair: Pair) -> Iterator[Gate]:
         )
 
 
-_Port = tuple[str, str, int | None]
-"""(node, interface, MTU)."""
-
-
-def _hops(pair: Pair) -> Iterator[tuple[_Port, _Port]]:
+def _hops(pair: Pair) -> Iterator[tuple[End, End]]:
     """What packets go over: from the head to each other node; in a ring, also each cable to the next node."""
-    head, *others = ((end.node, end.interface, end.mtu) for end in pair.ends.values())
+    head, *others = pair.ends.values()
     yield from ((head, other) for other in others)
     for near, far in _in_a_circle(pair.ends):
         for rail in rails((near.node, far.node), pair.picture) if near.is_ring else ():
-            yield (
-                (near.node, rail.near.interface, rail.near.mtu),
-                (far.node, rail.far.interface, rail.far.mtu),
-            )
+            yield rail.near, rail.far
 
 
 def _in_a_circle(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
@@ -184,20 +177,20 @@ def _in_a_circle(ends: Mapping[str, Fabric]) -> Iterator[tuple[Fabric, Fabric]]:
 def _mtu(pair: Pair) -> Iterator[Gate]:
     told: dict[str, None] = {}
     for first, second in _hops(pair):
-        judgement = judge_mtu((first[2], second[2]))
+        judgement = judge_mtu((first.mtu, second.mtu))
         if judgement.state is State.UNKNOWN:
-            silent = " and ".join(interface or node for node, interface, mtu in (first, second) if mtu is None)
+            silent = " and ".join(end.interface or end.node for end in (first, second) if end.mtu is None)
             yield judged("", judgement, f"{silent} doesn't report its MTU")
         elif not judgement.is_problem:
-            told[f"{first[2]} at both ends" if len(pair.ends) == 2 else str(first[2])] = None
+            told[f"{first.mtu} at both ends" if len(pair.ends) == 2 else str(first.mtu)] = None
         else:
-            low, high = sorted((first, second), key=lambda port: port[2] or 0)
+            low, high = sorted((first, second), key=lambda end: end.mtu or 0)
             yield judged(
                 "",
                 judgement,
-                f"{first[2]} on {first[0]} ({first[1]}), {second[2]} on {second[0]} ({second[1]}): long messages "
-                "of the larger end may be dropped, and a rank's start hangs",
-                f"on {low[0]}: sudo ip link set {low[1]} mtu {high[2]}",
+                f"{first.mtu} on {first.node} ({first.interface}), {second.mtu} on {second.node} ({second.interface}): "
+                "long messages of the larger end may be dropped, and a rank's start hangs",
+                f"on {low.node}: sudo ip link set {low.interface} mtu {high.mtu}",
                 "and in its netplan file",
             )
     if told:

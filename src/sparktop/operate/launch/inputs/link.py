@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from sparktop.dataclass import dataclass
 from sparktop.engines.pair import addresses_of
@@ -27,13 +27,38 @@ _WIRELESS = ("wl", "wwan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
-    """One node's end of the link."""
+class End:
+    """One node's address in a network, and what has it."""
 
     node: str
     ip: str = ""
-    """IPv4 address; empty: none, and `problems` say why."""
-    interface: str = ""
+    """IPv4 address; empty: none."""
+    own: Interface = Interface(name="")
+    port: RdmaPort | None = None
+    """The RDMA device of the interface, one that is up where it has several; None: none."""
+
+    @property
+    def interface(self) -> str:
+        return self.own.name
+
+    @property
+    def mtu(self) -> int | None:
+        return self.own.mtu
+
+    @property
+    def device(self) -> str:
+        return self.port.device if self.port is not None else ""
+
+    @property
+    def own_gid(self) -> int | None:
+        """Its device's GID index of RoCE v2 for the address; None: there is no entry for it."""
+        return _port_gid(self.port, {self.ip}) if self.port is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric(End):
+    """One node's end of the link that all nodes share; without an address `problems` say why."""
+
     hcas: tuple[str, ...] = ()
     """RDMA devices that are up and lead to another node, by name."""
     neighbours: tuple[str, ...] = ()
@@ -45,13 +70,8 @@ class Fabric:
     gid_reason: str = ""
     has_several_gids: bool = False
     """Each of `hcas` has another index for its address: NCCL must pick them."""
-    mtu: int | None = None
     rate_gbps: float | None = None
     """Rate of the slowest of `hcas`."""
-    speed_mbps: int | None = None
-    """Speed of the interface."""
-    is_up: bool | None = None
-    """Carrier of the interface; None: not known."""
     is_same_network: bool = True
     """Whether all addresses are in one network; False: they are those of the operator's connections."""
     problems: tuple[str, ...] = ()
@@ -63,24 +83,11 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RailEnd:
-    """One node's end of a rail."""
-
-    device: str
-    """RDMA device."""
-    interface: str
-    ip: str
-    mtu: int | None = None
-    gid_index: int | None = None
-    """Of RoCE v2 for the address, as read now; None: there is no entry for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rail:
     """Two RDMA devices in one network: a PCIe half of the cable."""
 
-    near: RailEnd
-    far: RailEnd
+    near: End
+    far: End
 
 
 def reached_question(node: str) -> Output:
@@ -122,7 +129,7 @@ def rails(nodes: Sequence[str], picture: FleetState) -> tuple[Rail, ...]:
     views = _read_views(nodes, picture)
     if len(views) != 2:
         return ()
-    near, far = (dict(_rail_ends(view)) for view in views)
+    near, far = map(_rail_ends, views)
     return tuple(
         sorted(
             (Rail(near=near[network], far=far[network]) for network in near.keys() & far.keys()),
@@ -131,41 +138,24 @@ def rails(nodes: Sequence[str], picture: FleetState) -> tuple[Rail, ...]:
     )
 
 
-def _rail_ends(view: NodeView) -> Iterator[tuple[IPv4Network, RailEnd]]:
+def _rail_ends(view: NodeView) -> Mapping[IPv4Network, End]:
     """The ends of devices that are up, by network; the first where a network has several."""
-    seen: set[IPv4Network] = set()
+    ends: dict[IPv4Network, End] = {}
     for end, network in _ends(view):
-        if end.port is None or not end.port.is_active or network in seen or not _DEVICE.fullmatch(end.port.device):
-            continue
-        seen.add(network)
-        yield (
-            network,
-            RailEnd(
-                device=end.port.device,
-                interface=end.interface.name,
-                ip=end.ip,
-                mtu=end.interface.mtu,
-                gid_index=_port_gid(end.port, {end.ip}),
-            ),
-        )
+        if end.port is not None and end.port.is_active and _DEVICE.fullmatch(end.device):
+            ends.setdefault(network, end)
+    return ends
 
 
 # --- addresses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    ip: str
-    interface: Interface
-    port: RdmaPort | None = None
-
-
-def _best_ends(views: Sequence[NodeView]) -> tuple[_End, ...] | None:
+def _best_ends(views: Sequence[NodeView]) -> tuple[End, ...] | None:
     """The best address of each node in one network: with RDMA first, then up, then fast; None: no network has all."""
     owners = Counter(address for view in views for address in addresses_of(view))
-    ends_of: list[dict[IPv4Network, _End]] = []
+    ends_of: list[dict[IPv4Network, End]] = []
     for view in views:
-        best: dict[IPv4Network, _End] = {}
+        best: dict[IPv4Network, End] = {}
         for end, network in _ends(view):
             if owners[end.ip] < 2:  # an address on two nodes reaches neither
                 best[network] = max(best.get(network, end), end, key=lambda each: _merit((each,)))
@@ -174,28 +164,24 @@ def _best_ends(views: Sequence[NodeView]) -> tuple[_End, ...] | None:
     return max((tuple(best[network] for best in ends_of) for network in common), key=_merit, default=None)
 
 
-def _ends(view: NodeView) -> Iterator[tuple[_End, IPv4Network]]:
+def _ends(view: NodeView) -> Iterator[tuple[End, IPv4Network]]:
     for interface in view.interfaces:
         ports = [port for port in view.rdma_ports if port.interface == interface.name]
-        for text in interface.addresses:
-            try:
-                address = IPv4Interface(text)
-            except ValueError:
-                continue
+        port = next(iter(sorted(ports, key=lambda port: not port.is_active)), None)
+        for address in interface.ipv4:
             if address.network.prefixlen < 32 and not address.is_loopback:
-                port = next(iter(sorted(ports, key=lambda port: not port.is_active)), None)
-                yield _End(ip=str(address.ip), interface=interface, port=port), address.network
+                yield End(node=view.name, ip=str(address.ip), own=interface, port=port), address.network
 
 
-def _merit(ends: tuple[_End, ...]) -> tuple[object, ...]:
+def _merit(ends: tuple[End, ...]) -> tuple[object, ...]:
     """Sort key, greater is better; the last entries only make the choice deterministic."""
-    names = [end.interface.name for end in ends]
+    names = [end.interface for end in ends]
     return (
         all(end.port is not None and end.port.is_active for end in ends),
-        all(end.interface.is_up is not False for end in ends),
+        all(end.own.is_up is not False for end in ends),
         all(end.port is not None for end in ends),
         not any(name.startswith(_WIRELESS) for name in names),
-        min(end.interface.speed_mbps or 0 for end in ends),
+        min(end.own.speed_mbps or 0 for end in ends),
         # A port has two interfaces; usually the one without a second PCI domain in its name has the address.
         -sum("P" in name for name in names),
         len(set(names)) == 1,
@@ -204,13 +190,13 @@ def _merit(ends: tuple[_End, ...]) -> tuple[object, ...]:
     )
 
 
-def _reached_ends(views: Sequence[NodeView], survey: Survey) -> tuple[_End, ...] | None:
+def _reached_ends(views: Sequence[NodeView], survey: Survey) -> tuple[End, ...] | None:
     """The addresses that the operator's own connections reach."""
     ends = tuple(end for view in views if (end := _reached_end(view, survey)) is not None)
     return ends if len({end.ip for end in ends}) == len(views) else None
 
 
-def _reached_end(view: NodeView, survey: Survey) -> _End | None:
+def _reached_end(view: NodeView, survey: Survey) -> End | None:
     words = (survey.text(reached_question(view.name)) or "").split()
     try:
         address = IPv4Address(words[2].removeprefix("::ffff:"))
@@ -218,7 +204,7 @@ def _reached_end(view: NodeView, survey: Survey) -> _End | None:
         return None
     has_it = (interface for interface in view.interfaces if str(address) in interface.plain_addresses)
     unseen = Interface(name="lo" if address.is_loopback else "")
-    return _End(ip=str(address), interface=next(has_it, unseen))
+    return End(node=view.name, ip=str(address), own=next(has_it, unseen))
 
 
 # --- ports and GIDs of a node
@@ -238,12 +224,11 @@ def _connected_ports(view: NodeView, views: Sequence[NodeView]) -> list[RdmaPort
 
 def _fabric_ports(view: NodeView) -> Iterator[tuple[RdmaPort, frozenset[IPv4Network]]]:
     for port in view.rdma_ports:
-        interface = next((candidate for candidate in view.interfaces if candidate.name == port.interface), None)
         if _DEVICE.fullmatch(port.device):
-            yield port, interface.networks if interface is not None else frozenset()
+            yield port, view.interface_of(port).networks
 
 
-def _fabric(view: NodeView, views: Sequence[NodeView], end: _End, *, is_ring: bool, is_same_network: bool) -> Fabric:
+def _fabric(view: NodeView, views: Sequence[NodeView], end: End, *, is_ring: bool, is_same_network: bool) -> Fabric:
     ports = _connected_ports(view, views)
     others = " or ".join(other.name for other in views if other is not view)
     own = _active_networks(view)
@@ -252,17 +237,15 @@ def _fabric(view: NodeView, views: Sequence[NodeView], end: _End, *, is_ring: bo
     return Fabric(
         node=view.name,
         ip=end.ip,
-        interface=end.interface.name,
+        own=end.own,
+        port=end.port,
         hcas=tuple(port.device for port in ports),
         neighbours=tuple(other.name for other in views if other is not view and own & _active_networks(other)),
         is_ring=is_ring and bool(ports),
         gid_index=gid_index,
         gid_reason=gid_reason,
         has_several_gids=has_several_gids,
-        mtu=end.interface.mtu,
         rate_gbps=min(rates) if rates else None,
-        speed_mbps=end.interface.speed_mbps,
-        is_up=end.interface.is_up,
         is_same_network=is_same_network,
         problems=tuple(_problems(view, others, end, ports)),
         idle_devices=tuple(_idle_devices(view, others, ports)),
@@ -278,9 +261,9 @@ def _fabric_without_address(view: NodeView, why: str) -> Fabric:
     return Fabric(node=view.name, problems=(f"{why}; {ports_text}",), gid_reason="no address on a link")
 
 
-def _problems(view: NodeView, others: str, end: _End, ports: Sequence[RdmaPort]) -> Iterator[str]:
-    if end.interface.is_up is False:
-        yield f"{end.interface.name} of {view.name} has no link"
+def _problems(view: NodeView, others: str, end: End, ports: Sequence[RdmaPort]) -> Iterator[str]:
+    if end.own.is_up is False:
+        yield f"{end.interface} of {view.name} has no link"
     if not ports:
         down = [f"{port.device} {port.state or 'not known'}" for port, _ in _fabric_ports(view)]
         yield (
@@ -304,8 +287,7 @@ def _gid(view: NodeView, ports: Sequence[RdmaPort]) -> tuple[int | None, str, bo
         return None, "no RDMA device leads to another node", False
     indices: dict[str, int] = {}
     for port in ports:
-        own_interfaces = [interface for interface in view.interfaces if interface.name == port.interface]
-        own_addresses = {text for interface in own_interfaces for text in interface.plain_addresses}
+        own_addresses = view.interface_of(port).plain_addresses
         index = _port_gid(port, own_addresses)
         if index is None:
             return None, f"{port.device} has no RoCE v2 entry for {' '.join(sorted(own_addresses))}", False
