@@ -19,10 +19,10 @@ LINES = {
     "headless": (4579, "headless"),
     "sim": (6889, "sim"),
     "documents": (3771, "documents"),
-    "bringup": (2600, "bringup"),
+    "bringup": (2599, "bringup"),
     "observe": (4981, "observe"),
-    "operate without launches": (19952, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7307, "operate/launch", "operate/relaunch"),
+    "operate without launches": (19928, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7211, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13569, "diagnose", "knowledge"),
     "launchspec": (1901, "launchspec"),
     "recipe": (7586, "recipe"),
@@ -33,18 +33,18 @@ LINES = {
     "probe": (7782, "probe"),
     "cmdline": (3425, "cmdline"),
     "text": (1130, "text"),
-    "model, wire and config": (4125, "model", "wire", "config.py"),
+    "model, wire and config": (4146, "model", "wire", "config.py"),
     "ground": (
         979,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112292, "."),
+    "everything": (112192, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 582
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103638, 17907
+TESTS, CASES = 103656, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
