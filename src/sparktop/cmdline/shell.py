@@ -557,6 +557,8 @@ class _Lexer:
             if self._text[self.at] in "|&()<>\n":
                 self.at += 1
                 continue
+            if self._starts(";"):
+                break
             word = self._word()
             yield word
             if word.raw == "]]":

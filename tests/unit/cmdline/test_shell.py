@@ -136,6 +136,13 @@ def test_what_is_nested_without_end_is_read_or_refused(part: str) -> None:
         assert all(simple_commands(text))
 
 
+def test_a_test_that_is_never_closed_ends_with_its_command() -> None:
+    text = "if [[ -f /model; then\nvllm serve m"
+    assert words_of(text) == [["if", "[[", "-f", "/model"], ["then"], ["vllm", "serve", "m"]]
+    with pytest.raises(Unclear):
+        list(simple_commands(text))
+
+
 @given(st.text(alphabet="ab=$(){}[]'\"\\`<>|&;# \n\t1@*:-+?", max_size=80))
 def test_any_text_comes_to_an_end(text: str) -> None:
     for _, words in commands(Document("t", text).whole, Variables({"a": [Word("x y")]})):
