@@ -143,6 +143,8 @@ _NOTHING: Mapping[str, Any] = {}
 _USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 """A stream's own count of tokens: a piece may be several, and a token that is no text comes in no piece."""
 _THINKING = "<think>"
+_POOLING = ("/v1/embeddings", "/v1/rerank", "/pooling")
+"""Paths that answer numbers."""
 _POOLED = ("embedding", "relevance_score", "score", "data")
 """What holds the numbers of an entry of /v1/embeddings, /v1/rerank, /pooling."""
 _UNREADABLE = (400, 422)
@@ -262,11 +264,8 @@ async def _pooled(client: httpx.AsyncClient, model: str, prompt: str, progress: 
     """The answer of the first of these that its model has; the first refusal where it has none."""
     served = {"model": model} if model else {}
     refusals = []
-    for path, body in (
-        ("/v1/embeddings", {"input": prompt}),
-        ("/v1/rerank", {"query": prompt, "documents": [prompt]}),
-        ("/pooling", {"input": prompt}),
-    ):
+    for path in _POOLING:
+        body = {"query": prompt, "documents": [prompt]} if path == "/v1/rerank" else {"input": prompt}
         result = await _post(client, path, {**served, **body}, progress, "")
         if result.state is CompletionState.EMPTY:
             return replace(result, state=CompletionState.BROKEN, detail=f"{path} answers without a number")
@@ -356,7 +355,7 @@ class _Answer:
         usage = mapping(message_part.get("usage"))
         self._counted = _count(usage.get("completion_tokens"), self._counted)
         self._prompt_tokens = _count(usage.get("prompt_tokens"), self._prompt_tokens)
-        self._numbers += _numbers(raw)
+        self._numbers += _numbers(raw) if self.path in _POOLING else 0
         choices = message_part.get("choices")
         choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
         delta = mapping(choice.get("delta") or choice.get("message"))
@@ -406,8 +405,8 @@ class _Answer:
             )
         if not is_whole:
             return replace(completion, state=CompletionState.BROKEN, detail="the answer broke off in the middle")
-        if self._numbers:
-            return completion
+        if self.path in _POOLING:
+            return completion if self._numbers else replace(completion, state=CompletionState.EMPTY)
         if not tokens and self.finish_reason != "length":  # it generated all that was asked for, and counts none
             return replace(completion, state=CompletionState.EMPTY, detail="it answered without a token")
         return completion
@@ -418,7 +417,7 @@ def _numbers(raw: Any) -> int:
     entries = items(raw) or items(mapping(raw).get("data")) or items(mapping(raw).get("results"))
     found = [value for entry in map(mapping, entries[:1]) for key in _POOLED if (value := entry.get(key)) is not None]
     flat = [number for value in found for row in (items(value) or [value]) for number in (items(row) or [row])]
-    return len(flat) if all(isinstance(number, float | int) for number in flat) else 0
+    return len(flat) if all(type(number) in (float, int) for number in flat) else 0
 
 
 def _count(value: Any, before: int | None) -> int | None:

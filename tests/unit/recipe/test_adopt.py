@@ -362,6 +362,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "branch.sh": (f"{RUN} i/vllm:1 bash -c 'cp a b; if true; then vllm serve Org/M; fi'\n", 1, ""),
     "arguments.sh": (f"""{RUN} i/vllm:1 bash -c 'cp $1 b; vllm serve Org/M' - a\n""", 1, ""),
     "kept.sh": (f"{RUN} i/vllm:1 bash -c 'login hf_canary0123456789abcdef; vllm serve Org/M'\n", 1, ""),
+    "install.sh": (f"{RUN} i/vllm:1 bash -c 'pip install -i https://u:canary99@h/ x; vllm serve Org/M'\n", 1, ""),
     "filled.sh": (f'ARGS=($(cat args))\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),
     "venv.sh": ("vllm serve Org/M\n", 1, ""),
     "sourced.sh": (f'. ./not-here.sh\n{RUN} {VLLM} "${{ARGS[@]}}"\n', 2, ""),

@@ -393,6 +393,10 @@ def with_line(line: str) -> str:
             with_line("post_exec: ['curl {base_url}']"),
             "r.yaml:7: post_exec: only sparkrun's launcher knows `{base_url}`",
         ),
+        (
+            with_line("post_exec: ['curl {launch.port}']"),
+            "r.yaml:7: post_exec: only sparkrun's launcher knows `{launch.",
+        ),
         (with_line("post_exec: x"), "r.yaml:7: post_exec: must be a list of texts"),
         (with_line("post_exec: [{copy: /a}]"), "r.yaml:7: post_exec: must be a list of texts"),
         (with_line("post_commands: [x]"), "r.yaml:7: post_commands: runs commands on your machine"),
@@ -750,3 +754,10 @@ def test_a_recipe_with_a_piece_cut_out_is_read(data: st.DataObject) -> None:
     text = FULL[:start] + data.draw(st.sampled_from(["", "{", "}", ":", "\n", "'", "- ", "&a ", "*a", "!!int "]))
     text += FULL[start + data.draw(st.integers(0, 40)) :]
     assert placed(read(text, "r.yaml"), text)
+
+
+def test_a_parameter_that_only_a_hook_uses_is_used() -> None:
+    text = PLAIN.replace("port: 8000", "port: 8000\n  spare: 1")
+    for hook in ("pre_exec: [echo {spare}]", "post_exec: [echo {spare}]"):
+        reading = read(f"{text}{hook}\n", "r.yaml")
+        assert not [problem for problem in reading.problems if "spare" in problem.key], hook

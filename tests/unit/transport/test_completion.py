@@ -100,11 +100,22 @@ async def test_what_writes_no_text_is_asked_for_what_it_serves(
     [
         (False, {"/v1/embeddings": EMBEDDED, "chat": NOT_FOUND, "plain": NOT_FOUND}, "refused", "/v1/completions"),
         (None, {"chat": NOT_FOUND, "plain": NOT_FOUND}, "refused", "/v1/completions answers status 404"),
+        (False, {"chat": EMBEDDED}, "empty", "it answered without a token"),
         (True, {}, "refused", "/v1/embeddings answers status 404"),
         (True, {"/v1/embeddings": reply(b"", "500 Internal Server Error")}, "refused", "/v1/embeddings answers"),
         (
             True,
             {"/v1/embeddings": reply(b'{"data": [{"embedding": [NaN]}]}')},
+            "broken",
+            "/v1/embeddings answers without a number",
+        ),
+        (
+            True,
+            {
+                "/v1/embeddings": reply(
+                    {"choices": [{"message": {"content": "hello"}}], "data": [{"embedding": [True]}]}
+                )
+            },
             "broken",
             "/v1/embeddings answers without a number",
         ),

@@ -199,18 +199,19 @@ class Adoption(SourceValues):
             if not _HARMLESS.match(row) or (writes and row.startswith(("echo", "printf")))
         ]
         own = [item for item in spec.environment if item.name in spec.exported and UNKNOWN.search(item.value or "")]
-        if not own and all(_INSTALL.match(row) and not UNKNOWN.search(row) for row in rows):
+        is_secret = mask_text(spec.before) != spec.before
+        if not own and not is_secret and all(_INSTALL.match(row) and not UNKNOWN.search(row) for row in rows):
             self.installs = [shlex.join(row.split()) for row in rows]
             return
         what = rows[0] if rows else f"export {own[0].name}={own[0].value}"
         text = f"`{shown(what)}` runs in the container before the engine"
         why = ""
-        if not spec.shell:
+        if is_secret:
+            why = ", and its text may hold a secret"
+        elif not spec.shell:
             why = ", in a branch of its shell, or outside of one"
         elif takes_arguments(spec.before):
             why = ", and its shell reads its own arguments or the place of its file"
-        elif mask_text(spec.before) != spec.before:
-            why = ", and its shell's text may hold a secret"
         if why:
             self.refuse(None, text + why, "build an image that has it: docker commit, or a Dockerfile")
             return

@@ -13,6 +13,7 @@ from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import MOST_NODES, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, NodeContext
+from sparktop.recipe.patches import parameters_in
 from sparktop.recipe.problems import ProblemKind, shown
 from sparktop.recipe.read.fields import Fields
 from sparktop.recipe.render.environment import node_parameters
@@ -53,7 +54,10 @@ def checked_argv(fields: Fields, recipe: Recipe) -> tuple[str, ...]:
         _add_template_problem(fields, error)
         return ()
     _check_argv(fields, recipe, argv)
-    for name in sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED):
+    in_hooks = {
+        name for text in (*recipe.post_exec, *(p.command for p in recipe.patches)) for name in parameters_in(text)
+    }
+    for name in sorted(set(recipe.defaults) - used(recipe.command, known_values(recipe)) - _ALWAYS_USED - in_hooks):
         remedy = f"write {{{name}}} into the command, or remove it"
         section.note(name, "the command doesn't use it, so it has no effect", remedy)
     return argv

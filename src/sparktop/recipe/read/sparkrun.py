@@ -426,7 +426,7 @@ def _translate_fields(section: Fields, name: str, text: str) -> str | None:
 def _post_exec(fields: Fields) -> tuple[str, ...]:
     commands = fields.texts("post_exec")
     for name in dict.fromkeys(name for command in commands for name in patches.parameters_in(command)):
-        if name in _LAUNCHERS:
+        if name in _LAUNCHERS or name.startswith(("launch.", "config.")):
             text = f"only sparkrun's launcher knows `{{{name}}}`"
             fields.unsupported("post_exec", text, "it runs in the container: http://127.0.0.1:{port}/v1")
     return commands

@@ -161,24 +161,32 @@ def test_what_serves_embeddings_is_asked_for_one_and_not_measured() -> None:
 
 def test_the_recipe_s_own_commands_run_once_it_has_served() -> None:
     asked = order(TINY)
-    hooks = ("curl -fsS http://127.0.0.1:{port}/v1/models | grep -q '\"id\"'", "echo ${HOME} \x1b[31m{container_name}")
+    hooks = (
+        "curl -fsS http://127.0.0.1:{port}/v1/models | grep -q '\"id\"'",
+        "echo ${HOME} \x1b[31m{container_name}",
+        "set -e\necho 'a b'\n",
+    )
     plan = planned(Sparks(), replace(asked, recipe=replace(asked.recipe, post_exec=hooks)))
     steps = ids(plan.steps)
     assert steps[steps.index("smoke") :][:3] == ["smoke", "post-exec", "measure"]
     step = step_of(plan, "post-exec")
-    assert (step.on_failure, step.limit_s) == (OnFailure.FAIL_AT_END, 1200.0)
+    assert (step.on_failure, step.limit_s) == (OnFailure.FAIL_AT_END, 1800.0)
     assert list(step.act.text()) == [
         "in vllm-qwen3-0.6b, as root, by bash:",
         "post_exec 1:",
         "  curl -fsS http://127.0.0.1:8000/v1/models | grep -q '\"id\"'",
         "post_exec 2:",
         "  echo ${HOME} \ufffd[31mvllm-qwen3-0.6b",
+        "post_exec 3:",
+        "  set -e",
+        "  echo 'a b'",
     ]
     assert isinstance(step.act, Remote)
     first = step.act.operations[0]
     assert isinstance(first, Command)
     assert first.argv[:-1] == ("docker", "exec", "--user", "0", "vllm-qwen3-0.6b", "bash", "-c")
-    assert any(line.startswith("on spark1: docker exec --user 0 vllm-qwen3-0.6b") for line in plan.equivalent)
+    by_hand = "on spark1: docker exec --user 0 vllm-qwen3-0.6b bash -c $'set -e\\necho \\'a b\\''"
+    assert by_hand in plan.equivalent
     assert any("(post_exec)" in warning for warning in plan.warnings)
 
 
