@@ -21,17 +21,17 @@ LINES = {
     "documents": (3771, "documents"),
     "bringup": (2599, "bringup"),
     "observe": (4981, "observe"),
-    "operate without launches": (19928, "operate", "-operate/launch", "-operate/relaunch"),
+    "operate without launches": (19945, "operate", "-operate/launch", "-operate/relaunch"),
     "launches": (7211, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13569, "diagnose", "knowledge"),
-    "launchspec": (1901, "launchspec"),
-    "recipe": (7586, "recipe"),
+    "launchspec": (1903, "launchspec"),
+    "recipe": (7591, "recipe"),
     "checks": (1818, "checks"),
     "engines": (1508, "engines"),
-    "transport": (5284, "transport"),
+    "transport": (5283, "transport"),
     "record": (507, "record"),
     "probe": (7782, "probe"),
-    "cmdline": (3425, "cmdline"),
+    "cmdline": (3427, "cmdline"),
     "text": (1130, "text"),
     "model, wire and config": (4146, "model", "wire", "config.py"),
     "ground": (
@@ -39,12 +39,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112192, "."),
+    "everything": (112217, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 582
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103656, 17907
+TESTS, CASES = 103697, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

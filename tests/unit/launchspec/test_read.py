@@ -215,6 +215,9 @@ def test_a_launcher_that_starts_nothing_is_none(text: str) -> None:
     [
         ("A=()\nread -ra A <<< $X", [("more", "${A[@]}")]),
         ("A=(-d)\nwhile read -r A B; do :; done < x", [("more", "${A[@]}")]),
+        ("A=(-d)\nwhile IFS= read -r A; do :; done < x", [("more", "${A[@]}")]),
+        ("A=(-d)\nif ! read -r A < x; then exit; fi", [("more", "${A[@]}")]),
+        ("A=(-d)\necho read A", [("detach", None)]),
         ("A=()\nmapfile -t A < x", [("more", "${A[@]}")]),
         ("A=(-d)\nread -r B < x", [("detach", None)]),
         ("A=()", []),

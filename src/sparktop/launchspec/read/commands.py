@@ -25,6 +25,8 @@ _ONLY_MENTION = frozenset({
     "hf", "wget", "test", "[", "[[",
 })  # fmt: skip
 """Commands that may name an engine in their arguments but start none."""
+_BEFORE = re.compile(rf"(?:{'|'.join(map(re.escape, RESERVED))})\Z|[A-Za-z_]\w*=")
+"""What may stand before a command's program: `while IFS= read`."""
 _SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
 _INPUTS = frozenset(["read", "mapfile", "readarray"])
 """Commands that set variables to what they are given."""
@@ -84,7 +86,7 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
     for start, words in commands(source, scope.variables, strict=strict):
         scope.before = source.text[:start]
         command = _without_assignments(words, scope)
-        if any(word.text in _INPUTS for word in command[:2]):  # the first or, after `while`, the second
+        if next((word.text for word in command if not _BEFORE.match(word.text)), "") in _INPUTS:
             for word in command:
                 scope.variables.pop(word.text, None)
         if command and not _is_sourcing(command, scope) and not read_command(command, scope):
