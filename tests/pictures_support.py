@@ -16,6 +16,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from tests.support import engine_of
+
+from sparktop.cmdline.engine_command import is_exec, with_argv
 from sparktop.diagnose.catalogue import live_rules
 from sparktop.diagnose.rule import LiveRule
 from sparktop.model.engine import (
@@ -215,7 +218,7 @@ def engine(
     """
     box = more.pop("container", container(name))
     speed = 0.0 if stuck_s > 5 else tokens_per_s
-    made = Engine(
+    made = engine_of(
         key=box.container_id[:12] if box else "pid:77352",
         kind=EngineKind.VLLM,
         name=name,
@@ -250,7 +253,9 @@ def engine(
             last_line_wall_s=WALL_S - max(silent_s, stuck_s), moved_wall_s=WALL_S - 7000, ready_wall_s=WALL_S - 7000
         ),
     )
-    return replace(made, **more)
+    made = replace(made, **more)
+    made = replace(made, is_exec=is_exec(made.container, made.endpoint, made.pids))
+    return with_argv(made, made.argv)
 
 
 def link(state: LinkState = LinkState.LIVE, *, since_s: float = 3600.0, **more: Any) -> Link:

@@ -10,6 +10,7 @@ from tests import pictures_support as made
 from tests import restart_support as restarts
 from tests.planner_support import asks_of, plan_of
 
+from sparktop.cmdline.engine_command import is_exec
 from sparktop.knowledge.card import remedies
 from sparktop.model.change import Change
 from sparktop.model.engine import Container, Engine
@@ -94,7 +95,8 @@ def engine(**more: Any) -> Engine:
     """An engine whose container may be another: name, labels, --rm."""
     one = made.engine()
     assert one.container is not None
-    return replace(one, container=replace(one.container, **more))
+    box = replace(one.container, **more)
+    return replace(one, container=box, is_exec=is_exec(box, one.endpoint, one.pids))
 
 
 def whole(plan: Plan | Refusal) -> str:

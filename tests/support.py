@@ -11,9 +11,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+
+from sparktop.cmdline.engine_command import command_of
+from sparktop.model.engine import Engine, EngineKind
 
 PATIENCE_S = float(os.environ.get("SPARKTOP_PATIENCE_S") or 600.0)
 """How long a test waits for what must come: no limit of a product, and as good as never reached on a slow machine. Who
@@ -61,6 +64,12 @@ def parsed(source: str) -> ast.Module:
         return ast.parse(source)
     except SystemError:
         return ast.parse(source)
+
+
+def engine_of(kind: EngineKind, **fields: Any) -> Engine:
+    """An engine with its command read from its words, as it is observed."""
+    read = {name: fields[name] for name in ("environment", "container") if name in fields}
+    return Engine(kind=kind, command=command_of(kind, fields.get("argv", ()), **read), **fields)
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -25,19 +25,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from tests.support import engine_of
+
 from sparktop.cli import composition
 from sparktop.cli.composition import prepare_for_console
 from sparktop.clock import SystemClock
 from sparktop.config import Config
 from sparktop.diagnose.logs.rule import shipped
-from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.engine import EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.telemetry import HostFacts, LogLine
 from sparktop.observe.engines.engine_log import Feed
 from sparktop.observe.watch import ForwardingWatch, LogFeed, Publish, Watch
 from sparktop.transport.base import Prompter
 
-ENGINE = Engine(key="bench", kind=EngineKind.VLLM, name="vllm-bench", state=EngineState.SERVING)
+ENGINE = engine_of(key="bench", kind=EngineKind.VLLM, name="vllm-bench", state=EngineState.SERVING)
 LINES_PER_S = 100_000
 BATCH_S = 0.05
 LINE = "(EngineCore_DP0 pid=214) INFO 11-20 02:14:02 [worker.py:352] step %d took 31.2 ms, %d tokens"

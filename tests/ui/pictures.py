@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from tests import pictures_support
 from tests.pictures_support import GIB, TOTAL_BYTES, gib
+from tests.support import engine_of
 from tests.ui import claims
 
 from sparktop.clock import ManualClock
+from sparktop.cmdline.engine_command import is_exec, with_argv
 from sparktop.diagnose.notices import notices
 from sparktop.model.engine import (
     Container,
@@ -173,7 +175,7 @@ def engine(
     metrics: bool = True,
     **more: object,
 ) -> Engine:
-    made = Engine(
+    made = engine_of(
         key=key,
         kind=EngineKind.VLLM,
         name=name,
@@ -209,7 +211,9 @@ def engine(
         uptime_s=7440,
         gpu_bytes=gib(62.1),
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    made = replace(made, **more)  # type: ignore[arg-type]
+    made = replace(made, is_exec=is_exec(made.container, made.endpoint, made.pids))
+    return with_argv(made, made.argv)
 
 
 def node(

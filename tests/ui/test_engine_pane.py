@@ -12,6 +12,7 @@ from tests.ui.look import clock_of_pictures, console
 from tests.ui.test_app import ready, screen, until
 from tests.unit.diagnose.rules.test_team import four
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.documents.engine_table import (
     SORTS,
     EngineRow,
@@ -126,7 +127,9 @@ def test_why_there_are_no_figures_stands_in_their_place() -> None:
     refused = replace(silent.engine, endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.REFUSED))
     assert no_figures(refused) == "n/a: endpoint refused"
     assert no_figures(replace(silent.engine, endpoint=None)) == "n/a: no endpoint found"
-    worker = replace(silent.engine, endpoint=None, argv=("vllm", "serve", "m", "--nnodes", "2", "--node-rank", "1"))
+    worker = with_argv(
+        replace(silent.engine, endpoint=None), ("vllm", "serve", "m", "--nnodes", "2", "--node-rank", "1")
+    )
     assert no_figures(worker) == "worker: its head answers"
     assert no_figures(rows("decode")[0].engine) == ""
 

@@ -11,6 +11,7 @@ from tests.ui import launches, pictures
 from tests.ui.launches import GPT, MINIMAX, MISTRAL, QWEN
 from tests.ui.look import clock_of_pictures
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Lever
 from sparktop.model.recipe import Order
@@ -89,7 +90,7 @@ def test_ranks_of_one_engine_go_together() -> None:
     argv = ("vllm", "serve", "m", "--nnodes", "2", "--tensor-parallel-size", "2")
     nodes = []
     for number, view in enumerate(state.nodes):
-        engine = replace(view.engines[0], argv=(*argv, "--node-rank", str(number)))
+        engine = with_argv(view.engines[0], (*argv, "--node-rank", str(number)))
         engine = replace(engine, metrics=None, endpoint=None) if number else engine
         nodes.append(replace(view, engines=(engine,)))
     (one,) = stoppables(FleetState(nodes=tuple(nodes)), ("spark1",))

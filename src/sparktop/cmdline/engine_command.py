@@ -9,51 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
 from sparktop.cmdline.engine_argv import parsed, values_of
 from sparktop.cmdline.engine_flags import polar
 from sparktop.cmdline.source import Word
-from sparktop.dataclass import dataclass
-from sparktop.model.engine import Container, Engine, EngineKind
+from sparktop.model.engine import Container, Endpoint, Engine, EngineCommand, EngineKind
 
 _PYTHON = re.compile(r"(?:pypy|python)[\d.]*t?$")
 _HUB_PATH = re.compile(r"models--([^/]+?)--([^/]+)(?:/|$)")
 _VALUED_PYTHON_FLAGS = ("-X", "-W", "-c")
 _OFF = ("", "0", "false", "off", "disabled")
 """Values of a variable that leave its flag as it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineCommand:
-    """An engine's command line, as far as an observer needs it."""
-
-    kind: EngineKind
-    model: str | None = None
-    """ORG/NAME where that can be told, else its path, else the name it is served under."""
-    port: int
-    host: str | None = None
-    is_worker: bool = False
-    """A worker node's part of a server, which serves no HTTP."""
-    metrics_off: str = ""
-    """What to change so that it exports metrics; empty where it should."""
-    flags: Mapping[str, str] = field(default_factory=dict)
-    """Each flag's value by its canonical name; "" for a switch, `no-NAME` for one that is off."""
-
-    def value(self, *names: str) -> str | None:
-        """A flag's value, "" for a switch; None where it isn't set."""
-        return next((self.flags[name] for each in names if (name := polar(each, self.kind)) in self.flags), None)
-
-    def has(self, *names: str) -> bool:
-        """Whether a flag is set."""
-        return self.value(*names) is not None
-
-    def count(self, name: str) -> int:
-        """A flag's value as a number of nodes or ranks: 1 where it isn't set, or is none."""
-        text = self.value(name) or ""
-        return int(text) if text.isdecimal() and 0 < int(text[:4]) < 1000 else 1
 
 
 def of_process(argv: Sequence[str], environment: Sequence[str] = (), image: str = "") -> EngineCommand | None:
@@ -80,17 +49,26 @@ def _simple_commands(argv: Sequence[str]) -> Iterator[Sequence[str]]:
             yield from ([word.text for word in command] for _, command in commands(Word(text), Variables()))
 
 
-def command_of(engine: Engine) -> EngineCommand:
-    """An engine's command, read once for each command line; without a known server, its words are taken for flags."""
-    environment = engine.environment if engine.kind.traits.variables else ()
-    argv, image = (engine.container.argv, engine.container.image) if engine.container else ((), "")
-    return _command(engine.argv or argv, engine.kind, environment, image)
+def command_of(
+    kind: EngineKind, argv: Sequence[str], environment: Sequence[str] = (), container: Container | None = None
+) -> EngineCommand:
+    """An engine's command, of its process or its container; without a known server in it, its words are taken for
+    flags."""
+    image, words = (container.image, tuple(argv) or container.argv) if container else ("", tuple(argv))
+    return _command(words, kind, tuple(environment) if kind.traits.variables else (), image)
 
 
 @lru_cache(maxsize=512)
 def _command(argv: tuple[str, ...], kind: EngineKind, environment: tuple[str, ...], image: str) -> EngineCommand:
     found = of_process(argv, environment, image) or of_container(argv, environment, image)
-    return found or _engine_command(kind, argv, environment)
+    command = found or replace(_engine_command(kind, argv, environment), is_known=False)
+    return replace(command, joins_ray=True) if joins_ray(argv) else command
+
+
+def with_argv(engine: Engine, argv: Sequence[str]) -> Engine:
+    """The engine as if it ran with these words."""
+    command = command_of(engine.kind, argv, engine.environment, engine.container)
+    return replace(engine, argv=tuple(argv), command=command)
 
 
 def joins_ray(argv: Sequence[str]) -> bool:
@@ -117,6 +95,14 @@ def version_of_image(image: str) -> str | None:
 def started_by(container: Container) -> EngineCommand | None:
     """The engine that a container starts."""
     return of_container(container.argv, container.environment, container.image)
+
+
+def is_exec(container: Container | None, endpoint: Endpoint | None, pids: Sequence[int]) -> bool:
+    """Whether `docker exec` put the engine into its container, whose own command starts none; a rank of Ray's, which
+    serves nowhere, is started by its head."""
+    if container is None or started_by(container) is not None or not (container.argv or pids):
+        return False
+    return endpoint is not None or not joins_ray(container.argv)
 
 
 def server_at(words: Sequence[str], at: int, image: str = "") -> tuple[EngineKind, int] | None:

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.model.engine import Engine, EngineKind
 from sparktop.model.finding import Remedy
 
@@ -38,7 +37,7 @@ def names_of(engine: Engine, log: str = DOCKER_LOGS) -> Mapping[str, str]:
 
     Returns: by slot; the container is empty where it has none.
     """
-    container, command = engine.container, command_of(engine)
+    container, command = engine.container, engine.command
     model, port = command.model or "", command.port
     known = names(
         container=container.name if container is not None else "",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 
 from sparktop.cmdline.engine_argv import values_of
-from sparktop.cmdline.engine_command import command_of
 from sparktop.engines.images import release_of
 from sparktop.model.change import Change
 from sparktop.model.engine import Engine, EngineKind
@@ -24,7 +23,7 @@ def flag_without_graphs(engine: Engine) -> str:
 
 def change_without_graphs(engine: Engine) -> Change:
     """The relaunch change that turns graphs off; beside a --compilation-config only its graph mode is changed."""
-    if any(name.startswith("compilation-config") for name in command_of(engine).flags):
+    if any(name.startswith("compilation-config") for name in engine.command.flags):
         return Change(flags={"-cc.cudagraph_mode": "NONE"})
     flags = values_of(shlex.split(flag_without_graphs(engine)), engine.kind)
     return Change(flags={f"--{name}": value for name, value in flags.items()})

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparktop.cmdline.engine_command import EngineCommand, command_of
 from sparktop.engines import images
 from sparktop.engines.images import release_of
 from sparktop.engines.ranks import EngineRank, other_ranks, rank_of
-from sparktop.model.engine import Engine, EngineKind, EngineState
+from sparktop.model.engine import Engine, EngineCommand, EngineKind, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.text.units import GIB
 
@@ -72,9 +71,7 @@ def overhead_of(engine: Engine) -> int:
     """Overhead of an existing engine, by its command and version (the image's, where it gives none)."""
     tag = images.version_of(engine.container.image, engine.kind) if engine.container is not None else None
     version = release_of(engine.version) or release_of(tag)
-    is_off = command_of(engine).has("--enforce-eager", "--disable-cuda-graph") or turns_graphs_off(
-        " ".join(engine.argv)
-    )
+    is_off = engine.command.has("--enforce-eager", "--disable-cuda-graph") or turns_graphs_off(" ".join(engine.argv))
     return overhead_bytes(has_graphs=not is_off, counts_graphs=counts_graphs(engine.kind, version))
 
 
@@ -162,7 +159,7 @@ def most_bytes(engine: Engine, total_bytes: int) -> int:
 
 def share(engine: Engine) -> float:
     """The share of all memory that its command sets, else its version's default; all where it takes no share."""
-    stated = stated_share(command_of(engine))
+    stated = stated_share(engine.command)
     return default_share(engine.kind, engine.version) if stated is None else min(1.0, max(0.0, stated))
 
 

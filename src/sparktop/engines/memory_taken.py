@@ -5,11 +5,10 @@ It holds for the same model, release (or image) and flags: whatever flag isn't k
 
 from __future__ import annotations
 
-from sparktop.cmdline.engine_command import EngineCommand, command_of
 from sparktop.engines.images import numbers_of, release_of, version_of
 from sparktop.engines.memory_needs import stated_share
 from sparktop.engines.memory_target import held_bytes
-from sparktop.model.engine import Engine, EngineKind, Loaded
+from sparktop.model.engine import Engine, EngineCommand, EngineKind, Loaded
 from sparktop.model.fleet import NodeView, Taken
 
 _CHANGES_NOTHING = frozenset({
@@ -24,7 +23,7 @@ _CHANGES_NOTHING = frozenset({
 
 def taken_by(engine: Engine, view: NodeView) -> Taken | None:
     """What this engine takes, as far as its log and the node's ledger tell; None where neither does."""
-    command, loaded = command_of(engine), engine.log.loaded if engine.log is not None else Loaded()
+    command, loaded = engine.command, engine.log.loaded if engine.log is not None else Loaded()
     beyond = _beyond_bytes(engine, view, command)
     if not command.model or view.sample is None or (loaded.weights_bytes is None and beyond is None):
         return None

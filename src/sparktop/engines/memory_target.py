@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparktop.cmdline.engine_argv import whole
-from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import CannotEdit
+from sparktop.cmdline.engine_flags import polar
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_needs import HOST_BYTES, MOST, most_share, overhead_of, reserve_bytes, share, words_for
 from sparktop.engines.ranks import EngineRank
@@ -118,7 +118,7 @@ def memory_target(engine: Engine, node: NodeView, *, wanted_bytes: int | None = 
 def asked_bytes(engine: Engine, node: NodeView) -> tuple[int, str]:
     """(what the engine takes of this node's memory, where that figure comes from)."""
     total = node.sample.memory.total_bytes if node.sample else 0
-    held, reachable, command = held_bytes(engine, node), reachable_bytes(engine, node), command_of(engine)
+    held, reachable, command = held_bytes(engine, node), reachable_bytes(engine, node), engine.command
     cache_flag = command.value("--kv-cache-memory-bytes")
     if not (name := engine.kind.traits.share_flag):
         return held or 0, "what it held"
@@ -240,7 +240,7 @@ def _limits(rank: EngineRank) -> tuple[int, int]:
 
 def _shifted(name: str, dashed: str, change: float, team: Sequence[EngineRank]) -> str:
     """The flag's value plus `change`; for a share that isn't set, the version's default plus `change`."""
-    current_text = command_of(team[0].engine).value(name)
+    current_text = team[0].engine.command.value(polar(name, team[0].engine.kind))
     is_share = dashed in SHARE_FLAGS.values()
     try:
         own = share(team[0].engine) if is_share else None

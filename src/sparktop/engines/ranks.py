@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from sparktop.cmdline.engine_command import command_of, joins_ray, of_container
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.model.engine import Engine, EngineKind, EngineState
@@ -39,11 +38,11 @@ def rank_of(engine: Engine, node: NodeView) -> EngineRank:
 
 def spans_nodes(engine: Engine) -> bool:
     """Whether its command says that it spans nodes; a Spark has one GPU, so a parallel size of 2 means two nodes."""
-    command = command_of(engine)
+    command = engine.command
     if any(command.count(name) > 1 for name in ("nnodes", "tensor-parallel-size", "pipeline-parallel-size")):
         return True
     is_worker = bool(engine.argv) and engine.argv[0].startswith(_WORKERS)
-    return command.value("distributed-executor-backend") == "ray" or is_worker or joins_ray(engine.argv)
+    return command.value("distributed-executor-backend") == "ray" or is_worker or command.joins_ray
 
 
 def is_alive(engine: Engine) -> bool:
@@ -121,7 +120,7 @@ def is_rank_of_several(engine: Engine, node: NodeView) -> bool:
 
 def node_count(engine: Engine, view: NodeView | None) -> int:
     """The number of nodes that it runs on, by its command."""
-    command = command_of(engine)
+    command = engine.command
     nodes = command.count("nnodes")
     if nodes > 1:
         return nodes
@@ -135,7 +134,7 @@ def node_count(engine: Engine, view: NodeView | None) -> int:
 def is_bare_worker(engine: Engine) -> bool:
     """Whether it is a worker whose command line has no settings; they are in its head's."""
     argv = engine.argv
-    return bool(argv and not argv[0].startswith("/") and "::" in argv[0]) or joins_ray(argv)
+    return bool(argv and not argv[0].startswith("/") and "::" in argv[0]) or engine.command.joins_ray
 
 
 def is_worker(engine: Engine) -> bool:
@@ -143,10 +142,10 @@ def is_worker(engine: Engine) -> bool:
     exited."""
     if label := _label(engine):
         return label != "0"
-    number = command_of(engine).value("node-rank")
-    headless = command_of(engine).has("headless")
+    number = engine.command.value("node-rank")
+    headless = engine.command.has("headless")
     if number is None and engine.endpoint is None:
-        return headless or of_container(engine.argv) is None  # an exited server listens nowhere, too
+        return headless or not engine.command.is_known  # an exited server listens nowhere, too
     return headless or number not in (None, "", "0")
 
 
@@ -156,7 +155,7 @@ def _label(engine: Engine) -> str | None:
 
 
 def _number(engine: Engine) -> str | None:
-    return _label(engine) or command_of(engine).value("node-rank")
+    return _label(engine) or engine.command.value("node-rank")
 
 
 def _may_be_same_server(one: Engine, other: Engine) -> bool:
@@ -175,7 +174,7 @@ def _may_be_same_server(one: Engine, other: Engine) -> bool:
 
 def _meet_elsewhere(one: Engine, other: Engine) -> bool:
     """Whether the commands of two ranks name different addresses at which they meet."""
-    address, other_address = (command_of(engine).value(*_ADDRESS_FLAGS) for engine in (one, other))
+    address, other_address = (engine.command.value(*_ADDRESS_FLAGS) for engine in (one, other))
     return bool(address and other_address and address != other_address)
 
 
@@ -242,7 +241,7 @@ def _as_head_tells(team: Sequence[EngineRank]) -> Iterator[EngineRank]:
     for rank in team:
         engine = rank.engine
         if engine is not head and head.argv and is_ray(team) and is_bare_worker(engine):
-            engine = replace(engine, argv=head.argv)
+            engine = replace(engine, argv=head.argv, command=head.command)
         if engine.version is None and head.version and _image(engine) is not None and _image(engine) == _image(head):
             engine = replace(engine, version=head.version)
         yield rank if engine is rank.engine else replace(rank, engine=engine)
@@ -261,4 +260,4 @@ def _has_ray(engine: Engine) -> bool:
         program.rpartition("/")[2] == "ray" and verb == "start" for program, verb in pairwise(words)
     )
     is_worker = bool(engine.argv) and engine.argv[0].startswith("ray::")
-    return starts or is_worker or command_of(engine).value("--distributed-executor-backend") == "ray"
+    return starts or is_worker or engine.command.value("--distributed-executor-backend") == "ray"

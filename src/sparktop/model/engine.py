@@ -236,6 +236,40 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCommand:
+    """An engine's command line, as far as an observer needs it."""
+
+    kind: EngineKind
+    model: str | None = None
+    """ORG/NAME where that can be told, else its path, else the name it is served under."""
+    port: int
+    host: str | None = None
+    is_worker: bool = False
+    """A worker node's part of a server, which serves no HTTP."""
+    metrics_off: str = ""
+    """What to change so that it exports metrics; empty where it should."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Each flag's value by its canonical name; "" for a switch, `no-NAME` for one that is off."""
+    is_known: bool = True
+    """A server that is known stands in it; else all its words were taken for flags."""
+    joins_ray: bool = False
+    """It only joins another node's Ray: the head starts the engine's worker there."""
+
+    def value(self, *names: str) -> str | None:
+        """The value of the first of these flags, by canonical names, that is set, "" for a switch; None: none is."""
+        return next((self.flags[name] for each in names if (name := each.lstrip("-")) in self.flags), None)
+
+    def has(self, *names: str) -> bool:
+        """Whether a flag is set."""
+        return self.value(*names) is not None
+
+    def count(self, name: str) -> int:
+        """A flag's value as a number of nodes or ranks: 1 where it isn't set, or is none."""
+        text = self.value(name) or ""
+        return int(text) if text.isdecimal() and 0 < int(text[:4]) < 1000 else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One inference server on one node."""
 
@@ -250,6 +284,10 @@ class Engine:
     version: str | None = None
     pids: tuple[int, ...] = ()
     argv: tuple[str, ...] = ()
+    command: EngineCommand
+    """What they say, with its container's where a process hides them."""
+    is_exec: bool = False
+    """`docker exec` put it into its container, whose own command starts no engine."""
     container: Container | None = None
     endpoint: Endpoint | None = None
     metrics: EngineMetrics | None = None

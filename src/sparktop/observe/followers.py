@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.logs.routine import tells_nothing
 from sparktop.engines.metrics import NotMetrics, parse, paths_of, text_in, without_figures
 from sparktop.model.engine import EndpointState, Engine, EngineMetrics, EngineState
@@ -167,7 +166,7 @@ class Followers:
     async def _scrape(self, client: EndpointClient, engine: Engine) -> Scraped:
         """Scrape once: what each path that its figures come from answers."""
         kind, wall_s = engine.kind, self._book.clock.wall()
-        detail, failed = command_of(engine).metrics_off, None
+        detail, failed = engine.command.metrics_off, None
         bodies: dict[str, bytes] = {}
         for path in paths_of(kind)[1 if detail and len(paths_of(kind)) > 1 else 0 :]:
             reply = await client.get(path)

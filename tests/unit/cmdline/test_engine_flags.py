@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sparktop.cmdline.engine_flags import Arity, attached, canonical, is_flag, i
 from sparktop.model.engine import EngineKind
 
 VLLM, SGLANG = EngineKind.VLLM, EngineKind.SGLANG
+SOURCES = Path(__file__).parents[3] / "src"
 READINGS = sorted((Path(__file__).parents[2] / "cases" / "engine_flags").glob("*.json"))
 Reading = dict[str, tuple[str, ...]]
 
@@ -144,3 +146,15 @@ def test_the_file_is_what_the_script_makes_of_it() -> None:
 )
 def test_an_engine_is_told_to_serve_no_text(kind: EngineKind, line: str, expected: bool) -> None:
     assert is_pooling(shlex.split(line), kind) is expected
+
+
+def test_code_asks_for_flags_by_their_canonical_names() -> None:
+    asked = {
+        name
+        for path in SOURCES.rglob("*.py")
+        for call in re.findall(r"\bcommand\.(?:value|has|count)\(([^()]*)\)", path.read_text("utf-8"))
+        for name in re.findall(r'"([\w.-]+)"', call)
+    }
+    assert len(asked) > 10
+    for name in asked:
+        assert name.lstrip("-") in {polar(name, kind) for kind in (VLLM, SGLANG)}

@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.support import engine_of
 from tests.table import over
 
-from sparktop.cmdline.engine_command import command_of, kind_of_image, of_container, of_process, server_in
+from sparktop.cmdline.engine_command import kind_of_image, of_container, of_process, server_in
 from sparktop.cmdline.launch_command import changed
 from sparktop.diagnose.logs.engine_state import Phase, phase_of, wordings
 from sparktop.engines import metrics
 from sparktop.engines.memory_needs import share
 from sparktop.engines.metrics import parse, paths_of, sources_of, text_in
-from sparktop.model.engine import Engine, EngineKind, EngineMetrics
+from sparktop.model.engine import EngineKind, EngineMetrics
 from sparktop.model.kinds.engine_kind import FOLDER, EngineTraits
 from sparktop.model.telemetry import GapReason
 from sparktop.probe.engine_marks import engine_marks
@@ -170,12 +171,12 @@ def test_what_only_names_it(line: str) -> None:
 def test_its_switches_take_no_word() -> None:
     found = of_process(["llama-server", "--metrics", "-np", "2", "--jinja", "--no-slots", "-m", "x.gguf", "-kvu"])
     assert found is not None
-    assert (found.value("--parallel"), found.value("-m"), found.has("--kv-unified")) == ("2", "x.gguf", True)
+    assert (found.value("--parallel"), found.value("model"), found.has("--kv-unified")) == ("2", "x.gguf", True)
 
 
 def test_it_takes_no_share_of_memory() -> None:
-    engine = Engine(key="a", kind=LLAMA, name="a", argv=("llama-server", "-m", "x"))
-    assert (share(engine), command_of(engine).kind) == (1.0, LLAMA)
+    engine = engine_of(key="a", kind=LLAMA, name="a", argv=("llama-server", "-m", "x"))
+    assert (share(engine), engine.command.kind) == (1.0, LLAMA)
 
 
 @pytest.mark.parametrize("name", ["metrics-ready", "metrics-under-load", "metrics-after"])

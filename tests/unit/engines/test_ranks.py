@@ -8,6 +8,7 @@ from tests import pictures_support as made
 from tests.restart_support import ended, head, two, worker
 from tests.table import over
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.engines.ranks import find, missing, ranks, start_order, stop_order, teams
 from sparktop.model.engine import EngineKind, EngineState
 
@@ -69,7 +70,7 @@ def test_sglang_ranks_meet_at_one_address() -> None:
         made.engine("alone"),
         replace(worker(), model="another/model"),
         replace(worker(), kind=EngineKind.SGLANG),
-        replace(worker(), argv=(*worker().argv, "--master-addr", "10.9.9.9"), model="another"),
+        replace(with_argv(worker(), (*worker().argv, "--master-addr", "10.9.9.9")), model="another"),
     ],
 )
 def test_other_engines_are_no_ranks_of_it(other) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from tests.pictures_support import process
+from tests.support import engine_of
 from tests.table import over
 
 from sparktop.documents.finding import pages
@@ -18,7 +19,7 @@ from sparktop.documents.snapshot import snapshot_lines
 from sparktop.headless.look import HELD_S, has_looked_at_desktop, looking
 from sparktop.headless.status import as_data, exit_code, status
 from sparktop.headless.terminal import drawn
-from sparktop.model.engine import NOT_ASKED, Containers, Engine, EngineKind, EngineRates, EngineState
+from sparktop.model.engine import NOT_ASKED, Containers, EngineKind, EngineRates, EngineState
 from sparktop.model.event import Severity
 from sparktop.model.finding import Evidence, Finding, Phase, Remedy
 from sparktop.model.fleet import FleetState, Forward, Link, LinkState, NodeView
@@ -130,7 +131,7 @@ def test_an_unreachable_node_is_three() -> None:
 
 def test_everything_in_the_picture_can_be_written() -> None:
     rates = EngineRates(itl_p50_s=0.02, of_life=frozenset(("itl_p50_s",)))
-    engine = Engine(key="a", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY, rates=rates)
+    engine = engine_of(key="a", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY, rates=rates)
     state = FleetState(nodes=(view(engines=(engine,)), view("spark2", LinkState.STALE)))
     written = json.loads(json.dumps(as_data(state)))["nodes"]
     assert written[0]["engines"][0]["rates"]["of_life"] == ["itl_p50_s"]

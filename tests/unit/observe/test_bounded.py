@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests import pictures_support as made
+from tests.support import engine_of
 from tests.table import over
 from tests.wire_messages import MESSAGES
 
@@ -90,7 +91,7 @@ def test_engines_under_ever_new_names_leave_only_so_many_logs(monkeypatch: pytes
     monkeypatch.setattr(engine_book, "discover", lambda *_, **__: tuple(engines))
     for number in range(3 * LAST_FEEDS_KEPT):
         name = f"vllm-{number}" if number % 2 else "the same"
-        engines[:] = [Engine(key=f"k{number}", kind=EngineKind.VLLM, name=name, state=EngineState.READY)]
+        engines[:] = [engine_of(key=f"k{number}", kind=EngineKind.VLLM, name=name, state=EngineState.READY)]
         found.look()
     assert len(found._feeds) == 1
     assert len(found._last_feeds) == LAST_FEEDS_KEPT

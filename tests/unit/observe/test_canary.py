@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tests import pictures_support as made
 from tests.completion_support import EngineStage, delta, events, hang, reply
+from tests.support import engine_of
 from tests.table import over
 
 from sparktop.clock import ManualClock, SystemClock
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.diagnose.rules.engine.answers import is_one_token
 from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind
 from sparktop.model.event import Severity
@@ -30,7 +32,7 @@ CALL = delta("tool_calls", tool_calls=[{"index": 0, "function": {"name": "get_we
 
 def engine(port: int = 8000, *canaries: Canary) -> Engine:
     endpoint = Endpoint(host="127.0.0.1", port=port, state=EndpointState.OK)
-    return Engine(key="a", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint, canaries=canaries)
+    return engine_of(key="a", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint, canaries=canaries)
 
 
 def said(proof: Proof, is_right: bool | None, *, at_s: float = 0.0, was: bool = True, text: str = "ships") -> Canary:
@@ -57,7 +59,7 @@ def test_what_is_asked_and_when(canaries: tuple[Canary, ...], after_s: float, as
     assert due(engine(8000, *canaries), 300.0, after_s) is asked
     silent = replace(engine(8000, *canaries), endpoint=Endpoint(host="127.0.0.1", port=1, state=EndpointState.LOADING))
     assert due(silent, 300.0, after_s) is None
-    embeds = replace(engine(8000, *canaries), argv=("vllm", "serve", "m", "--task=embed"))
+    embeds = with_argv(engine(8000, *canaries), ("vllm", "serve", "m", "--task=embed"))
     assert due(embeds, 300.0, after_s) is None
 
 
@@ -116,7 +118,7 @@ def test_a_run_remembers_what_it_once_knew() -> None:
 )
 def test_what_turned_wrong_is_told(canaries: tuple[Canary, ...], severity: Severity | None) -> None:
     argv = ("vllm", "serve", "m", "--kv-cache-dtype", "fp8", "--speculative-config", "{}")
-    one = replace(made.engine(), canaries=canaries, argv=argv)
+    one = with_argv(replace(made.engine(), canaries=canaries), argv)
     found = [
         finding
         for finding in made.claims(made.rules_on("engine"), made.picture(made.node(engines=(one,))))

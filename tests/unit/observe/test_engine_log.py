@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from tests.hostile_lines import REQUEST
 from tests.pictures_support import container, engine
+from tests.support import engine_of
 from tests.table import over
 
 from sparktop.diagnose.ended_by import failed
 from sparktop.diagnose.logs.routine import routine
 from sparktop.diagnose.logs.rule import shipped
-from sparktop.model.engine import Engine, EngineKind, EngineMetrics, EngineState, LogFacts
+from sparktop.model.engine import EngineKind, EngineMetrics, EngineState, LogFacts
 from sparktop.model.telemetry import LogLine
 from sparktop.observe.engines.engine_log import Feed
 from sparktop.observe.frames import FRAME_S
@@ -165,7 +166,7 @@ def test_who_asks_an_engine_does_not_break_its_silence() -> None:
     assert one.facts().last_line_wall_s == 100.0
 
 
-SCRAPED = Engine(key="e", kind=EngineKind.VLLM, name="vllm", metrics=EngineMetrics(wall_s=0.0))
+SCRAPED = engine_of(key="e", kind=EngineKind.VLLM, name="vllm", metrics=EngineMetrics(wall_s=0.0))
 
 
 WEIGHTS = LogLine(text="INFO Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:02<00:03]", wall_s=140.0)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.pictures_support import memory
+from tests.support import engine_of
 
 from sparktop.clock import ManualClock
 from sparktop.model.engine import (
@@ -43,7 +44,7 @@ def test_the_log_of_the_container_before_is_kept_with_the_engines_name(monkeypat
         engines[:] = now
         found.look()
 
-    first = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY)
+    first = engine_of(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.READY)
     second = replace(first, key="bbb")
     see(first)
     feed = found.feed("aaa")
@@ -75,7 +76,7 @@ def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.Monk
     def seen(*pids: int) -> Engine:
         endpoint = Endpoint(host="127.0.0.1", port=8000)
         engines[:] = [
-            Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.STARTING, pids=pids,
+            engine_of(key="aaa", kind=EngineKind.VLLM, name="vllm", state=EngineState.STARTING, pids=pids,
                    endpoint=endpoint)
         ]  # fmt: skip
         found.look()
@@ -95,7 +96,7 @@ def test_figures_of_an_earlier_run_are_none_of_the_next(monkeypatch: pytest.Monk
 def test_who_starts_on_another_one_s_port_is_not_taken_for_it(state: EndpointState, asked: list[str]) -> None:
     """Its start lasts half a minute before it finds the port taken; meanwhile the other one would answer for it."""
     endpoint = Endpoint(host="127.0.0.1", port=8000, state=state)
-    old = Engine(key="old", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint, uptime_s=60.0)
+    old = engine_of(key="old", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint, uptime_s=60.0)
     new = replace(old, key="new", endpoint=replace(endpoint, state=EndpointState.NOT_ASKED), uptime_s=1.0)
     targets = module._targets((new, old))
     assert {target[0] for target in targets if target[0].startswith("ask")} == {f"ask {key}" for key in asked}
@@ -136,7 +137,7 @@ async def test_an_engine_at_rest_is_asked_every_quarter_of_a_minute(
     found = EngineBook(book)
     followers = Followers(Intake(book, found))
     endpoint = Endpoint(host="127.0.0.1", port=8000)
-    engine = Engine(key="aaa", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
+    engine = engine_of(key="aaa", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
     scraped = found.figures["aaa"] = Figures()
     scraped.rates, found.engines = EngineRates(progress_age_s=age_s), (engine,)
 
@@ -207,7 +208,7 @@ async def test_what_llama_cpp_tells(
             return {**ANSWERS, **answers}[path]
 
     book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
-    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", argv=("llama-server", *argv.split()))
+    engine = engine_of(key="a", kind=EngineKind("llama.cpp"), name="a", argv=("llama-server", *argv.split()))
     scraped = await Followers(Intake(book, EngineBook(book)))._scrape(cast("Any", Client()), engine)
     assert (scraped.state, scraped.metrics and scraped.metrics.running) == (state, running)
     assert " ".join(paths) == asked
@@ -230,7 +231,7 @@ async def test_what_ollama_tells(loaded: bytes, model: str | None, context: int 
             return Reply(state=EndpointState.OK, body=body)
 
     book = NodeState("spark1", clock=ManualClock(), changed=lambda _: None)
-    engine = Engine(key="a", kind=EngineKind("ollama"), name="a", argv=("ollama", "serve"))
+    engine = engine_of(key="a", kind=EngineKind("ollama"), name="a", argv=("ollama", "serve"))
     scraped = await Followers(Intake(book, EngineBook(book)))._scrape(cast("Any", Client()), engine)
     assert (scraped.state, scraped.version) == (EndpointState.OK, "0.11.4")
     figures = scraped.metrics
@@ -244,7 +245,7 @@ async def test_what_ollama_tells(loaded: bytes, model: str | None, context: int 
 def test_a_default_port_is_the_one_that_its_log_tells(argv: str, told: int | None, port: int) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=8080)
     words = ("llama-server", *argv.split())
-    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", argv=words, endpoint=endpoint)
+    engine = engine_of(key="a", kind=EngineKind("llama.cpp"), name="a", argv=words, endpoint=endpoint)
     found = engine_book._at_its_port(engine, told).endpoint
     assert found is not None
     assert found.port == port

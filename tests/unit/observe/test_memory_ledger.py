@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import engine_of
 from tests.table import over
 
-from sparktop.model.engine import Engine, EngineKind, EngineRates, EngineState
+from sparktop.model.engine import EngineKind, EngineRates, EngineState
 from sparktop.model.telemetry import Gpu, GpuProcess, GpuReading, Memory, Process, ProcessTable
 from sparktop.observe.memory_ledger import active_bytes, bandwidth, ledger, level
 
@@ -45,7 +46,7 @@ def test_an_engine_holds_its_gpu_bytes_and_its_private_pages() -> None:
     table = ProcessTable(
         boot_s=1.0, processes=(process(10, "VLLM::EngineCor", 3.0, 1.0), process(20, "gnome-shell", 0.5)), total_count=2
     )
-    engine = Engine(key="e", kind=EngineKind.VLLM, name="vllm-qwen", pids=(10,))
+    engine = engine_of(key="e", kind=EngineKind.VLLM, name="vllm-qwen", pids=(10,))
     reading = gb10((10, "VLLM::EngineCore", 61.0), (20, "/usr/bin/gnome-shell", 0.3), (30, "/opt/asr/python3", 8.0))
     told = ledger(memory(45.0, 30.0, cached=16.0, anon=4.0, shared=1.0), table, reading, [engine])
     held = {holder.label: round(holder.held_bytes / GIB, 1) for holder in told.holders}
@@ -59,7 +60,7 @@ def test_an_engine_holds_its_gpu_bytes_and_its_private_pages() -> None:
 
 def test_a_level_has_the_ledgers_parts_stacked() -> None:
     mem = memory(45.0, 30.0, cached=16.0, anon=4.0, shared=1.0)
-    engine = Engine(key="e", kind=EngineKind.VLLM, name="vllm-qwen", pids=(10,))
+    engine = engine_of(key="e", kind=EngineKind.VLLM, name="vllm-qwen", pids=(10,))
     reading = gb10((10, "VLLM::EngineCore", 61.0), (30, "/opt/asr/python3", 8.0))
     held = ledger(mem, ProcessTable(boot_s=1.0, processes=(), total_count=2), reading, [engine])
     now = level(mem, held)
@@ -131,7 +132,7 @@ def test_bandwidth_on_gb10_is_never_a_counter() -> None:
 @over("tokens_per_s, estimate", [(14.0, 14.0 * 16e9), (31.0, None)])
 def test_an_estimate_above_what_the_memory_can_do_is_none(tokens_per_s: float, estimate: float | None) -> None:
     """31 tokens/s of a dense model of 16 GB would read 496 GB/s of the 273: it doesn't read all of it for each."""
-    engine = Engine(
+    engine = engine_of(
         key="vllm",
         kind=EngineKind.VLLM,
         name="vllm",

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from tests.runner_support import no_secret
-from tests.support import unavailable
+from tests.support import engine_of, unavailable
 
 from sparktop.clock import SystemClock
 from sparktop.errors import LinkLost, SparktopError
-from sparktop.model.engine import Endpoint, EndpointState, Engine, EngineKind
+from sparktop.model.engine import Endpoint, EndpointState, EngineKind
 from sparktop.model.operation import Command, DockerCall, Expect, Privilege, Signal
 from sparktop.model.proof import Proof
 from sparktop.model.survey import (
@@ -348,7 +348,7 @@ async def test_a_request_is_answered_at_the_engines_pace() -> None:
         answer = await complete(line.transport, "127.0.0.1", 8000, prompt="?", max_tokens=5)
         assert (answer.state, answer.tokens) == (CompletionState.OK, 5)
         endpoint = Endpoint(host="127.0.0.1", port=8000, state=EndpointState.OK)
-        engine = Engine(key="a", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
+        engine = engine_of(key="a", kind=EngineKind.VLLM, name="vllm", endpoint=endpoint)
         for proof in (Proof.ANSWER, Proof.LONG_PROMPT):
             assert (await canary(line.transport, engine, proof, SystemClock())).is_right, proof
 

@@ -8,7 +8,8 @@ from functools import cache
 from types import MappingProxyType
 
 from sparktop.cmdline.engine_command import (
-    EngineCommand,
+    command_of,
+    is_exec,
     joins_ray,
     kind_of_image,
     of_process,
@@ -25,6 +26,7 @@ from sparktop.model.engine import (
     Endpoint,
     EndpointState,
     Engine,
+    EngineCommand,
     EngineKind,
     EngineState,
     Served,
@@ -271,6 +273,8 @@ def _running_engine(
         version=(carried.version if carried else None) or (version_of_image(container.image) if container else None),
         pids=tuple(sorted(group.pids)),
         argv=group.root.argv or (container.argv if container else ()),
+        command=command_of(group.kind, group.root.argv, environment, container),
+        is_exec=is_exec(container, endpoint, tuple(group.pids)),
         container=container,
         endpoint=endpoint,
         metrics=carried.metrics if carried else None,
@@ -299,15 +303,17 @@ def _starting_engine(
     command = started_by(container)
     if command is None and not _waits_for_head(container, previous):
         return None
+    kind = command.kind if command else EngineKind.VLLM
     restarts = "" if container.status != "restarting" else "its container restarts again and again: see its log"
     return Engine(
         key=container.container_id[:12],
-        kind=command.kind if command else EngineKind.VLLM,
+        kind=kind,
         name=container.name,
         state=EngineState.UNKNOWN if is_unscanned else EngineState.STARTING,
         model=command.model if command else None,
         version=(previous.version if previous else None) or version_of_image(container.image),
         argv=container.argv,
+        command=command_of(kind, (), container.environment, container),
         container=container,
         endpoint=None if command is None or command.is_worker else _endpoint(command, container),
         uptime_s=max(0.0, node_wall_s - container.started_wall_s) if container.started_wall_s else None,
@@ -359,6 +365,8 @@ def _ended_engines(
             model=(command.model if command else None) or (previous.model if previous else None),
             version=(previous.version if previous else None) or version_of_image(container.image),
             argv=container.argv,
+            command=command_of(kind, (), container.environment if command else (), container),
+            is_exec=is_exec(container, None, ()),
             container=container,
             exit_detail=exit_detail(container),
             exited_wall_s=container.finished_wall_s,

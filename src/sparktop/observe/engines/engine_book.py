@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.catalogue import read_ahead_for_engines
 from sparktop.diagnose.ended_by import exit_code, failed
 from sparktop.diagnose.logs.engine_state import resolve_state
@@ -208,7 +207,7 @@ class EngineBook:
                 metrics=scraped.metrics,
                 rates=scraped.rates,
                 canaries=scraped.canaries,
-                model=command_of(engine).model or (scraped.metrics and scraped.metrics.model) or engine.model,
+                model=engine.command.model or (scraped.metrics and scraped.metrics.model) or engine.model,
                 version=scraped.version or engine.version,
             )
         state, progress = resolve_state(engine, log_state, self._book.wall_s)
@@ -255,7 +254,7 @@ class EngineBook:
 def _at_its_port(engine: Engine, told: int | None) -> Engine:
     """The engine at the port that its log tells, where its command names none: defaults differ by version."""
     endpoint = engine.endpoint
-    if told is None or endpoint is None or endpoint.port != engine.kind.traits.port or command_of(engine).has("port"):
+    if told is None or endpoint is None or endpoint.port != engine.kind.traits.port or engine.command.has("port"):
         return engine
     return replace(engine, endpoint=replace(endpoint, port=told))
 

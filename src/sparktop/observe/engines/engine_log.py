@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparktop.cmdline.engine_command import started_by
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.logs.engine_state import EngineLogState, advance
 from sparktop.diagnose.logs.routine import STATISTICS, routine
@@ -239,7 +238,7 @@ def log_source(engine: Engine) -> LogSource:
         return LogSource(words="its container's log can't be read: see why the Docker Engine can't be asked")
     if container is None:
         return LogSource(words="the output of its process", pid=int(engine.key.removeprefix("pid:")))
-    if container.name.startswith("sparkrun_") and started_by(container) is None:
+    if container.name.startswith("sparkrun_") and engine.is_exec:
         return LogSource(
             words=SPARKRUN_LOG,
             container_id=container.container_id,
@@ -247,6 +246,6 @@ def log_source(engine: Engine) -> LogSource:
             command=f"docker exec {{container}} cat {SPARKRUN_LOG}",
         )
     words = "docker logs"
-    if started_by(container) is None:
+    if engine.is_exec:
         words += " (an engine started by `docker exec` may write to the terminal it was started in instead)"
     return LogSource(words=words, container_id=container.container_id, command=DOCKER_LOGS)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from enum import StrEnum
 
 from sparktop import sanitise
-from sparktop.cmdline.engine_command import joins_ray, started_by
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.labels import SPARKRUN_LOG
@@ -116,13 +115,8 @@ def origin(engine: Engine, node: NodeView, survey: Survey, inspected: Inspected 
         return Origin(kind=OriginKind.UNIT, unit=unit, is_own=is_own, evidence=(f"the service {unit} {what}",))
     if container is None:
         return Origin(kind=OriginKind.PROCESS, evidence=("its processes are in no container and no service",))
-    starts_itself = (
-        started_by(container) is not None
-        or (joins_ray(container.argv) and engine.endpoint is None)
-        or not (container.argv or engine.pids)
-    )
-    made_by = _of_container(container, inspected, is_asleep=not starts_itself)
-    if starts_itself:
+    made_by = _of_container(container, inspected, is_asleep=engine.is_exec)
+    if not engine.is_exec:
         return made_by
     launcher, commands = _launcher(container)
     return replace(made_by, launcher=launcher, commands=commands)

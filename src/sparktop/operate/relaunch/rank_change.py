@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from sparktop.cmdline.container_body import with_options
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.cmdline.engine_flag_edits import CannotEdit, FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.dataclass import dataclass
@@ -192,7 +193,7 @@ def targets(rank_change: RankChange, flags: Sequence[FlagChange], wanted_bytes: 
         argv = changed((), engine.argv, {flag.name: flag.after for flag in flags}, {}).command
     except CannotEdit:  # the title of a process: its flags are known from the container alone
         argv = (*engine.argv, *(word for flag in flags if flag.after is not None for word in (flag.name, flag.after)))
-    changed_engine = replace(engine, argv=argv)
+    changed_engine = with_argv(engine, argv)
     target, old_target = memory_target(changed_engine, view, wanted_bytes=wanted_bytes), memory_target(engine, view)
     assert target is not None  # inspect_ranks() has a sample of every node
     assert old_target is not None

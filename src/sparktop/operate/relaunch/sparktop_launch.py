@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sparktop import sanitise
-from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flag_edits import FlagChange
+from sparktop.cmdline.engine_flags import polar
 from sparktop.engines import labels
 from sparktop.masking import is_secret
 from sparktop.model.engine import EngineKind
@@ -37,7 +37,7 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
     if not head.origin.recipe:
         return
     name = f"{head.rank.name} on {listed(rank_change.rank.node for rank_change in rank_changes)}"
-    command = command_of(head.rank.engine)
+    command = head.rank.engine.command
     for flag, value in head.change.flags.items():
         main, why = parameters.main_name(flag), ""
         if main in (*_PARALLELISM, *_RENDEZVOUS):
@@ -45,7 +45,7 @@ def refuse_launch_only(rank_changes: Sequence[RankChange]) -> None:
             why = f"was launched from {head.origin.recipe}: {reason}, which only a launch can find out"
         elif main == "port" and head.host.get("PortBindings"):
             why = "has its port published by Docker: a new port must be published too"
-        if why and command.value(flag) != value:
+        if why and command.value(polar(flag, command.kind)) != value:
             raise Refused(f"{name} {why}", lines(rank_changes))
 
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import combinations
 
-from sparktop.cmdline.engine_command import EngineCommand
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineKind
+from sparktop.model.engine import EngineCommand, EngineKind
 from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.model_config import ModelFacts, quantisation_by_name

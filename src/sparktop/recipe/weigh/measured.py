@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import EngineCommand
 from sparktop.dataclass import dataclass
 from sparktop.engines.memory_taken import is_of
+from sparktop.model.engine import EngineCommand
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.parameters import NEEDS, get

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import engine_of
 from tests.table import over
 
 from sparktop.diagnose.logs.engine_state import (
@@ -294,7 +295,7 @@ def test_any_text_is_an_answer(text: str, kind: EngineKind | None) -> None:
     assert state.state in EngineState
 
 
-ENGINE = Engine(key="a", kind=V, name="e", state=STARTING, endpoint=Endpoint(host="127.0.0.1", port=8000))
+ENGINE = engine_of(key="a", kind=V, name="e", state=STARTING, endpoint=Endpoint(host="127.0.0.1", port=8000))
 METRICS = EngineMetrics(wall_s=1.0, running=0.0, waiting=0.0)
 CAPTURED = EngineLogState(state=CAPTURING, progress=Progress(phase="capture", done=3, total=9))
 
@@ -374,7 +375,7 @@ def test_a_real_llama_cpp(name: str, state: EngineState, port: int | None, failu
 
 def test_an_endpoint_that_answers_503_loads_whatever_its_log_says() -> None:
     endpoint = Endpoint(host="127.0.0.1", port=8080, state=EndpointState.LOADING)
-    engine = Engine(key="a", kind=EngineKind("llama.cpp"), name="a", endpoint=endpoint, uptime_s=600.0)
+    engine = engine_of(key="a", kind=EngineKind("llama.cpp"), name="a", endpoint=endpoint, uptime_s=600.0)
     assert resolve_state(engine, None) == (LOADING, None)
     assert resolve_state(engine, EngineLogState(state=READY, moved_wall_s=1.0)) == (LOADING, None)
     capturing = EngineLogState(state=CAPTURING, progress=Progress(phase="capture", done=1, total=2))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from tests.support import engine_of
 from tests.table import over
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.diagnose.logs.reader import LogReader
 from sparktop.diagnose.logs.rule import LogRule, parse, shipped
 from sparktop.diagnose.names import PLACEHOLDERS, names_of, steps_of
@@ -15,7 +17,7 @@ from sparktop.model.telemetry import LogLine
 from sparktop.observe.engines.engine_log import Feed
 
 CONTAINER = Container(container_id="a" * 64, name="vllm-qwen36", image="vllm/vllm-openai:v0.22.1")
-ENGINE = Engine(
+ENGINE = engine_of(
     key=CONTAINER.container_id,
     name="vllm-qwen36",
     kind=EngineKind.VLLM,
@@ -54,7 +56,7 @@ def test_a_name_that_a_shell_reads_more_in_stays_a_placeholder(name: str) -> Non
 
 
 def test_a_folder_for_a_model_is_no_name_of_one() -> None:
-    assert names_of(replace(ENGINE, argv=("vllm", "serve", "/models/Step-NVFP4")))["model"] == "ORG/MODEL"
+    assert names_of(with_argv(ENGINE, ("vllm", "serve", "/models/Step-NVFP4")))["model"] == "ORG/MODEL"
 
 
 def test_steps_fit_an_engine_outside_containers() -> None:

@@ -21,7 +21,7 @@ SERVE = ("vllm", "serve", "Org/Model-30B-A3B", "--gpu-memory-utilization", "0.7"
 
 
 def running(*argv: str, **more: Any) -> Engine:
-    return replace(engine(), **{"argv": argv or SERVE, "container": None, "environment": (), **more})
+    return engine(**{"argv": argv or SERVE, "container": None, "environment": (), **more})
 
 
 def found(*engines: Engine, rule: LiveRule = RULE, **more: Any) -> dict[str, Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 from tests.pictures_support import WALL_S, claims, container, engine, facts, idle_node, node, picture, process, rules_on
 from tests.table import over
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.model.engine import Engine, EngineState, LogFacts
 from sparktop.model.event import KernelEvent, Severity
 from sparktop.model.finding import Confidence, Finding
@@ -212,8 +213,8 @@ def test_two_keepers(policy: str, unit: Unit, expected: list[str]) -> None:
 def test_a_ray_worker_that_ended_with_its_head_is_no_news() -> None:
     joins = ("bash", "-c", "ray start --block --address=10.0.0.1:6379")
     wide = ("vllm", "serve", "M", "--tensor-parallel-size", "2", "--distributed-executor-backend", "ray")
-    one = replace(ended(1, argv=joins), endpoint=None, argv=joins)
-    over = replace(ended(143, argv=wide), argv=wide)
+    one = with_argv(replace(ended(1, argv=joins), endpoint=None), joins)
+    over = with_argv(ended(143, argv=wide), wide)
     serving = engine(argv=wide, container=container(argv=wide))
 
     def told(worker: Engine, head: Engine) -> list[str]:
@@ -222,7 +223,7 @@ def test_a_ray_worker_that_ended_with_its_head_is_no_news() -> None:
     assert told(one, over) == []
     assert told(one, serving) == ["restart.failed"]
     assert told(one, replace(serving, uptime_s=12.0)) == [], "that head began when this one had ended"
-    sooner = replace(ended(1, argv=joins, ago_s=3.0), endpoint=None, argv=joins)
+    sooner = with_argv(replace(ended(1, argv=joins, ago_s=3.0), endpoint=None), joins)
     assert told(sooner, serving) == [], "whether its head lives is not known yet"
-    killed = replace(ended(139, argv=joins), endpoint=None, argv=joins)
+    killed = with_argv(replace(ended(139, argv=joins), endpoint=None), joins)
     assert told(killed, over) == ["restart.segfault"]

@@ -26,6 +26,7 @@ from tests.pictures_support import (
 )
 from tests.table import over
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.diagnose.rules.memory import held, low, starvation
 from sparktop.model.engine import Engine, EngineKind, EngineState, LogFacts
 from sparktop.model.event import Severity
@@ -79,7 +80,7 @@ def test_a_silent_rank_loads_while_its_head_does() -> None:
     sinks = [(-900.0, 110.0), (-10.0, 110.0), (-1.0, 56.0), (0.0, 50.0)]
     second = replace(node(available_gib=sinks, engines=(worker,)), name="spark2")
     head = loading()
-    head = replace(head, argv=(*head.argv, "--tensor-parallel-size", "2"))
+    head = with_argv(head, (*head.argv, "--tensor-parallel-size", "2"))
     assert not list(falling(picture(node(engines=(head,)), second)))
     ready = replace(head, state=EngineState.READY, log=LogFacts(moved_wall_s=WALL_S - 4.0))
     idle = replace(node(available_gib=sinks, engines=(worker,), util=0.0), name="spark2")

@@ -14,6 +14,7 @@ from tests.plan_golden import compare_plan
 from tests.relaunch_support import INFINIBAND, asked, planned, possible
 from tests.table import over
 
+from sparktop.cmdline.engine_command import with_argv
 from sparktop.model.change import SMALLER_SHARE, WITHOUT_GRAPHS, Change
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
@@ -308,8 +309,8 @@ def test_hostile_names_reach_no_shell_and_no_terminal() -> None:
 def test_secrets_are_in_the_body_alone() -> None:
     change = Change(environment={"VLLM_API_KEY": "canary-environment"}, flags={"--api-key": "canary-flag"})
     argv = (*made.ARGV, "--api-key", "canary-old")
-    one = replace(
-        support.engine(argv=argv, labels={"my.password": "canary-label"}), argv=(*made.ARGV, "--api-key", "<masked>")
+    one = with_argv(
+        support.engine(argv=argv, labels={"my.password": "canary-label"}), (*made.ARGV, "--api-key", "<masked>")
     )
     plan = possible(planned(asked(change), made.picture(restarts.spark(engines=(one,)))))
     canaries = ("canary-environment", "canary-flag", "canary-old", "canary-label")

@@ -17,7 +17,7 @@ from tests.plan_golden import compare_plan
 from tests.relaunch_support import asked, planned
 from tests.table import over
 
-from sparktop.cmdline.engine_command import joins_ray, of_container
+from sparktop.cmdline.engine_command import joins_ray, of_container, with_argv
 from sparktop.cmdline.engine_flag_edits import FlagChange
 from sparktop.cmdline.launch_command import changed
 from sparktop.documents.engine_table import EngineRow, details
@@ -294,7 +294,7 @@ def test_the_ranks_of_two_launches_are_not_of_one() -> None:
 
 def test_a_pair_that_has_ended_knows_its_head() -> None:
     fleet = ray_pair()
-    ended = [replace(restarts.ended(one.engines[0]), argv=one.engines[0].container.argv) for one in fleet.nodes]  # type: ignore[union-attr]
+    ended = [with_argv(restarts.ended(one.engines[0]), one.engines[0].container.argv) for one in fleet.nodes]  # type: ignore[union-attr]
     fleet = made.picture(*(replace(node, engines=(one,)) for node, one in zip(fleet.nodes, ended, strict=True)))
     team = ranks("vllm-pair", "spark2", fleet)
     assert [(one.node.name, one.is_head) for one in team] == [("spark1", True), ("spark2", False)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import of_engine
 from sparktop.engines.cuda_graphs import without_graphs
@@ -107,7 +106,7 @@ def is_one_token(text: str) -> bool:
 
 def _levers(engine: Engine) -> dict[str, object]:
     """What of its command may garble answers, as figures of the card."""
-    command = command_of(engine)
+    command = engine.command
     kv_type = command.flags.get("kv-cache-dtype", "")
     return {
         "kv_type": kv_type if kv_type not in ("", "auto") else None,

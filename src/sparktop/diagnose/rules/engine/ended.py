@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.container_exit import LOOPING, TOO_SOON_S, ending_of, endings, loop, restart_count
 from sparktop.diagnose.ended_by import exit_code, failed, oom_kill
 from sparktop.diagnose.names import names_of
@@ -223,7 +222,7 @@ def _held_by_others(node: NodeView, engine: Engine) -> int:
 def _requested_bytes(engine: Engine, total_bytes: int) -> float | None:
     """The memory its own argument asks for; None if it leaves that to a default."""
     try:
-        share = float(command_of(engine).value("gpu-memory-utilization", "mem-fraction-static") or "")
+        share = float(engine.command.value("gpu-memory-utilization", "mem-fraction-static") or "")
     except ValueError:
         return None
     return share * total_bytes if 0 < share <= 1 else None

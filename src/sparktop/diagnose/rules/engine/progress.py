@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.cmdline.engine_flags import is_in
 from sparktop.diagnose.logs.rule import of_clients
 from sparktop.diagnose.rule import LiveRule, live_rule
@@ -177,8 +176,8 @@ def _in_the_way(rule: str, engine: Engine, node: NodeView) -> str:
     """Who holds the memory or the port that its start lacks: "python3 (pid 93111) holds 58.0 GiB"; "" if not known."""
     others = [other for other in node.engines if other is not engine and is_alive(other)]
     if rule == PORT_IN_USE:
-        port = command_of(engine).port
-        return next((f"{one.name} has port {port}" for one in others if command_of(one).port == port), "")
+        port = engine.command.port
+        return next((f"{one.name} has port {port}" for one in others if one.command.port == port), "")
     if rule not in LACKS_MEMORY:
         return ""
     if (holder := largest_of_no_engine(node, OTHER_HOLDER_BYTES)) is not None:
@@ -248,7 +247,7 @@ def _pids(stopped: Sequence[Process]) -> str:
 def _can_dump_stacks(engine: Engine) -> bool:
     """Whether its next stall can say where it stands: the version can (vLLM 0.33), and isn't told to yet."""
     can = engine.kind is EngineKind.VLLM and is_in(STACK_DUMPS, engine.kind, engine.version or "") is True
-    return can and not command_of(engine).has(STACK_DUMPS, STACK_DUMPS.partition(".")[0])
+    return can and not engine.command.has(STACK_DUMPS.replace("_", "-"), STACK_DUMPS.partition(".")[0])
 
 
 def _no_tokens(node: NodeView, engine: Engine, running: float, still_s: float) -> Finding:
@@ -301,7 +300,7 @@ def _kv_cache_full(node: NodeView, engine: Engine, metrics: EngineMetrics, evict
     is_evicting = evicted >= EVICTED_PER_MIN
     if is_evicting:
         figures = f"{figures}, {evicted:.0f} evicted a minute"
-    command, flag = command_of(engine), SHARE_FLAGS.get(engine.kind, "")
+    command, flag = engine.command, SHARE_FLAGS.get(engine.kind, "")
     available = node.sample.memory.available_bytes if node.sample is not None else 0
     return found(
         "engine.kv-cache-full",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.ended_by import is_being_stopped
 from sparktop.diagnose.kernel.findings import rule_of
@@ -143,7 +142,7 @@ def _by_silence(team: tuple[EngineRank, ...], stretches: dict[str, GpuStretch], 
     if not silences:
         return None
     is_loading = any(rank.engine.state in (EngineState.STARTING, EngineState.LOADING) for rank in team)
-    is_mute = any(command_of(rank.engine).has("--disable-log-stats") for rank in team)
+    is_mute = any(rank.engine.command.has("--disable-log-stats") for rank in team)
     required_s = LOADING_S if is_loading or is_mute else SILENT_S
     if any(_is_shared(rank.node) for rank in team if rank.node.name in stretches):
         required_s = max(required_s, SHARED_S)
@@ -224,7 +223,7 @@ def _settled_by(spin: _Spin) -> str:
     if spin.has_counters:
         return "young"
     engine = spin.head.engine
-    if engine.kind is EngineKind.SGLANG and not command_of(engine).has("--enable-metrics"):
+    if engine.kind is EngineKind.SGLANG and not engine.command.has("--enable-metrics"):
         return "without_metrics"
     return "without_server" if engine.endpoint is None else "unread"
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from itertools import chain
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.kernel.findings import GPU_GONE, knowledge_of
 from sparktop.diagnose.kernel.incident import counted, describe, victim_text
@@ -271,13 +270,13 @@ def suspects(node: NodeView) -> tuple[Suspect, ...]:
 
 
 def _sign(engine: Engine) -> str:
-    if command_of(engine).value("--moe-backend") in _SAFE_BACKENDS or not _MOE.search(_words(engine)):
+    if engine.command.value("--moe-backend") in _SAFE_BACKENDS or not _MOE.search(_words(engine)):
         return ""
     environment = engine.environment or (engine.container.environment if engine.container else ())
     variable = next((entry for entry in environment if entry.startswith(VARIABLE + "=")), "")
     if variable.lower().endswith("=throughput"):
         return variable
-    if command_of(engine).value("--performance-mode") == "throughput":
+    if engine.command.value("--performance-mode") == "throughput":
         return "--performance-mode throughput"
     return ""
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sparktop.checks.parity import TOLERATED_SHARE
-from sparktop.cmdline.engine_command import command_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.rule import live_rule
 from sparktop.diagnose.rules.window import newest, of_engine, seen
@@ -313,7 +312,7 @@ def _is_before_0_24(engine: Engine | None) -> bool:
 def _may_have_less(after: _AfterExit, trapped: int) -> bool:
     """Whether its engine has a share to be lowered, and starts in the remaining memory."""
     engine = after.engine
-    has_share = engine is not None and command_of(engine).value("--mem-fraction-static", "--gpu-memory-utilization")
+    has_share = engine is not None and engine.command.value("--mem-fraction-static", "--gpu-memory-utilization")
     return engine is not None and bool(has_share) and not _is_refused_by_sglang(engine, trapped, after.available)
 
 

@@ -11,7 +11,6 @@ from sparktop.checks.container import NetworkFacts, RdmaAccessFacts, judge_memlo
 from sparktop.checks.host import LingerFacts, judge_linger
 from sparktop.checks.node_facts import engine_user_id
 from sparktop.checks.ray import MONITOR, RayFacts, judge_memory_monitor
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.link import ON_TCP
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems, team_problems
@@ -187,7 +186,7 @@ def _ray(pair: Team, rank: EngineRank) -> RayFacts:
 
 def _uses_ray(pair: Team) -> bool:
     return any(
-        command_of(rank.engine).value("--distributed-executor-backend") == "ray"
+        rank.engine.command.value("--distributed-executor-backend") == "ray"
         or bool(rank.engine.argv and rank.engine.argv[0].startswith("ray::"))
         or _starts_ray(rank)
         for rank in pair.ranks

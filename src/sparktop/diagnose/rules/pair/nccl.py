@@ -21,7 +21,6 @@ from sparktop.checks.nccl import (
     ports_without_gid,
     reaches_peer,
 )
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import SEVERITY, check_rule
 from sparktop.diagnose.rules.pair.rank_problems import rank_problems
 from sparktop.engines.pair import Team, addresses_of, engine_evidence, knows_all_variables, variables, whole
@@ -159,7 +158,7 @@ def interface_wrong(fleet: FleetState) -> Iterable[Finding]:
             continue  # interfaces inside the container are its own
         settings = variables(rank)
         values = {setting: settings.get(setting) for setting in (*INTERFACE_SETTINGS, *ADDRESS_SETTINGS)}
-        values |= {setting: command_of(rank.engine).value(setting) for setting in MEETING_SETTINGS}
+        values |= {setting: rank.engine.command.value(setting) for setting in MEETING_SETTINGS}
         for setting, value in values.items():
             facts = PlaceFacts(
                 setting=setting,

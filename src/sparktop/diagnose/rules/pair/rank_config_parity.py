@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from sparktop.cmdline.engine_command import command_of
 from sparktop.diagnose.rule import live_rule
 from sparktop.engines.pair import MASK, Team, engine_evidence, variables, whole
 from sparktop.knowledge.card import found
@@ -120,7 +119,7 @@ def _differing_variables(pair: Team) -> Mapping[str, tuple[str | None, str | Non
 def _differing_flags(pair: Team) -> Mapping[str, tuple[str | None, str | None]]:
     if not all(any(word in ("serve", "sglang.launch_server") for word in rank.engine.argv) for rank in pair.ranks):
         return {}  # a Ray worker gets its configuration from the head
-    first, second = (command_of(rank.engine) for rank in pair.ranks)
+    first, second = (rank.engine.command for rank in pair.ranks)
     values_by_flag = {
         next((name for name in names if first.has(name) or second.has(name)), names[0]): (
             first.value(*names),
