@@ -6,7 +6,7 @@ from tests.table import over
 
 from sparktop.model.operation import Command, Privilege
 from sparktop.model.request import Request, Risk
-from sparktop.model.survey import Answer, Privileges, PrivilegesQuestion, Survey
+from sparktop.model.survey import Privileges
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.secrets.sudo import (
     RootAccess,
@@ -152,9 +152,9 @@ def test_what_a_plan_runs_as_root() -> None:
     )
     plan = Plan(request=Request(action="drop-caches", nodes=("spark1",)), title="", risk=Risk.SAFE, steps=(step, step))
     assert root_argvs(plan, "spark1") == (SYSCTL, asked.argv, TEE)
-    survey = Survey(answers={PrivilegesQuestion(node="spark1"): Answer(value=user("password"))})
-    (note,) = sudo_notes(plan.steps, survey, "spark1")
+    asking = user("password")
+    (note,) = sudo_notes(plan.steps, asking, "spark1")
     assert "NOPASSWD: /usr/sbin/sysctl" in note
-    (short,) = sudo_notes(plan.steps, survey, "spark1", with_lines=False)
+    (short,) = sudo_notes(plan.steps, asking, "spark1", with_lines=False)
     assert "NOPASSWD" not in short
     assert root_argvs(plan.steps, "spark2") == ()

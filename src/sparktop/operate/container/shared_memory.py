@@ -8,12 +8,13 @@ has open or mapped.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sparktop.dataclass import dataclass
 from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.operation import Command, Privilege
-from sparktop.model.survey import Output, Survey
+from sparktop.model.survey import Output
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.text.units import gib
@@ -113,13 +114,10 @@ def others_there(engine: Engine, node: NodeView) -> bool:
     )
 
 
-def step(engine: Engine, node: NodeView, survey: Survey, mark: str) -> Step | None:
-    """Remove what the engine left; None where there is nothing, or its owner can't be told."""
+def step(engine: Engine, node: NodeView, files: Sequence[SharedFile], mark: str) -> Step | None:
+    """Remove what the engine left of these; None where there is nothing, or its owner can't be told."""
     container = engine.container
-    if container is None or container.ipc_mode != "host" or others_there(engine, node):
-        return None
-    files = parse(survey.text(ask(node.name)) or "")
-    if not files:
+    if not files or container is None or container.ipc_mode != "host" or others_there(engine, node):
         return None
     own = node.facts.user_id if node.facts else None
     privilege = Privilege.USER if own is not None and all(row.user_id == own for row in files) else Privilege.ROOT

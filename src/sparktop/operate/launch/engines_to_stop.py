@@ -78,12 +78,12 @@ def stop_steps(engines: Sequence[EngineToStop], grace_s: float) -> Iterator[Step
         yield from down_steps(down, grace_s, is_coming_back=True)
 
 
-def restart_steps(engines: Sequence[EngineToStop], survey: Survey) -> Iterator[Step]:
+def restart_steps(engines: Sequence[EngineToStop]) -> Iterator[Step]:
     """Rollback steps that restart the engines that can be restarted."""
     for engine in engines:
         if engine.comes_back:
             nodes = tuple(rank.node for rank in engine.ranks)
-            _, up = in_order(engine.ranks, [existing(rank, survey).phases for rank in engine.ranks])
+            _, up = in_order(engine.ranks, [existing(rank).phases for rank in engine.ranks])
             yield from (replace(step, needs_nodes=nodes) for step in rollback((), up))
 
 

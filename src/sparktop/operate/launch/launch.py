@@ -69,7 +69,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         rollback=(
             keep_log(up),
             *rollback(phases, phases),
-            *engines_to_stop.restart_steps(inputs.engines_to_stop, survey),
+            *engines_to_stop.restart_steps(inputs.engines_to_stop),
         ),
         is_all_or_nothing=True,
         effect=launch_text.effect(inputs, ranks),

@@ -99,7 +99,7 @@ def warnings(
                 f"{rank.container.before_name}; remove "
                 f"it with: docker rm {rank.container.before_name}"
             )
-        yield from sudo_notes(steps, inputs.survey, rank.node)
+        yield from sudo_notes(steps, inputs.survey.privileges(rank.node), rank.node)
     if any(rank.container.has_policy for rank in ranks):
         yield "It gets its restart policy only once it has served."
 

@@ -223,7 +223,7 @@ def _drop(view: NodeView, mark: str, share_bytes: int | None, inputs: GateInputs
     if share_bytes:
         freed_bytes = sum(engine.held_bytes_on(view.name) for engine in inputs.engines_to_stop)
         drop = start_steps.drop_for(view, mark, need_bytes=share_bytes, back_bytes=freed_bytes)
-        if drop is not None and start_steps.may(drop, view.name, inputs.survey):
+        if drop is not None and start_steps.may(drop, inputs.survey.privileges(view.name)):
             yield drop
 
 

@@ -67,7 +67,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         raise _refuse(f"{sanitise.name(way)} is no way to do it", f"choose one of {', '.join(WAYS)}")
     recovery = {"shell": _shell, "manager": _manager, "console": _console}[way](node, survey)
     require_root_for((recovery.step,), survey)
-    notes = sudo_notes((recovery.step,), survey, node.name, with_lines=way != "shell")
+    notes = sudo_notes((recovery.step,), survey.privileges(node.name), node.name, with_lines=way != "shell")
     return Plan(
         request=request,
         title=f"{recovery.title} on {node.name}",

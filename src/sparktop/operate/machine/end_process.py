@@ -76,7 +76,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         warnings=(
             *_warnings(node, pid, process, stat),
             *filter(None, (stays_note(request, picture),)),
-            *sudo_notes(steps, survey, node.name, with_lines=False),
+            *sudo_notes(steps, survey.privileges(node.name), node.name, with_lines=False),
         ),
         equivalent=(f"on {node.name}: {'' if is_own else 'sudo '}kill {pid}; after {TERM_S:.0f} s: kill -9 {pid}",),
     )

@@ -39,7 +39,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             "systemd keeps the user's service manager, and with it semaphores and shared memory, when the last session "
             "ends. Running engines are not touched. At boot systemd also starts the user's own services."
         ),
-        warnings=tuple(note for name in users for note in sudo_notes(steps, survey, name)),
+        warnings=tuple(note for name in users for note in sudo_notes(steps, survey.privileges(name), name)),
     )
 
 

@@ -15,9 +15,10 @@ from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import FleetState, NodeView
 from sparktop.model.operation import Privilege
 from sparktop.model.request import Request
-from sparktop.model.survey import PrivilegesQuestion, Question, Survey
+from sparktop.model.survey import Privileges, PrivilegesQuestion, Question, Survey
 from sparktop.operate.container import inspected, shared_memory
 from sparktop.operate.container.inspected import Inspected
+from sparktop.operate.container.shared_memory import SharedFile
 from sparktop.operate.plan import origin
 from sparktop.operate.plan.origin import Origin
 from sparktop.operate.plan.process import ProcessStat, stat_questions, still_there
@@ -84,6 +85,10 @@ class RunningRank:
     """Its container; None where it runs in none."""
     processes: tuple[ProcessStat, ...] = ()
     """Of one in no container, those that still are the ones seen; the server first."""
+    privileges: Privileges | None = None
+    """Of the user on its node; None: not known."""
+    shared: tuple[SharedFile, ...] = ()
+    """Engines' files in the node's /dev/shm, where its container has that."""
     mark: str = ""
     """Suffix of its steps' ids: "@spark2" where there are two ranks."""
 
@@ -183,21 +188,25 @@ def inspect_ranks(team: Sequence[EngineRank], survey: Survey) -> tuple[RunningRa
         view, node = rank.node, rank.node.name
         if view.sample is None:
             raise Refused(f"{node} has told nothing yet", ("wait until it is live",))
-        container = None
+        container, privileges, shared = None, survey.privileges(node), ""
         require_known_container(rank, survey)
         if rank.engine.container is not None:
-            require_docker(survey.privileges(node), node)
+            require_docker(privileges, node)
             container = inspected.inspected(node, rank.engine.container.container_id, survey)
             if container is None:
                 raise _vanished(rank, survey)
             if is_looping(rank.engine, rank.engine.container):
                 # Seen "running" as often as "restarting": steps for one run of it would come too late.
                 container = replace(container, loops=True)
+            if rank.engine.container.ipc_mode == "host":
+                shared = survey.text(shared_memory.ask(node)) or ""
         ranks_found.append(
             RunningRank(
                 rank=replace(rank, node=with_owed_guard(view, survey)),
                 origin=origin.origin(rank.engine, view, survey, container),
                 container=container,
+                privileges=privileges,
+                shared=shared_memory.parse(shared),
                 processes=still_there(rank.engine, view, survey) if container is None else (),
                 mark=f"@{node}" if len(team) > 1 else "",
             )

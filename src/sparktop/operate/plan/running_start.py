@@ -11,7 +11,6 @@ from sparktop.dataclass import dataclass
 from sparktop.engines.memory_target import Target, held_bytes, memory_target
 from sparktop.model.fleet import FleetState
 from sparktop.model.request import Request
-from sparktop.model.survey import Survey
 from sparktop.operate.acts.readiness import AwaitReady
 from sparktop.operate.acts.request import SmokeTest
 from sparktop.operate.container import lifecycle, shared_memory
@@ -49,7 +48,6 @@ class RunningStart:
 
 def phases_anew(
     rank: RunningRank,
-    survey: Survey,
     target: Target,
     old_target: Target,
     *,
@@ -95,11 +93,13 @@ def phases_anew(
     )
     old_ready = replace(ready, id=f"back-ready{mark}", act=replace(act, any_run=any_run))
     disarmed = replace(start_steps.disarm(node, mark), id=f"back-unguard{mark}")
+    room = tuple(_room_steps(rank, target))
     is_guarded = container is not None and start_steps.is_guarded(view, container.container_id)
     return Phases(
         is_head=rank.is_head,
         memory=(start_steps.memory(node, mark, target.target_bytes, limit_s=memory_limit_s),),
-        room=tuple(step for step in room_steps(rank, target, survey) if may(step, node, survey)),
+        room=tuple(step for step in room if may(step, rank.privileges)),
+        left_out=tuple(step for step in room if not may(step, rank.privileges)),
         guard_load=(guards[0],) if new_id else (),
         ready=(replace(ready, on_failure=on_failure),),
         guard_request=guard_request,
@@ -139,11 +139,11 @@ def anew(
     return tuple(steps), tuple(back), (*stops, *up_again)
 
 
-def room_steps(rank: RunningRank, target: Target, survey: Survey) -> Iterator[Step]:
+def _room_steps(rank: RunningRank, target: Target) -> Iterator[Step]:
     """Free /dev/shm and drop caches, where needed; whether permitted or not."""
     held = (held_bytes(rank.engine, rank.view) or 0) if rank.runs else 0
     drop = start_steps.drop_for(rank.view, rank.mark, need_bytes=target.asked_bytes, back_bytes=held)
-    yield from filter(None, (shared_memory.step(rank.engine, rank.view, survey, rank.mark), drop))
+    yield from filter(None, (shared_memory.step(rank.engine, rank.view, rank.shared, rank.mark), drop))
 
 
 def _guard_again(rank: RunningRank, container_id: str, name: str) -> Steps:
@@ -159,9 +159,7 @@ def _guard_again(rank: RunningRank, container_id: str, name: str) -> Steps:
     return (again,) if container_id else (found, again)
 
 
-def existing(
-    rank: RunningRank, survey: Survey, *, wanted_bytes: int | None = None, limit_s: float = MEMORY_LIMIT_S
-) -> RunningStart:
+def existing(rank: RunningRank, *, wanted_bytes: int | None = None, limit_s: float = MEMORY_LIMIT_S) -> RunningStart:
     """The rank, started as it is: by its service, or its container.
 
     Args:
@@ -175,7 +173,6 @@ def existing(
     kept_id = own_id if not rank.origin.is_service else ""
     phases = phases_anew(
         rank,
-        survey,
         target,
         target,
         new_id=kept_id,

@@ -29,6 +29,8 @@ class Phases:
     memory: Steps = ()
     room: Steps = ()
     """Once its memory is back: /dev/shm, caches."""
+    left_out: Steps = ()
+    """What would make room too, but needs root there."""
     before_start: Steps = ()
     """Before the first rank starts: its change is written, its guard armed where its container is there already."""
     start: Steps = ()

@@ -16,7 +16,7 @@ from sparktop.model.engine import Engine, EngineState
 from sparktop.model.fleet import NodeView
 from sparktop.model.guard import GuardPhase
 from sparktop.model.operation import Command, DockerCall, Privilege
-from sparktop.model.survey import Survey
+from sparktop.model.survey import Privileges
 from sparktop.operate.acts.guard_order import GuardOrder
 from sparktop.operate.acts.memory import AwaitMemory
 from sparktop.operate.acts.readiness import AwaitReady
@@ -220,6 +220,6 @@ def with_rollback(step: Step) -> Step:
     return replace(step, on_failure=OnFailure.ROLL_BACK)
 
 
-def may(step: Step, node: str, survey: Survey) -> bool:
-    """Whether root is available on the node for what the step runs as root."""
-    return root_refusal(survey.privileges(node), root_argvs((step,), node), node) is None
+def may(step: Step, privileges: Privileges | None) -> bool:
+    """Whether the user may do on its node what the step runs as root."""
+    return root_refusal(privileges, root_argvs((step,), step.node), step.node) is None

@@ -308,7 +308,6 @@ def relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
     new_name = compose_project.container_name
     base = phases_anew(
         rank,
-        given.survey,
         target,
         old_target,
         new_name=new_name,

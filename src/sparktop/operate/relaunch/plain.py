@@ -168,7 +168,6 @@ def _phases(
     )
     phases = phases_anew(
         rank,
-        given.survey,
         target,
         old_target,
         new_id=NEW,

@@ -81,7 +81,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         rollback=back,
         effect=_effect(head, request),
         warnings=(
-            *dict.fromkeys((*filter(None, (expected,)), *_warnings(ranks, steps, survey))),
+            *dict.fromkeys((*filter(None, (expected,)), *_warnings(ranks, steps))),
             *objections.context(rank_changes[0], survey),
             *objections.lint(rank_changes),
         ),
@@ -134,7 +134,7 @@ def _way(rank_changes: tuple[RankChange, ...]) -> _Relaunch:
     return way
 
 
-def _warnings(ranks: Sequence[RankRelaunch], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
+def _warnings(ranks: Sequence[RankRelaunch], steps: Sequence[Step]) -> Iterator[str]:
     """What the review warns of: lost requests and files, memory, the guard, sudo."""
     yield from lost_work(ranks[0].rank)
     for rank in ranks:
@@ -144,6 +144,6 @@ def _warnings(ranks: Sequence[RankRelaunch], steps: Sequence[Step], survey: Surv
             yield from guard_note(rank.rank.view)
         # Lines for sudo would not apply again where a service's drop-in is written as root.
         with_lines = not rank.rank.origin.is_service
-        yield from sudo_notes(steps, survey, rank.node, with_lines=with_lines)
+        yield from sudo_notes(steps, rank.rank.privileges, rank.node, with_lines=with_lines)
     if is_policy(ranks[0].policy):
         yield "The new container gets its restart policy only once it has served."

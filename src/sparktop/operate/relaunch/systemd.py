@@ -91,12 +91,12 @@ def relaunch(rank_change: RankChange, given: Given) -> RankRelaunch:
     assert service is not None  # Podman's is refused above
     if not service.is_own:
         needed = [service.argv("stop"), service.argv("start"), service.reload_argv]
-        if (no_root := root_refusal(survey.privileges(rank.node), needed, rank.node)) is not None:
+        if (no_root := root_refusal(rank.privileges, needed, rank.node)) is not None:
             root_note = "and writing a service's drop-in means being root there: no narrower sudo rule permits it"
             raise refused(no_root.reason, *no_root.remedies, root_note)
     target, old_target = targets(rank_change, flags, given.wanted_bytes)
     file = RemoteFile(path=drop_in.path, before=drop_in.before, after=text, privilege=service.privilege)
-    base = phases_anew(rank, survey, target, old_target, any_run=False, api_key=rank_change.api_key)
+    base = phases_anew(rank, target, old_target, any_run=False, api_key=rank_change.api_key)
     return RankRelaunch(
         rank=rank,
         rank_change=rank_change,

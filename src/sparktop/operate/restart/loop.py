@@ -83,7 +83,7 @@ def plan_service(request: Request, service: Service, unit: Unit, survey: Survey)
         steps=steps,
         rollback=tuple(rollback((), looping)),
         effect=f"{unit.name}{times} is stopped and stays stopped.{code} Its journal says why it ends.",
-        warnings=(next_steps(service), *sudo_notes(steps, survey, node)),
+        warnings=(next_steps(service), *sudo_notes(steps, survey.privileges(node), node)),
     )
 
 
@@ -148,7 +148,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         rollback=tuple(rollback((), [_phases(rank) for rank in up])),
         effect=_effect(ranks),
-        warnings=tuple(_warnings(ranks, steps, survey)),
+        warnings=tuple(_warnings(ranks, steps)),
         equivalent=tuple(line for rank in down for line in typed_stop(rank, GRACE_S)),
     )
 
@@ -249,11 +249,11 @@ def _effect(ranks: Sequence[RunningRank]) -> str:
     )
 
 
-def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Survey) -> Iterator[str]:
+def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step]) -> Iterator[str]:
     for rank in ranks:
         if rank.container is not None and rank.container.restarts:
             command = lifecycle.policy_command(rank.container.name, rank.container.policy_body)
             yield f"The restart policy of {rank.container.name} stays off: {command}"
         if rank.service is not None:
             yield next_steps(rank.service)
-        yield from sudo_notes(steps, survey, rank.node)
+        yield from sudo_notes(steps, rank.privileges, rank.node)

@@ -22,8 +22,8 @@ from sparktop.operate.plan.running_rank import (
     requested_ranks,
     require_all_ranks,
 )
-from sparktop.operate.plan.running_start import RunningStart, anew, existing, room_steps
-from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, load_s, may
+from sparktop.operate.plan.running_start import RunningStart, anew, existing
+from sparktop.operate.plan.start_steps import MEMORY_LIMIT_S, guard_note, load_s
 from sparktop.operate.plan.stop_steps import grace_of
 from sparktop.operate.refused import Refused, refused_options
 from sparktop.operate.relaunch import sparktop_launch
@@ -48,9 +48,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         target_bytes = gib_option(request.options.get("target_gib", ""))
         grace_s = grace_of(request, ranks, picture)
         limit_s = _limit_option(request.options.get("memory_limit_s", ""))
-    starters = [existing(rank, survey, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
+    starters = [existing(rank, wanted_bytes=target_bytes, limit_s=limit_s) for rank in ranks]
     steps, back, typed = anew(request, starters, picture, grace_s)
-    _require_root(ranks, survey)
+    _require_root(ranks)
     expected = expected_failure(starters, picture)
     return Plan(
         request=request,
@@ -59,7 +59,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         rollback=back,
         effect=_effect(starters, grace_s),
-        warnings=tuple(dict.fromkeys((*filter(None, (expected,)), *_warnings(request, starters, steps, survey)))),
+        warnings=tuple(dict.fromkeys((*filter(None, (expected,)), *_warnings(request, starters, steps)))),
         expected_failure=expected,
         equivalent=(*typed, *sparktop_launch.again(ranks)),
         secrets=tuple(dict.fromkeys(box.api_key for rank in ranks if (box := rank.container) and box.api_key)),
@@ -94,23 +94,21 @@ def _target_text(starter: RunningStart) -> str:
     return f"{text}, {gib(sample.memory.available_bytes)} now"
 
 
-def _warnings(
-    request: Request, starters: Sequence[RunningStart], steps: Sequence[Step], survey: Survey
-) -> Iterator[str]:
+def _warnings(request: Request, starters: Sequence[RunningStart], steps: Sequence[Step]) -> Iterator[str]:
     """What the review warns of: lost requests, memory, the restart policy, sudo."""
     head = starters[0].rank
     yield from lost_work(head)
     for starter in starters:
         yield from starter.target.warnings
-        yield from _rank_warnings(starter, survey)
-        yield from sudo_notes(steps, survey, starter.node)
+        yield from _rank_warnings(starter)
+        yield from sudo_notes(steps, starter.rank.privileges, starter.node)
     if any(starter.rank.container is not None and starter.rank.container.restarts for starter in starters):
         yield "The restart policy stays off until the end; a run that ends early leaves it off, and offers a rollback."
     if request.options.get("smoke", "yes") != "no" and head.engine.endpoint is None and head.runs:
         yield f"No endpoint of {head.name} is known yet: the request goes to the port that it opens."
 
 
-def _rank_warnings(starter: RunningStart, survey: Survey) -> Iterator[str]:
+def _rank_warnings(starter: RunningStart) -> Iterator[str]:
     rank = starter.rank
     yield from neighbours(rank)
     if rank.container is not None:
@@ -120,9 +118,7 @@ def _rank_warnings(starter: RunningStart, survey: Survey) -> Iterator[str]:
             f"{rank.origin.unit} runs it on {rank.node}: this restarts that service. Its new container "
             "has no id yet, so the guard is armed only when the engine has loaded."
         )
-    for step in room_steps(rank, starter.target, survey):
-        if may(step, rank.node, survey):
-            continue
+    for step in starter.phases.left_out:
         if step.id.startswith("shm"):
             yield f"Files in /dev/shm on {rank.node} stay: removing them needs root there."
         else:
@@ -158,12 +154,12 @@ def _refuse_unstartable(rank: RunningRank) -> None:
         )
 
 
-def _require_root(ranks: Sequence[RunningRank], survey: Survey) -> None:
+def _require_root(ranks: Sequence[RunningRank]) -> None:
     """Refuse where a service needs root; other steps that need it are left out, and the review says so."""
     for rank in ranks:
         if (service := rank.service) is not None and not service.is_own:
             commands = [service.argv("stop"), service.argv("start")]
-            require_root(survey.privileges(rank.node), commands, rank.node)
+            require_root(rank.privileges, commands, rank.node)
 
 
 def _limit_option(text: str) -> float:

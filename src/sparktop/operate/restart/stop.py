@@ -78,7 +78,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         effect=_effect(ranks, grace_s),
         warnings=(
             *((_URGENT_WORDS.format(grace=grace_s),) if urgent else ()),
-            *dict.fromkeys(_warnings(ranks, steps, survey, missing(team))),
+            *dict.fromkeys(_warnings(ranks, steps, missing(team))),
         ),
         equivalent=tuple(line for rank in down for line in typed_stop(rank, grace_s, with_policy=False)),
     )
@@ -141,7 +141,7 @@ def _effect(ranks: Sequence[RunningRank], grace_s: float) -> str:
     return f"Stops {ranks[0].name} (SIGTERM, SIGKILL after {grace_s:.0f} s).{memory_text}"
 
 
-def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Survey, missing_ranks: int) -> Iterator[str]:
+def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], missing_ranks: int) -> Iterator[str]:
     head = ranks[0]
     if head.requests:
         yield requests_lost(head.requests, head.name)
@@ -171,4 +171,4 @@ def _warnings(ranks: Sequence[RunningRank], steps: Sequence[Step], survey: Surve
             )
         if rank.origin.kind is OriginKind.PROCESS and rank.container is None:
             yield f"{rank.name} on {rank.node} runs in no container and no service: nothing here can start it again."
-        yield from sudo_notes(steps, survey, rank.node, with_lines=rank.container is not None)
+        yield from sudo_notes(steps, rank.privileges, rank.node, with_lines=rank.container is not None)

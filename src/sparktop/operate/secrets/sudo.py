@@ -176,9 +176,11 @@ def require_root_for(steps: Sequence[Step], survey: Survey) -> None:
         require_root(survey.privileges(node), root_argvs(steps, node), node)
 
 
-def sudo_notes(steps: Iterable[Step], survey: Survey, node: str, *, with_lines: bool = True) -> Iterator[str]:
+def sudo_notes(
+    steps: Iterable[Step], privileges: Privileges | None, node: str, *, with_lines: bool = True
+) -> Iterator[str]:
     """The note for what the steps run as root on the node, where sudo will ask for a password."""
-    if note := sudo_note(survey.privileges(node), root_argvs(steps, node), node, with_lines=with_lines):
+    if note := sudo_note(privileges, root_argvs(steps, node), node, with_lines=with_lines):
         yield note
 
 

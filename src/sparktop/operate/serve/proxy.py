@@ -451,7 +451,7 @@ def _warnings(
         names = statement.rstrip(" ;").split()[1:]
         if statement.split()[:1] == ["server_name"] and site.name in names and path not in (layout.site, layout.link):
             yield f"{sanitise.line(path)} on {host} serves {site.name} too: nginx takes the first of one port."
-    yield from sudo_notes(steps, survey, host)
+    yield from sudo_notes(steps, survey.privileges(host), host)
 
 
 def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -> Plan:
@@ -492,7 +492,7 @@ def _removal(request: Request, name: str, picture: FleetState, survey: Survey) -
         risk=Risk.DISRUPTIVE,
         steps=(step,),
         effect=f"{layout.proxy} on {host} no longer serves {name}. Its certificate, if it has one, stays.",
-        warnings=tuple(sudo_notes((step,), survey, host)),
+        warnings=tuple(sudo_notes((step,), survey.privileges(host), host)),
         differences=(
             Difference(what="file", name=layout.site, before=f"{len(before.splitlines())} lines", after=None),
             Difference(what="file", name=layout.key, before="the key", after=None),

@@ -217,7 +217,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         rollback=tuple(rollback([one.phases for one in down], [one.phases for one in up])),
         is_all_or_nothing=True,
         effect=_effect(head),
-        warnings=tuple(dict.fromkeys(_warnings(starters, rank_changes, steps, survey))),
+        warnings=tuple(dict.fromkeys(_warnings(starters, rank_changes, steps))),
         differences=tuple(line for one in starters for line in _difference(one.file)),
         equivalent=tuple(_typed(down, grace_s)),
     )
@@ -290,7 +290,6 @@ def _starter(change: RankChange, request: Request, survey: Survey, made_at: str,
     target, old_target = targets(change, (), None)
     base = phases_anew(
         rank,
-        survey,
         target,
         old_target,
         old_id=new.kept_id,
@@ -370,9 +369,7 @@ def _effect(head: UnitStart) -> str:
     )
 
 
-def _warnings(
-    starters: Sequence[UnitStart], changes: Sequence[RankChange], steps: Sequence[Step], survey: Survey
-) -> Iterator[str]:
+def _warnings(starters: Sequence[UnitStart], changes: Sequence[RankChange], steps: Sequence[Step]) -> Iterator[str]:
     yield from lost_work(starters[0].rank)
     for one, change in zip(starters, changes, strict=True):
         rank = one.rank
@@ -395,7 +392,7 @@ def _warnings(
         if one.file.secrets and one.file.had_secrets:
             yield f"{one.file.secrets_path} is there already on {rank.node}: it is overwritten, and can't be restored."
         yield from guard_note(rank.view)
-        yield from sudo_notes(steps, survey, rank.node, with_lines=False)
+        yield from sudo_notes(steps, rank.privileges, rank.node, with_lines=False)
 
 
 def _difference(file: UnitFile) -> Iterator[Difference]:

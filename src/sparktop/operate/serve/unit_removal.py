@@ -145,4 +145,4 @@ def _warnings(
             waiting = (engine.metrics.running or 0) + (engine.metrics.waiting or 0) if engine.metrics else 0
             if engine.name == request.target and waiting:
                 yield requests_lost(round(waiting), engine.name)
-        yield from sudo_notes(steps, survey, view.name)
+        yield from sudo_notes(steps, survey.privileges(view.name), view.name)

@@ -97,7 +97,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
             f"netplan applies {FILE}. A node that sparktop loses by it takes the addresses back after {RETURN_S} s, "
             "or at a reboot. Interfaces that have an address keep it; no route is added."
         ),
-        warnings=tuple(note for node in files for note in sudo_notes(steps, survey, node, with_lines=False)),
+        warnings=tuple(
+            note for node in files for note in sudo_notes(steps, survey.privileges(node), node, with_lines=False)
+        ),
         differences=tuple(
             Difference(what="address", name=f"{interface} of {node}", before=None, after=f"{address}, MTU {MTU}")
             for node, chosen in given.items()

@@ -55,7 +55,7 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         rollback=tuple(_member_step("leave", node, users[node], group, request.nodes) for node in nodes),
         effect=f"{GROUPS[group]} It holds from the next login on: quit sparktop and connect again.",
-        warnings=tuple(note for node in nodes for note in sudo_notes(steps, survey, node)),
+        warnings=tuple(note for node in nodes for note in sudo_notes(steps, survey.privileges(node), node)),
     )
 
 

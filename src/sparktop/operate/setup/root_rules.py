@@ -52,7 +52,9 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
         steps=steps,
         rollback=tuple(_remove_step(node, request.nodes) for node in lines),
         effect="sudo runs exactly these commands without a password. Everything else asks as before.",
-        warnings=tuple(note for node in lines for note in sudo_notes(steps, survey, node, with_lines=False)),
+        warnings=tuple(
+            note for node in lines for note in sudo_notes(steps, survey.privileges(node), node, with_lines=False)
+        ),
         differences=tuple(
             Difference(what="rule", name=f"on {node}", before=None, after=line)
             for node, text in lines.items()
