@@ -84,6 +84,8 @@ class Verdict(StrEnum):
     NO_CALL = "no tool called"
     NOT_FOUND = "word not found"
     TOO_SHORT = "context too short"
+    NO_TEXT = "writes no text"
+    """It was asked for text, and serves embeddings or scores."""
     LOCAL = "no key, this node only"
     OPEN = "no key, open to the network"
 
@@ -102,7 +104,7 @@ class ProofRequest:
     own_requests: int = 0
     """How many requests the proof before it had under way: SGLang's gauges may still show them."""
     is_pooling: bool = False
-    """It serves embeddings or scores, and no text."""
+    """It is told to serve embeddings or scores, and no text; a model may do that without being told."""
     is_open: bool = False
     """Other machines reach its port."""
     api_key: str = field(default="", repr=False)

@@ -176,7 +176,7 @@ async def complete(
 
     Args:
         more: further request fields; dropped where the engine refuses them.
-        is_strict: send exactly this chat request: where it is refused, that is the answer.
+        is_strict: ask for text by exactly this chat request: where it is refused, that is the answer.
         is_streamed: False: ask for the answer in one piece.
         is_pooling: True: ask for an embedding or a score in its place; None: do so where it generates no text.
         seeks: a word to look for in the answer.
@@ -248,14 +248,15 @@ async def _ask(client: httpx.AsyncClient, words: _Words, progress: ProgressCallb
         common["model"] = model
     chat = {**common, "messages": [{"role": "user", "content": prompt}]}
     result = await _post(client, "/v1/chat/completions", {**chat, **more}, progress, seeks)
-    if result.state is not CompletionState.REFUSED or words.is_strict:
+    if result.state is not CompletionState.REFUSED:
         pass
     elif _has_no_chat(result.detail):
-        result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress, seeks)
+        if not words.is_strict:
+            result = await _post(client, "/v1/completions", {**common, **more, "prompt": prompt}, progress, seeks)
         if words.is_pooling is None and result.state is CompletionState.REFUSED:
             pooled = await _pooled(client, model, prompt, progress)
             result = result if pooled.state is CompletionState.REFUSED else pooled
-    elif more and result.status in _UNREADABLE:
+    elif more and not words.is_strict and result.status in _UNREADABLE:
         result = await _post(client, "/v1/chat/completions", chat, progress, seeks)
     return replace(result, model=sanitise.line(model, limit=128))
 

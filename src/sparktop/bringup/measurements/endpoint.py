@@ -37,7 +37,7 @@ from sparktop.operate.step.run import Run, StepRun
 
 ACTION = "prove-endpoint"
 _STATES: Mapping[Verdict, State] = {
-    **dict.fromkeys((Verdict.OK, Verdict.REASONED, Verdict.LOCAL), State.PASSED),
+    **dict.fromkeys((Verdict.OK, Verdict.REASONED, Verdict.NO_TEXT, Verdict.LOCAL), State.PASSED),
     **dict.fromkeys((Verdict.DENIED, Verdict.THINKS_ALOUD, Verdict.SLOW, Verdict.IN_ONE_PIECE), State.WARNING),
     **dict.fromkeys((Verdict.NO_PARSER, Verdict.NO_CALL, Verdict.TOO_SHORT, Verdict.OPEN), State.WARNING),
 }

@@ -21,13 +21,14 @@ from sparktop.engines.questions import (
 )
 from sparktop.model.engine import Endpoint, EndpointState, EngineKind, EngineMetrics
 from sparktop.model.fleet import FleetState
-from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, Proof, ProofRequest, Verdict
+from sparktop.model.proof import ANSWER_TOKENS, LONG_TOKENS, POOLING, Proof, ProofRequest, Verdict
 from sparktop.operate.acts.checks import WRONG_KEY
 from sparktop.operate.acts.readiness import failure_cause
 from sparktop.operate.acts.request import (
     POOLED,
     MemoryWatch,
     nodes_of,
+    pooled,
     seen_engine,
     unless_lost,
     watched_request,
@@ -198,11 +199,13 @@ class _Trial:
             self._tell,
             api_key=self._act.api_key,
             max_tokens=ANSWER_TOKENS[self._act.proof],
-            is_pooling=self._act.is_pooling,
+            is_pooling=self._act.is_pooling or None,  # a model may embed without being told
             **words,
         )
         if isinstance(answer, RequestResult):
             return result(self._act, Verdict.LOW_MEMORY, answer.detail)
+        if answer.numbers and self._act.proof not in POOLING:
+            return result(self._act, Verdict.NO_TEXT, f"it writes no text: it serves {pooled(answer)}")
         return answer
 
     def _tell(self, pieces: int) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests import pictures_support as made
-from tests.completion_support import EngineStage, delta, events, figures, hang, reply
+from tests.completion_support import NOT_FOUND, EngineStage, delta, events, figures, hang, reply
 from tests.table import over
 
 from sparktop.errors import LinkLost
 from sparktop.model.engine import EngineKind
 from sparktop.model.fleet import FleetState
-from sparktop.model.proof import LONG_TOKENS, Proof, Verdict
+from sparktop.model.proof import LONG_TOKENS, POOLING, Proof, Verdict
 from sparktop.operate.measure import proofs as module
 from sparktop.operate.measure.proof_verdicts import (
     FAILURES,
@@ -141,6 +141,17 @@ async def test_a_model_that_ranks_is_proven_by_a_score(proof: Proof) -> None:
         found = await proven(proof, stage, is_pooling=True)
     assert (found.ok, shown(found)) == (True, Verdict.OK)
     assert proof is not Proof.ANSWER or found.detail.startswith("1 number from /v1/rerank in ")
+
+
+@over("chat", [NOT_FOUND, reply({"error": {"message": "The model does not support Chat Completions API"}}, "400 No")])
+@over("proof", [Proof.ANSWER, Proof.STREAM, Proof.TOOL_CALL, Proof.LONG_PROMPT, Proof.TWO_AT_ONCE])
+async def test_a_model_that_embeds_without_a_flag_is_proven_by_its_embedding(proof: Proof, chat: bytes) -> None:
+    embedding = reply({"data": [{"embedding": [0.5, 1.0]}]})
+    models = reply({"data": [{"id": "m", "max_model_len": 512}]})
+    async with EngineStage(models=models, chat=chat, plain=NOT_FOUND, **{"/v1/embeddings": embedding}) as stage:
+        found = await proven(proof, stage)
+    assert (found.ok, shown(found)) == (True, Verdict.OK if proof in POOLING else Verdict.NO_TEXT), found.detail
+    assert proof in POOLING or found.detail == "it writes no text: it serves 2 numbers from /v1/embeddings"
 
 
 async def test_nothing_listens() -> None:
