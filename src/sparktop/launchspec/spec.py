@@ -118,6 +118,8 @@ class LaunchSpec:
     `docker run` has no option for by their own."""
     defaults: tuple[str, ...] = ()
     """Variables of a compose file's service that have their default, as nothing beside the file sets them."""
+    dotenv: tuple[str, ...] = ()
+    """Variables of a compose file's service that the `.env` beside it sets; those of a shell would replace them."""
     project: str = ""
     """The `name` of a compose file; empty: compose takes its folder's."""
     volumes: tuple[tuple[str, str], ...] = ()

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from sparktop.cmdline.variables import env_lines, unquoted
@@ -36,6 +36,8 @@ class SecretValues:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
     """Name -> "from the environment", "from PATH"; empty: no value."""
+    given: frozenset[str] = frozenset()
+    """Those given for this command: by its environment, or by the one file that it names."""
     problems: tuple[SecretProblem, ...] = ()
     """Files or values that were refused, each with the reason and the next step."""
 
@@ -63,7 +65,8 @@ def read_secrets(recipe: Recipe, named: Path | None = None) -> SecretValues:
     """The recipe's secrets from the operator's environment and .env files; `named`: the one .env file to read
     instead."""
     beside = recipe.path if recipe.source is None else ""  # a source's files are somebody else's
-    return collect(names_used(recipe), os.environ, env_files(beside, named))
+    found = collect(names_used(recipe), os.environ, env_files(beside, named))
+    return replace(found, given=frozenset(name for name in found.values if named is not None or os.environ.get(name)))
 
 
 def env_files(path: str, named: Path | None = None) -> tuple[Path, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +260,29 @@ def test_a_key_that_the_file_sets_is_the_engines(tmp_path: Path, files: dict[str
     assert found.values == {**own, "VLLM_API_KEY": key}
     assert found.sources["HF_TOKEN"] == "from x"
     assert (found.sources["VLLM_API_KEY"] == "from x") is (key == "operator-1")
+
+
+KEY_FILE = "VLLM_API_KEY=own-77\n"
+
+
+@over(
+    "given, text, key",
+    [
+        ({"VLLM_API_KEY"}, KEY % ('"${VLLM_API_KEY}"', "${VLLM_API_KEY}"), "operator-1"),
+        ({"VLLM_API_KEY"}, "    command: --model Org/M --api-key ${VLLM_API_KEY:?set it}\n", "operator-1"),
+        ({"VLLM_API_KEY"}, "    environment: [VLLM_API_KEY=$VLLM_API_KEY]\n    command: --model Org/M\n", "operator-1"),
+        ({"VLLM_API_KEY"}, "    env_file: .env\n    command: --model Org/M --api-key $VLLM_API_KEY\n", "own-77"),
+        ((), KEY % ('"${VLLM_API_KEY}"', "${VLLM_API_KEY}"), "own-77"),
+        ({"VLLM_API_KEY"}, "    env_file: .env\n    command: --model Org/M  # with $VLLM_API_KEY\n", "own-77"),
+        ({"VLLM_API_KEY"}, KEY % ("own-77", "own-77"), "own-77"),
+    ],
+)
+def test_what_is_given_for_the_command_wins_over_a_env_that_compose_would_read_after_the_shell(
+    tmp_path: Path, given: Iterable[str], text: str, key: str
+) -> None:
+    own = SecretValues(values={"VLLM_API_KEY": "operator-1"}, given=frozenset(given))
+    found = adopt(tmp_path, {"compose.yaml": SERVICE + text, ".env": KEY_FILE}).secrets_over(own)
+    assert found.values["VLLM_API_KEY"] == key
 
 
 def test_a_file_that_compose_lays_over_it_is_told(tmp_path: Path) -> None:

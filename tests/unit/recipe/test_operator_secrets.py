@@ -114,8 +114,11 @@ def test_the_current_folders_is_never_read_and_the_environment_wins(
 ) -> None:
     assert read_secrets(recipe(X="$A")).values == {}
     written(homes[1] / ".env", "A=own\n")
+    assert read_secrets(recipe(X="$A")).given == set()
+    assert read_secrets(recipe(X="$A"), named=homes[1] / ".env").given == {"A"}
     monkeypatch.setenv("A", "mine")
-    assert read_secrets(recipe(X="$A")).values == {"A": "mine"}
+    got = read_secrets(recipe(X="$A"))
+    assert (got.values, got.given) == ({"A": "mine"}, {"A"})
 
 
 @over("mode", [0o644, 0o640, 0o604])

@@ -6,7 +6,7 @@ anchors, `<<` and `extends` within the file. Facts: docs/facts/engines.md sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 import yaml
@@ -15,7 +15,7 @@ from sparktop.cmdline.docker_options import by_compose_key
 from sparktop.cmdline.docker_run import MORE, DockerRun, variable
 from sparktop.cmdline.shell import Variables, filled, plain_words
 from sparktop.cmdline.source import Document, Item, Word, item_of, joined
-from sparktop.cmdline.variables import env_file, references
+from sparktop.cmdline.variables import Reference, env_file, references
 from sparktop.cmdline.yaml_nodes import get, items, pairs, scalar, text_at
 from sparktop.dataclass import dataclass
 from sparktop.launchspec.read.commands import Beside, Scope, container_spec, read_container
@@ -35,14 +35,15 @@ def read_compose(
     document: Document, root: yaml.Node | None, beside: Beside, environment: Mapping[str, str]
 ) -> list[LaunchSpec]:
     """The engines in a Compose file; the environment wins over the `.env` beside it."""
-    known = {name: value for name, value in env_file(beside(".env") or "").items() if value is not None}
-    known |= environment
+    dotenv = {name: value for name, value in env_file(beside(".env") or "").items() if value is not None}
+    known = {**dotenv, **environment}
     variables = Variables({name: [Word(value)] for name, value in known.items()})
     services = {key.text: (key, node) for key, node in pairs(get(root, "services"))}
     reading = _Reading(
         document=document,
         beside=beside,
         variables=variables,
+        dotenv=dotenv.keys() - environment.keys(),
         services={name: node for name, (_, node) in services.items()},
         project=scalar(document, get(root, "name")) or known.get("COMPOSE_PROJECT_NAME", ""),
         volumes=tuple(_named_volumes(document, get(root, "volumes"))),
@@ -57,6 +58,8 @@ class _Reading:
     document: Document
     beside: Beside
     variables: Variables
+    dotenv: Set[str]
+    """Those that the `.env` beside it sets."""
     services: Mapping[str, yaml.Node]
     project: str
     volumes: tuple[tuple[str, str], ...]
@@ -80,6 +83,7 @@ def _service(reading: _Reading, key: Word) -> list[LaunchSpec]:
     run = DockerRun()
     command: list[Word] = []
     entrypoint: list[Word] = []
+    filed = set[str]()  # what only an env_file sets, whatever the shell has
     for layer in layers:  # the extended service first: later values win
         run.image = reading.text(get(layer, "image")) or run.image
         command = _words(reading, get(layer, "command")) or command
@@ -88,18 +92,26 @@ def _service(reading: _Reading, key: Word) -> list[LaunchSpec]:
             text = reading.beside(path.text.removeprefix("./"))
             run.has_env_file = run.has_env_file or text is None
             run.options += [item_of("env-file", path)] if text is None else []
-            values = env_file(text or "").items()
-            run.environment += [Item(name=name, value=f"${name}" if value is None else value) for name, value in values]
-        run.environment += _environment(reading, get(layer, "environment"))
+            values = env_file(text or "")
+            filed |= values.keys()
+            run.environment += [
+                Item(name=name, value=f"${name}" if value is None else value) for name, value in values.items()
+            ]
+        own = _environment(reading, get(layer, "environment"))
+        filed -= {item.name for item in own}
+        run.environment += own
         if (file := text_at(document, get(layer, "extends", "file"))) is not None:
             run.options.append(item_of(MORE, file))
         run.options += _options(reading, layer)
     scope = Scope(document=document, kind=SourceKind.COMPOSE)
+    named = [reference for layer in layers for reference in _references(layer)]
+    unset = (one.name for one in named if one.has_default and one.rest and one.name not in reading.variables)
     base = replace(
         container_spec(run, scope, key),
         name=key.text,
         project=reading.project,
-        defaults=tuple(dict.fromkeys(name for layer in layers for name in _defaults(reading, layer))),
+        defaults=tuple(dict.fromkeys(unset)),
+        dotenv=tuple(dict.fromkeys(one.name for one in named if one.name in reading.dotenv - filed)),
         volumes=reading.volumes,
     )
     if entrypoint:
@@ -125,13 +137,12 @@ def _layers(document: Document, services: Mapping[str, yaml.Node], name: str) ->
     yield from reversed(chain)
 
 
-def _defaults(reading: _Reading, node: yaml.Node) -> Iterator[str]:
-    """The variables in a node's texts that have a default and no value."""
+def _references(node: yaml.Node) -> Iterator[Reference]:
+    """Those in a node's texts."""
     if isinstance(node, yaml.ScalarNode):
-        named = (reference for reference in references(node.value) if reference.has_default and reference.rest)
-        yield from (reference.name for reference in named if reference.name not in reading.variables)
+        yield from references(node.value)
     for child in items(node) or [value for _, value in pairs(node)]:
-        yield from _defaults(reading, child)
+        yield from _references(child)
 
 
 def _env_files(document: Document, service: yaml.Node) -> Iterator[Word]:

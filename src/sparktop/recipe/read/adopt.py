@@ -50,14 +50,13 @@ class Adopted:
     """Values of secrets that the launch holds, by the names that the recipe asks for; never written."""
     default_secrets: frozenset[str] = frozenset()
     """Those that a variable of the operator's of that name replaces."""
+    dotenv_secrets: frozenset[str] = frozenset()
+    """Those that one replaces which is given for this command, as compose takes a shell's before its `.env`'s."""
 
     def secrets_over(self, own: SecretValues) -> SecretValues:
         """The operator's secrets, with the launch's own in the place of those that it holds."""
-        held = {
-            name: value
-            for name, value in self.secrets.items()
-            if name not in self.default_secrets or name not in own.values
-        }
+        replaced = (self.default_secrets & own.values.keys()) | (self.dotenv_secrets & own.given)
+        held = {name: value for name, value in self.secrets.items() if name not in replaced}
         path = self.reading.recipe.path if self.reading.recipe is not None else self.name
         return replace(
             own, values={**own.values, **held}, sources={**own.sources, **dict.fromkeys(held, f"from {path}")}
@@ -109,6 +108,7 @@ def adopted(
         kind=kind_of(spec),
         secrets=adoption.secrets,
         default_secrets=frozenset(adoption.default_secrets),
+        dotenv_secrets=frozenset(adoption.dotenv_secrets),
     )
 
 

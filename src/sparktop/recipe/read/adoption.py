@@ -63,6 +63,8 @@ class Adoption(SourceValues):
         self.secrets: dict[str, str] = {}
         self.default_secrets: set[str] = set()
         """Of these, those that are the default of a variable of their name."""
+        self.dotenv_secrets: set[str] = set()
+        """Those that a compose file's `.env` gives a variable of their name."""
         self.has_model_inside = False
         self.is_published = True
         """Whether the engine can be reached from outside its container, as the launch has it."""
@@ -343,6 +345,8 @@ class Adoption(SourceValues):
             self.secrets[name] = value
             self.default_secrets -= {name}
             self.default_secrets |= {name} & self.spec.variables(item)
+            self.dotenv_secrets -= {name}
+            self.dotenv_secrets |= {name}.intersection(self.spec.dotenv if item.value_span is None else ())
 
     def options(self) -> dict[str, object]:
         """The recipe's executor_config."""

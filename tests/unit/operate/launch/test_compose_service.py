@@ -211,19 +211,20 @@ def test_a_key_that_the_file_does_not_take_is_none_of_the_engine_s() -> None:
     assert any("VLLM_API_KEY is set, and" in text for text in plan.warnings)
 
 
-def test_a_secret_of_the_env_file_is_the_one_that_compose_takes() -> None:
+@over("key, given", [("sk-of-the-file-77", {}), ("sk-of-the-shell-1", {"VLLM_API_KEY": "sk-of-the-shell-1"})])
+def test_a_secret_of_the_env_file_is_given_to_compose_only_where_it_is_another(key: str, given: dict[str, str]) -> None:
     text = COMPOSE.replace("{HF_TOKEN:", "{VLLM_API_KEY: $VLLM_API_KEY, HF_TOKEN:")
     files = {PATH: text, f"{FOLDER}/.env": "MODEL=Qwen/Qwen3-0.6B\nVLLM_API_KEY=sk-of-the-file-77\n"}
     spot = Spot()
     spot.files |= files
-    plan = launched(spot, recipe=composed(files), secrets={**SECRETS, "VLLM_API_KEY": "sk-of-the-shell-1"})
+    plan = launched(spot, recipe=composed(files), secrets={**SECRETS, "VLLM_API_KEY": key})
     assert isinstance(plan, Plan), plan.reason
     (smoke,) = (step.act for step in plan.steps if isinstance(step.act, SmokeTest))
-    assert smoke.api_key == "sk-of-the-file-77"
+    assert smoke.api_key == key
     assert "sk-of-the" not in repr(plan)
     environments = [one.environment for step in plan.steps if isinstance(step.act, Remote)
                     for one in step.act.operations if isinstance(one, Command)]  # fmt: skip
-    assert environments.count(SECRETS) == 3
+    assert environments.count({**SECRETS, **given}) == 3
 
 
 def test_what_was_read_is_kept_by_its_digest_alone() -> None:

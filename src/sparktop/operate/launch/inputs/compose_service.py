@@ -46,8 +46,6 @@ class ServiceLaunch:
     project: Project
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secrets of the operator's that the file takes from the shell."""
-    variables: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    """Of the file's `.env`."""
     obstacle: CannotChange | None = None
     """Why compose can't bring it up as it was read."""
 
@@ -87,7 +85,7 @@ class ServiceLaunch:
                 f"{recipe.model} in a volume, or downloads it as it starts."
             )
             recipe = replace(recipe, has_model_inside=True, risks=(*recipe.risks, risk))
-        secrets = {name: self.variables.get(name) or value for name, value in order.secrets.items()}
+        secrets = dict(order.secrets)
         if ENGINE_KEY in secrets and ENGINE_KEY not in recipe.environment:
             del secrets[ENGINE_KEY]
             risk = f"{ENGINE_KEY} is set, and {self.service.path} doesn't take it: the engine asks for no key."
@@ -202,8 +200,8 @@ def service_launch(order: Order, nodes: Sequence[str], survey: Survey) -> Servic
     text = there[service.path][0] or ""
     variables = env_file(read(node, posixpath.join(folder, ".env"), survey)[0] or "")
     environment = {
-        name: value for name, value in order.secrets.items() if name in text and name not in variables
-    }  # the shell's would win over the file's
+        name: value for name, value in order.secrets.items() if name in text and variables.get(name) != value
+    }  # the shell's wins over the file's
     obstacle: CannotChange | None = None
     program: tuple[str, ...] = ("docker", "compose")
     parts = (service.project, service.name, "1")
@@ -223,9 +221,7 @@ def service_launch(order: Order, nodes: Sequence[str], survey: Survey) -> Servic
         files=(service.path,),
         container_name=usual_name(name, parts, program),
     )
-    return ServiceLaunch(
-        service=service, project=project, environment=environment, variables=variables, obstacle=obstacle
-    )
+    return ServiceLaunch(service=service, project=project, environment=environment, obstacle=obstacle)
 
 
 # --- obstacles
