@@ -138,8 +138,17 @@ def has(argv: Sequence[str], *names: str) -> bool:
 
 def is_pooling(argv: Sequence[str], kind: EngineKind) -> bool:
     """Whether it is told to serve embeddings or scores, and no text; a model may do that without being told."""
+    return _is_told(argv, kind, kind.traits.pooling)
+
+
+def is_ranking(argv: Sequence[str], kind: EngineKind) -> bool:
+    """Whether it is told to score texts; a model may do that without being told."""
+    return _is_told(argv, kind, kind.traits.ranking)
+
+
+def _is_told(argv: Sequence[str], kind: EngineKind, flags: Mapping[str, tuple[str, ...]]) -> bool:
     given = values_of(argv, kind)
-    return any(name in given and (not those or given[name] in those) for name, those in kind.traits.pooling.items())
+    return any(name in given and (not those or given[name] in those) for name, those in flags.items())
 
 
 def without(argv: Sequence[str], *names: str) -> tuple[str, ...]:

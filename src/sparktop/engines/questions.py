@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparktop.cmdline.engine_argv import is_pooling
+from sparktop.cmdline.engine_argv import is_pooling, is_ranking
 from sparktop.model.engine import EngineKind
 
 LEAST_LINES = 12
@@ -38,11 +38,11 @@ BRIEFLY: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}
 
 
 def first_question(argv: Sequence[str], kind: EngineKind, model: str) -> tuple[str, Mapping[str, Any]]:
-    """(path below /v1, fields besides the model) of a request to type by hand; what a pooling model does, its name
-    says at best."""
+    """(path below /v1, fields besides the model) of a request to type by hand; what a pooling model does, a
+    flag says, or at best a name."""
     if not is_pooling(argv, kind):
         return "chat/completions", {"messages": [{"role": "user", "content": _HELLO}]}
-    if "rerank" in model.lower():
+    if is_ranking(argv, kind) or any("rerank" in word.lower() for word in (model, *argv)):
         return "rerank", {"query": _HELLO, "documents": [_HELLO]}
     return "embeddings", {"input": _HELLO}
 

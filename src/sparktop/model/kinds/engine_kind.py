@@ -68,6 +68,8 @@ class EngineTraits:
     pooling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Flags with which it serves embeddings or scores and writes no text, each with the values that mean that; without
     any it is a switch."""
+    ranking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Those of them with which it scores texts, and serves no embeddings."""
     tool_flags: str = ""
     """With which it parses tool calls."""
     key_variable: str = ""
