@@ -23,7 +23,8 @@ pids=$1 units=$2; shift 2
   printf '%s\n' "$@"
   for unit in $units; do
     cat "/etc/systemd/system/$unit" "$HOME/.config/systemd/user/$unit"
-  done | sed -n 's/^ExecStart=//p' | tr ' ' '\n' | sed -n 's|^[-@:+!]*\(/.*\)/[^/]*\.sh$|\1|p'
+  done | sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta' | sed -n 's/^ExecStart=//p; s|^WorkingDirectory=.*|&/.sh|p' |
+    tr -s ' \t="'\' '\n' | sed -nE 's#^[-@:+!|]*(/.*)/[^/]*\.(sh|ya?ml)$#\1#p'
   for pid in $pids $(grep -lxE 'docker|podman' /proc/[0-9]*/comm | tr -dc '0-9\n'); do
     while [ "${pid:-0}" -gt 1 ]; do
       (
@@ -33,14 +34,17 @@ pids=$1 units=$2; shift 2
       pid=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$pid/status")
     done
   done
-} 2>/dev/null | awk '/^\/./ && !seen[$0]++' | while IFS= read -r folder; do
-  find "$folder" -maxdepth 1 -type f -size "-@KB@k" '(' -name '*.sh' -o -name '*compose*.y*ml' ')' \
+} 2>/dev/null | grep '^/.' | while IFS= read -r folder; do
+  (cd "$folder" && printf '%s\t%s\n' "$(pwd -P)" "$folder")
+done 2>/dev/null | awk -F '\t' '!seen[$1]++ { print $2 }' | while IFS= read -r folder; do
+  find -H "$folder" -maxdepth 1 -type f -size "-@KB@k" '(' -name '*.sh' -o -name '*compose*.y*ml' ')' \
     -exec grep -lE 'docker|podman|image:|launch-cluster' '{}' + 2>/dev/null
 done
 exit 0
 """.replace("@KB@", str(SCRIPT_KB))
 """Prints the files that may start a container. Arguments: pids of engines outside containers, services, folders. Of
-the processes, and of all that wait for them, the folders that they are in count, and those of their scripts."""
+the processes, and of all that wait for them, the folders that they are in count, and those of their scripts; of a
+service its folder, and those of the files that it names by their whole path. A folder under two names counts once."""
 
 
 def question(view: NodeView, compose_files: Iterable[str]) -> Output:

@@ -99,11 +99,17 @@ async def _files(view: NodeView, running: Sequence[LaunchHere], ask: AskNodes) -
     beside = launch_files.paths((await ask([question]))[question].value)
     others = [path for path in beside if path not in projects]
     found: list[Adopted] = []
+    more = [*[*projects][MAX_FILES:], *others[MAX_FILES:]]
     for path in (*[*projects][:MAX_FILES], *others[:MAX_FILES]):
         file = await _read_file(view.name, path, ask)
         if file.specs and path not in projects:
             projects[path] = ("", await _overrides(path, view.name, ask))
         found += (_recipe(file, spec, projects) for spec in file.specs)
+    if more:
+        first = sanitise.line(more[0])
+        why = f"this file and {len(more) - 1} more that may launch an engine aren't read: {MAX_FILES} are at most"
+        one = unadopted(first, "file", why, f"sparktop launch {shlex.quote(first)} {view.name}")
+        found.append(replace(one, name=""))
     names = {container.name for container in view.containers.containers if container.status == "running"}
     models = {one.adopted.name: _model(one.adopted) for one in running if one.node == view.name}
     return tuple(

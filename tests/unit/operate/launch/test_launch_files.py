@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests import pictures_support as made
 from tests import restart_support as restarts
+from tests.table import over
 
 from sparktop.model.fleet import NodeView
 from sparktop.model.telemetry import Unit
@@ -33,6 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in FOLDERS:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a b.sh").write_text(RUNS)
+    (tmp_path / "link").symlink_to(tmp_path / "service")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
 
@@ -74,13 +76,30 @@ def test_files_lie_where_a_client_of_docker_waits(root: Path) -> None:
     assert f"{root}/client/a b.sh" in found
 
 
-def test_files_lie_beside_the_script_of_a_service(root: Path) -> None:
+@over(
+    "lines",
+    [
+        "ExecStart={}/start.sh",
+        "ExecStart=-/bin/bash {}/start.sh --port 8000",
+        "ExecStart=@+!{}/start.sh x",
+        "ExecStart=/bin/bash -c '{}/start.sh'",
+        "ExecStart=/usr/bin/docker compose \\\n  --file={}/llm.yaml \\\n  up",
+        "WorkingDirectory=-{}\nExecStart=/usr/bin/docker compose up",
+        "ExecStart=/usr/bin/docker compose up\nWorkingDirectory={}/../link",
+    ],
+)
+def test_files_lie_beside_what_a_service_starts_and_where_it_starts_it(root: Path, lines: str) -> None:
     folder = root / "home/.config/systemd/user"
-    folder.mkdir(parents=True)
-    (folder / "llm.service").write_text(f"[Service]\nExecStart=-/bin/bash {root}/service/start.sh --port 8000\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "llm.service").write_text(f"[Service]\n{lines.format(root / 'service')}\n")
     facts = made.facts(units=(Unit(name="llm.service"), Unit(name="docker.service")))
     found = asked(restarts.spark(engines=(), facts=facts))
-    assert [path for path in found if str(root) in path] == [f"{root}/service/a b.sh"]
+    assert [os.path.realpath(path) for path in found if str(root) in path] == [f"{root}/service/a b.sh"]
+
+
+def test_a_folder_that_is_a_link_is_followed_and_named_once(root: Path) -> None:
+    found = asked(restarts.spark(engines=()), (f"{root}/link/compose.yaml", f"{root}/service/compose.yaml"))
+    assert [path for path in found if str(root) in path] == [f"{root}/link/a b.sh"]
 
 
 def test_a_name_that_no_terminal_shows_is_none() -> None:

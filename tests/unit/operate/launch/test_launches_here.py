@@ -11,7 +11,7 @@ from tests.table import over
 
 from sparktop.model.engine import Containers
 from sparktop.model.survey import Answer, DockerGet, FileText, Output, Question
-from sparktop.operate.launch.launches_here import LaunchHere, launches_here
+from sparktop.operate.launch.launches_here import MAX_FILES, LaunchHere, launches_here
 
 COMPOSE = """\
 services:
@@ -91,3 +91,11 @@ async def test_what_is_there_is_found(
     assert [(name, running, recipe.model if recipe else "") for name, running, recipe in recipes] == wanted
     assert all(one.node == "spark1" for one in rows)
     assert all(one.adopted.reading.recipe or one.adopted.reading.errors for one in rows)
+
+
+async def test_files_that_are_not_read_are_told_in_one_row() -> None:
+    rows = await found({f"/srv/{number:02}.sh": "docker run nginx\n" for number in range(MAX_FILES + 3)})
+    (row,) = (row for row in rows if not row.is_running)
+    (problem,) = row.adopted.reading.errors
+    assert str(problem).startswith("/srv/20.sh:1: this file and 2 more that may launch an engine aren't read")
+    assert problem.remedy == "sparktop launch /srv/20.sh spark1"
