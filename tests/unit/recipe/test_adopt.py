@@ -114,6 +114,14 @@ ADOPTED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"run.sh": f"{RUN} i/vllm:1 bash -c 'pip install \"x>=5\" -q && exec vllm serve Org/M'\n"},
         {"patches": (Patch(name="pre_exec 1", command="pip install 'x>=5' -q"),)},
     ),
+    "what is installed before it from a repository": (
+        {"run.sh": f"{RUN} i/vllm:1 bash -c 'pip install \"x @ git+https://h/x\" y && exec vllm serve Org/M'\n"},
+        {"patches": (Patch(name="pre_exec 1", command="pip install 'x @ git+https://h/x' y"),)},
+    ),
+    "what is installed over two lines": (
+        {"run.sh": f"{RUN} i/vllm:1 bash -c 'pip install \"a\n b\" && exec vllm serve Org/M'\n"},
+        {"patches": (), "options.entrypoint": ["bash", "-c", 'pip install "a\n b" && exec "$@"', "bash"]},
+    ),
     "SGLang, with its names": (
         {"run.sh": f"{RUN} lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path Org/M --tp 1\n"},
         {"defaults": {"tensor_parallel": 1}, "options.gpus": "all"},

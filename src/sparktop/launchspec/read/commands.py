@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 
@@ -35,6 +36,8 @@ CLUSTER = "node-"
 """run_cluster.sh names its containers node-NUMBER."""
 MAX_LAUNCHES = 500
 """A text that starts more engines is no launch configuration."""
+COMMAND_CHARS = 2000
+"""What is kept of a command that runs before an engine."""
 MAX_DEPTH = 5
 """Shells nested deeper than this are not read."""
 Beside = Callable[[str], str | None]
@@ -90,10 +93,15 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
             for word in command:
                 scope.variables.pop(word.text, None)
         if command and not _is_sourcing(command, scope) and not read_command(command, scope):
-            text = " ".join(word.text for word in command)[:2000]
+            text = " ".join(_typed(word.text) for word in command)[:COMMAND_CHARS]
             scope.prelude.append(text)
             if _STOP.match(text):
                 scope.stops.append(Item(name="command", value=text, span=_own_place(command)))
+
+
+def _typed(word: str) -> str:
+    """A word as it is typed, in quotes where it needs some; as written where a shell fills it in."""
+    return shlex.quote(word) if re.search(r"[\s'\"\\]", word) and not re.search(r"[$`]", word) else word
 
 
 def _own_place(words: Iterable[Word]) -> Span | None:

@@ -15,6 +15,7 @@ from sparktop.cmdline.shell import takes_arguments
 from sparktop.cmdline.source import Item
 from sparktop.engines.images import Family
 from sparktop.launchspec.folder import from_folder
+from sparktop.launchspec.read.commands import COMMAND_CHARS
 from sparktop.launchspec.spec import Launcher, LaunchSpec, SourceKind
 from sparktop.masking import MASK, is_secret, is_secret_name, mask_text
 from sparktop.model.engine import EngineKind
@@ -52,6 +53,16 @@ _PATH = ("/", "~", OPEN)
 _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)(?:/snapshots/([0-9a-f]{7,64}))?(?:/|\Z)")
 _NVIDIAS = "/opt/nvidia/nvidia_entrypoint.sh"
 _IDLE_WRAPPERS = frozenset({"exec", "env", "nohup", "sudo", "time", "setsid", "then", "do", "-E", "tini", "--"})
+
+
+def _install(row: str) -> str:
+    """A command that runs before the engine, where it is an install that is known whole; else ""."""
+    if not _INSTALL.match(row) or UNKNOWN.search(row) or len(row) >= COMMAND_CHARS:
+        return ""
+    try:
+        return shlex.join(shlex.split(row))
+    except ValueError:  # a word of it spans lines
+        return ""
 
 
 class Adoption(SourceValues):
@@ -202,8 +213,9 @@ class Adoption(SourceValues):
         ]
         own = [item for item in spec.environment if item.name in spec.exported and UNKNOWN.search(item.value or "")]
         is_secret = mask_text(spec.before) != spec.before
-        if not own and not is_secret and all(_INSTALL.match(row) and not UNKNOWN.search(row) for row in rows):
-            self.installs = [shlex.join(row.split()) for row in rows]
+        installs = [_install(row) for row in rows]
+        if not own and not is_secret and all(installs):
+            self.installs = installs
             return
         what = rows[0] if rows else f"export {own[0].name}={own[0].value}"
         text = f"`{shown(what)}` runs in the container before the engine"
