@@ -55,6 +55,10 @@ _OPEN_QUOTE = "a quote is opened in it and never closed"
 _OPEN_SUBSTITUTION = "a substitution is opened in it and never closed"
 
 
+UNREAD: Sequence[Word] = (Word("$"),)
+"""The words of a variable that is set, to what isn't read."""
+
+
 class Variables(dict[str, Sequence[Word]]):
     """Each variable's words: one for a plain variable, several for an array."""
 
@@ -68,7 +72,7 @@ class Variables(dict[str, Sequence[Word]]):
         values = self.get(name)
         if values is not None:
             self.substituted[0] += sum(len(value.text) + _WORD_COST for value in values)
-        return values if self.substituted[0] <= MAX_SUBSTITUTED else None
+        return values if self.substituted[0] <= MAX_SUBSTITUTED and values is not UNREAD else None
 
 
 class Dialect(Enum):
@@ -259,7 +263,8 @@ def _fields(word: ShellWord, source: Word, variables: Variables, *, is_script: b
         match = _ARRAY.match(word.raw)
         name, is_longer = (match[1], bool(match[2])) if match else ("", False)
         values = [field for item in word.array for field in _fields(item, source, variables)]
-        variables[name] = [*(variables.get(name, ()) if is_longer else ()), *values]
+        before = variables.get(name, ()) if is_longer else ()
+        variables[name] = UNREAD if before is UNREAD else [*before, *values]
         return []
     fields: list[list[Word]] = []
     is_begun = has_empty_array = False

@@ -220,6 +220,19 @@ def test_a_launcher_that_starts_nothing_is_none(text: str) -> None:
         ("A=(-d)\necho read A", [("detach", None)]),
         ("A=()\nmapfile -t A < x", [("more", "${A[@]}")]),
         ("A=(-d)\nread -r B < x", [("detach", None)]),
+        ("A=(-d)\nA[1]=--rm", [("more", "${A[@]}")]),
+        ("A=(-d)\nA[1]=--rm\nA+=(-i)", [("more", "${A[@]}")]),
+        ("A=(-d)\nB[1]=--rm", [("detach", None)]),
+        ("A=(-d)\nunset 'A[0]'", [("more", "${A[@]}")]),
+        ("A=(-d)\nif x; then unset A; fi", [("more", "${A[@]}")]),
+        ("A=(-d)\nprintf -v A %s -i", [("more", "${A[@]}")]),
+        ("A=(-d)\nprintf %s A", [("detach", None)]),
+        ("A=(-d)\nfor A in -i; do :; done", [("more", "${A[@]}")]),
+        ("A=(-d)\nwhile getopts a: A; do :; done", [("more", "${A[@]}")]),
+        ("A=(-d)\n(( A = 1 ))", [("more", "${A[@]}")]),
+        ("A=(-d)\nlet --A", [("more", "${A[@]}")]),
+        ("A=(-d)\nif (( A == 1 )); then :; fi", [("detach", None)]),
+        ("A=(-d)\nunset A\nA=(--rm)", [("rm", None)]),
         ("A=()", []),
     ],
 )
@@ -229,6 +242,32 @@ def test_what_a_command_sets_is_not_known_by_what_it_was_before(
     spec = only(f'#!/bin/bash\n{text}\ndocker run "${{A[@]}}" i/vllm:1 vllm serve /m\n')
     assert [(item.name, item.value) for item in spec.options] == options
     assert spec.image_name == "i/vllm:1"
+
+
+@over(
+    "text, port, exported",
+    [
+        ("A=1; f() {\n local A=2\n { :; }\n}; f", "1", {}),
+        ("f() { local A=2; }; f", "$A", {}),
+        ("A=1; f() {\n local B=3 A\n A=2\n}", "1", {}),
+        ("export A=1; f() { declare A=2; }", "1", {"A": "1"}),
+        ("A=8; A+=1", "81", {}),
+        ("A=8; read -r A; A+=1", "$A1", {}),
+        ("export A=1; A=2", "2", {"A": "2"}),
+        ("declare -x A=1; readonly B=2", "1", {"A": "1"}),
+        ("export A=1; unset A", "$A", {}),
+        ("export A=1; read -r A", "$A", {"A": "$A"}),
+    ],
+)
+def test_a_variable_is_what_a_shell_has_where_it_is_read(text: str, port: str, exported: dict[str, str]) -> None:
+    spec = only(f"#!/bin/bash\n{text}\nvllm serve /m --port $A\n")
+    assert [item.value for item in spec.flags if item.name == "port"] == [port]
+    assert {item.name: item.value for item in spec.environment} == exported
+
+
+def test_a_function_s_own_variable_is_known_in_it() -> None:
+    specs = read("A=1\nf() {\n local A=2\n vllm serve /m --port $A\n}\nf\nvllm serve /m --port $A\n", "f").specs
+    assert [item.value for spec in specs for item in spec.flags if item.name == "port"] == ["2", "1"]
 
 
 def test_inspect_is_read_with_its_lines() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from sparktop.cmdline.docker_run import MORE, PROGRAMS, DockerRun, docker_run, split_mount, variable
 from sparktop.cmdline.engine_argv import flags_of
 from sparktop.cmdline.engine_command import kind_of_image, server_at
-from sparktop.cmdline.shell import RESERVED, Variables, commands
+from sparktop.cmdline.shell import RESERVED, UNREAD, Variables, commands
 from sparktop.cmdline.source import Document, Item, Span, Word, hull, item_of, joined
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import Family, family_of, version_of
@@ -29,9 +31,18 @@ _ONLY_MENTION = frozenset({
 _BEFORE = re.compile(rf"(?:{'|'.join(map(re.escape, RESERVED))})\Z|[A-Za-z_]\w*=")
 """What may stand before a command's program: `while IFS= read`."""
 _SHELLS = frozenset(["bash", "sh", "dash", "zsh"])
-_INPUTS = frozenset(["read", "mapfile", "readarray"])
-"""Commands that set variables to what they are given."""
-_EXPORTS = frozenset(["export", "declare", "typeset", "readonly", "local"])
+_NAMES = {
+    **dict.fromkeys(("read", "mapfile", "readarray", "unset"), slice(1, None)),
+    **dict.fromkeys(("for", "select"), slice(1, 2)),
+    "getopts": slice(2, 3),
+}
+"""Commands that change variables, and which of their words name these."""
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^]]*\]\+?=")
+_COMPUTED = re.compile(r"\b([A-Za-z_]\w*+)\s*+(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)([A-Za-z_]\w*+)")
+"""A variable that arithmetic changes."""
+_LOCALS = frozenset(["declare", "typeset", "local"])
+"""In a function these set the function's own."""
+_SETS = _LOCALS | {"export", "readonly"}
 CLUSTER = "node-"
 """run_cluster.sh names its containers node-NUMBER."""
 MAX_LAUNCHES = 500
@@ -86,17 +97,50 @@ def read_script(source: Word, scope: Scope, *, strict: bool = False) -> None:
     found = tuple(layout.branches(source, scope.document))
     scope.branches += found
     scope.doubts += [branch for branch in found if branch.head != "{"]
+    functions = layout.functions(source)
+    known: tuple[dict[str, Any], ...] = (scope.variables, scope.exported)
+    hidden: list[tuple[int, dict[str, Any], str, Any]] = []  # by a function, until its end: what the name was
     for start, words in commands(source, scope.variables, strict=strict):
         scope.before = source.text[:start]
+        while words[0].text == "}" and hidden and hidden[-1][0] <= start:
+            _, values, name, value = hidden.pop()
+            values.pop(name, None)
+            if value is not None:
+                values[name] = value
+        at = bisect_left(functions, (start + 1, 0)) - 1
+        for name in _local_names(words) if at >= 0 and start < functions[at][1] else ():
+            hidden += [(functions[at][1], values, name, values.pop(name, None)) for values in known]
         command = _without_assignments(words, scope)
-        if next((word.text for word in command if not _BEFORE.match(word.text)), "") in _INPUTS:
-            for word in command:
-                scope.variables.pop(word.text, None)
+        for name in _changed([word.text for word in command]):
+            if name in scope.variables:
+                scope.variables[name] = UNREAD
+            if (item := scope.exported.pop(name, None)) is not None and command[0].text != "unset":
+                scope.exported[name] = replace(item, value=f"${name}", value_span=None)
         if command and not _is_sourcing(command, scope) and not read_command(command, scope):
             text = " ".join(_typed(word.text) for word in command)[:COMMAND_CHARS]
             scope.prelude.append(text)
             if _STOP.match(text):
                 scope.stops.append(Item(name="command", value=text, span=_own_place(command)))
+
+
+def _local_names(words: Sequence[Word]) -> Iterator[str]:
+    """The variables that a command in a function makes the function's own."""
+    names = [word.text for word in words if word.text not in RESERVED]
+    if names[:1] and names[0] in _LOCALS:
+        yield from (name.partition("=")[0].removesuffix("+") for name in names[1:] if not name.startswith("-"))
+
+
+def _changed(words: Sequence[str]) -> Iterator[str]:
+    """The variables that a command changes to what isn't read."""
+    words = words[next((at for at, word in enumerate(words) if not _BEFORE.match(word)), 0) :]
+    if not words:
+        return
+    named = words[2:3] if words[:2] == ["printf", "-v"] else words[_NAMES.get(words[0], slice(0))]
+    yield from (name.partition("[")[0] for name in named)
+    if element := _ELEMENT.match(words[0]):
+        yield element[1]
+    if words[0] == "let" or any(word.startswith("((") for word in words):
+        yield from (match[1] or match[2] for match in _COMPUTED.finditer(" ".join(words).removeprefix("let ")))
 
 
 def _typed(word: str) -> str:
@@ -409,19 +453,23 @@ def _spec(begin: Sequence[Word], scope: Scope, own: Iterable[Item], **fields: ob
 def _without_assignments(words: list[Word], scope: Scope) -> list[Word]:
     """Record lone `NAME=value` words and exports in the scope; returns the command that is left."""
     heads = [word for word in words if word.text not in ("then", "do", "else", "!", "{")]
-    is_export = bool(heads) and heads[0].text in _EXPORTS
+    is_export = bool(heads) and heads[0].text in _SETS
+    has_x = is_export and (heads[0].text == "export" or any(re.match(r"-\w*x", word.text) for word in heads))
     assignments = [
         word for word in (heads[1:] if is_export else heads) if not (is_export and word.text.startswith("-"))
     ]
     if heads and (is_export or all(_ASSIGNMENT.match(word.text) for word in assignments)):
         for word in assignments:
-            name, equals, _ = word.text.partition("=")
-            name = name.removesuffix("+")
+            named, equals, _ = word.text.partition("=")
+            name = named.removesuffix("+")
             if equals:
-                value = word.part(word.text.index("=") + 1)
+                value, rest = word.part(word.text.index("=") + 1), list[Word]()
+                if name != named and name in scope.variables:
+                    first, *rest = scope.variables.words(name) or [Word(f"${name}")]
+                    value = joined([first, value])
                 folder = with_folders(value.text, scope.variables)
-                scope.variables[name] = [value if folder == value.text else Word(folder)]
-            if is_export and name in scope.variables and scope.variables[name]:
+                scope.variables[name] = [value if folder == value.text else Word(folder), *rest]
+            if (has_x or name in scope.exported) and scope.variables.words(name):
                 value = scope.variables[name][0]
                 scope.exported[name] = item_of(name, value, word if equals else None)
         return []

@@ -73,6 +73,12 @@ def _branches(text: str) -> Iterator[tuple[str, int, int, int, int]]:
         yield "&&", start, len(text), start, len(text)
 
 
+def functions(source: Word) -> list[Span]:
+    """Where the bodies of a script's functions begin and end, in order."""
+    spans = _branches(source.text) if "()" in source.text else ()
+    return sorted((start, end) for head, start, end, *_ in spans if head == "{")
+
+
 def is_open(text: str) -> bool:
     """Whether a script ends within a statement: `if true; then`."""
     depth, is_head = 0, True
