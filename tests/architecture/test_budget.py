@@ -21,30 +21,30 @@ LINES = {
     "documents": (3771, "documents"),
     "bringup": (2599, "bringup"),
     "observe": (4986, "observe"),
-    "operate without launches": (19944, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7210, "operate/launch", "operate/relaunch"),
+    "operate without launches": (19947, "operate", "-operate/launch", "-operate/relaunch"),
+    "launches": (7216, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13559, "diagnose", "knowledge"),
-    "launchspec": (1903, "launchspec"),
-    "recipe": (7590, "recipe"),
+    "launchspec": (1978, "launchspec"),
+    "recipe": (7609, "recipe"),
     "checks": (1818, "checks"),
     "engines": (1502, "engines"),
-    "transport": (5283, "transport"),
+    "transport": (5284, "transport"),
     "record": (507, "record"),
     "probe": (7782, "probe"),
-    "cmdline": (3413, "cmdline"),
+    "cmdline": (3427, "cmdline"),
     "text": (1130, "text"),
-    "model, wire and config": (4184, "model", "wire", "config.py"),
+    "model, wire and config": (4188, "model", "wire", "config.py"),
     "ground": (
         979,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112227, "."),
+    "everything": (112349, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 582
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103752, 17907
+TESTS, CASES = 103895, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
