@@ -33,7 +33,8 @@ def docker_run(
     words = ["docker", "run", "--detach", "--name", name]
     for option, value in _options(body, image_config, mask):
         words += [f"--{option}"] if value is None else [f"--{option}={value}"]
-    entrypoint = [str(item) for item in items(body.get("Entrypoint"))]
+    own = body.get("Entrypoint", image_config.get("Entrypoint"))  # Docker takes the image's where nothing is said
+    entrypoint = [str(item) for item in items(own)]
     command = [str(item) for item in items(body.get("Cmd"))]
     if entrypoint != [str(item) for item in items(image_config.get("Entrypoint"))]:
         program = entrypoint[0] if entrypoint else ""

@@ -76,6 +76,14 @@ def test_nulls_and_empty_lists_stay_what_they_are() -> None:
     assert body(inspect(host={"MemorySwappiness": -1}))["HostConfig"]["MemorySwappiness"] is None
 
 
+def test_a_body_that_says_nothing_of_its_entrypoint_has_the_image_s() -> None:
+    own = {"Config": {"Entrypoint": ["/image.sh"]}}
+    line = "docker run --detach --name engine"
+    assert docker_run("engine", {"Image": "org/image", "Cmd": ["-m", "x"]}, own) == f"{line} org/image -m x"
+    cleared = {"Image": "org/image", "Cmd": ["-m", "x"], "Entrypoint": None}
+    assert docker_run("engine", cleared, own) == f"{line} --entrypoint= org/image -m x"
+
+
 @over(
     "entrypoint, image, made",
     [
