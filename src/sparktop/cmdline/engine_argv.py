@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_flag, polar, spec_of
+from sparktop.cmdline.engine_flags import OFF, Arity, attached, canonical, is_flag, polar, spec_names, spec_of
 from sparktop.cmdline.source import Item, Word, hull
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import LAUNCHED, EngineKind
+from sparktop.model.engine import VERSIONED, EngineKind
 
 _FIGURE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kKmMgGtT]?)(?:i?[bB])?")
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -93,6 +93,8 @@ def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False
     """A parameter as words of an argv; a switch on or off, a value that begins with a dash joined by "="."""
     flag = flag_of(name, engine)
     spec = spec_of(canonical(flag, engine), engine)
+    if is_bool and engine not in VERSIONED and spec.arity is Arity.ONE and spec.name in spec_names(engine):
+        return (flag, "on" if value.lower() == "true" else "off")  # llama.cpp's flash-attn
     if is_bool or spec.arity is Arity.SWITCH:
         if value.lower() in ("true", ""):
             return (flag,)
@@ -103,7 +105,7 @@ def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False
 
 def joined_words(flag: str, value: str, kind: EngineKind) -> tuple[str, ...]:
     """The words of a flag; a value that begins with a dash is joined where argparse would take it for a flag."""
-    return (f"{flag}={value}",) if value.startswith("-") and kind in LAUNCHED else (flag, value)
+    return (f"{flag}={value}",) if value.startswith("-") and kind in VERSIONED else (flag, value)
 
 
 def values_of(argv: Sequence[str], kind: EngineKind | None = None) -> Mapping[str, str]:
@@ -125,15 +127,15 @@ def opposite(name: str) -> str:
     return name.removeprefix(OFF) if name.startswith(OFF) else f"{OFF}{name}"
 
 
-def value_of(argv: Sequence[str], *names: str) -> str | None:
+def value_of(argv: Sequence[str], *names: str, kind: EngineKind | None = None) -> str | None:
     """A flag's value, "" for a switch; None where it isn't set."""
-    values = values_of(argv)
-    return next((values[name] for name in map(polar, names) if name in values), None)
+    values = values_of(argv, kind)
+    return next((values[flag] for name in names if (flag := polar(name, kind)) in values), None)
 
 
-def has(argv: Sequence[str], *names: str) -> bool:
+def has(argv: Sequence[str], *names: str, kind: EngineKind | None = None) -> bool:
     """Whether a flag is set."""
-    return value_of(argv, *names) is not None
+    return value_of(argv, *names, kind=kind) is not None
 
 
 def is_pooling(argv: Sequence[str], kind: EngineKind) -> bool:
@@ -151,19 +153,19 @@ def _is_told(argv: Sequence[str], kind: EngineKind, flags: Mapping[str, tuple[st
     return any(name in given and (not those or given[name] in those) for name, those in flags.items())
 
 
-def without(argv: Sequence[str], *names: str) -> tuple[str, ...]:
+def without(argv: Sequence[str], *names: str, kind: EngineKind | None = None) -> tuple[str, ...]:
     """The argv without these flags, on or off, and their values."""
-    removed = {at for flag in _occurrences(argv, *names) for at in range(flag.at, flag.end)}
+    removed = {at for flag in _occurrences(argv, names, kind) for at in range(flag.at, flag.end)}
     return tuple(word for at, word in enumerate(argv) if at not in removed)
 
 
-def placed(argv: Sequence[str], words: Sequence[str], *names: str) -> tuple[str, ...]:
+def placed(argv: Sequence[str], words: Sequence[str], *names: str, kind: EngineKind | None = None) -> tuple[str, ...]:
     """The argv with these words in place of the flags of these names, or at its end where there are none."""
-    occurrences = _occurrences(argv, *names)
+    occurrences = _occurrences(argv, names, kind)
     if not occurrences:
         return (*argv, *words)
     first = occurrences[0].at
-    return (*argv[:first], *words, *without(argv[first:], *names))
+    return (*argv[:first], *words, *without(argv[first:], *names, kind=kind))
 
 
 def whole(text: str) -> int | None:
@@ -175,7 +177,7 @@ def whole(text: str) -> int | None:
     return figure if figure > 0 else None
 
 
-def _occurrences(argv: Sequence[str], *names: str) -> list[Flag]:
+def _occurrences(argv: Sequence[str], names: Sequence[str], kind: EngineKind | None) -> list[Flag]:
     """The flags of these names, on or off."""
-    wanted = set(map(canonical, names))
-    return [flag for flag in parsed(argv)[0] if flag.name.removeprefix(OFF) in wanted]
+    wanted = {canonical(name, kind) for name in names}
+    return [flag for flag in parsed(argv, kind)[0] if flag.name.removeprefix(OFF) in wanted]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sparktop.dataclass import dataclass
 from sparktop.errors import nearest
-from sparktop.model.engine import LAUNCHED, EngineKind
+from sparktop.model.engine import VERSIONED, EngineKind
 
 
 class Arity(Enum):
@@ -96,7 +96,7 @@ def _parsers() -> Mapping[EngineKind, _Parser]:
     tables = tomllib.loads(Path(__file__).with_name("engine_flags.toml").read_text("utf-8"))
     parsers: dict[EngineKind, _Parser] = {}
     for engine in EngineKind:
-        table = tables[engine] if engine in LAUNCHED else engine.traits.flags
+        table = tables[engine] if engine in VERSIONED else engine.traits.flags
         versions = tuple(table.get("versions", ()))
         known = parsers[EngineKind.VLLM].names if engine is EngineKind.SGLANG else {}
         names = dict(_names(table, versions, known))
@@ -128,7 +128,7 @@ def _names(
 
 @cache
 def _short_names(kind: EngineKind | None = None) -> frozenset[str]:
-    parsers = [_parsers()[engine] for engine in ((kind,) if kind and kind not in LAUNCHED else LAUNCHED)]
+    parsers = [_parsers()[engine] for engine in ((kind,) if kind and kind not in VERSIONED else VERSIONED)]
     return frozenset(name[1:] for parser in parsers for name in parser.names if name[1] != "-")
 
 
@@ -138,14 +138,14 @@ def is_flag(text: str, kind: EngineKind | None = None) -> bool:
         return False
     if re.match(r"--[A-Za-z]", text):
         return True
-    if kind is not None and kind not in LAUNCHED:
+    if kind is not None and kind not in VERSIONED:
         return text[1:] in _short_names(kind)
     return text == "-O" or re.split(r"[=.]", text[1:])[0] in _short_names() or attached(text) is not None
 
 
 def attached(text: str, kind: EngineKind | None = None) -> tuple[str, str, str] | None:
     """(flag, "=" or what takes its place, value) of a single-letter flag with its value; None for any other word."""
-    match = _ATTACHED.fullmatch(text) if kind is None or kind in LAUNCHED else None
+    match = _ATTACHED.fullmatch(text) if kind is None or kind in VERSIONED else None
     return (match[1], "=", match[2]) if match and re.split(r"[=.]", text[1:])[0] not in _short_names() else None
 
 
@@ -162,7 +162,7 @@ def polar(name: str, kind: EngineKind | None = None, version: str | None = None)
         return f"optimization-level{dot}{key}"
     if not head.startswith("-"):
         head = f"-{head}" if head in _short_names(kind) else f"--{head}"
-    parsers = [_parsers()[engine] for engine in ((kind,) if kind else LAUNCHED)]
+    parsers = [_parsers()[engine] for engine in ((kind,) if kind else VERSIONED)]
     known = next((parser.names[head] for parser in parsers if head in parser.names), None)
     if known is not None:
         meant = {(known[0].name, known[1])}
@@ -185,7 +185,7 @@ def spec_of(name: str, kind: EngineKind | None = None) -> FlagSpec:
     base, dot, _ = name.removeprefix(OFF).partition(".")
     if dot:
         return FlagSpec(name=name)  # a key of a JSON value
-    for engine in (kind,) if kind else LAUNCHED:
+    for engine in (kind,) if kind else VERSIONED:
         if flag := _by_name(engine).get(base):
             return flag
     if kind is EngineKind.SGLANG:  # it has no positional argument: all words after a flag are its values

@@ -9,7 +9,7 @@ from enum import StrEnum
 from sparktop.dataclass import dataclass
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
-from sparktop.model.kinds.engine_kind import LAUNCHED as LAUNCHED
+from sparktop.model.kinds.engine_kind import VERSIONED as VERSIONED
 from sparktop.model.kinds.engine_kind import EngineKind as EngineKind
 from sparktop.model.proof import Canary
 from sparktop.model.telemetry import GapReason, no_gaps

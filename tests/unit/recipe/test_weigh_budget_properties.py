@@ -13,7 +13,7 @@ from tests.recipe_budget_support import GIB
 
 from sparktop.documents.prospect import bar, budget_lines, scale_of
 from sparktop.engines.memory_needs import HOST_BYTES
-from sparktop.model.engine import LAUNCHED
+from sparktop.model.engine import VERSIONED
 from sparktop.model.prospect import Fit, Lever, SliceKind
 from sparktop.model.recipe import Need, Order
 from sparktop.recipe.container_spec import CannotRender
@@ -69,7 +69,7 @@ VALUES = st.dictionaries(NAMES, TEXTS | st.text(max_size=8), max_size=5)
 
 
 @given(
-    engine=st.sampled_from(LAUNCHED),
+    engine=st.sampled_from(VERSIONED),
     command=st.sampled_from(["", "vllm serve {model} --gpu-memory-utilization 0.8"]) | st.text(max_size=40),
     defaults=VALUES,
     values=VALUES,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import LAUNCHED, EndpointState, Engine, EngineKind, EngineState, Loaded, Progress
+from sparktop.model.engine import VERSIONED, EndpointState, Engine, EngineKind, EngineState, Loaded, Progress
 from sparktop.model.telemetry import LogLine
 from sparktop.text.expression import Expression, expression
 from sparktop.text.units import GIB
@@ -358,7 +358,7 @@ def kinds_of(text: str, *, is_known: bool = False) -> set[EngineKind]:
     """
     kinds = {kind for kind in EngineKind if any(word in text for word in kind.traits.log_words)}
     kinds = kinds or set(next(((kind,) for pattern, kind in _heads() if pattern.search(text)), ()))
-    return {kind for kind in kinds if kind in LAUNCHED} if is_known else kinds
+    return {kind for kind in kinds if kind in VERSIONED} if is_known else kinds
 
 
 _OTHERS = (

@@ -22,7 +22,7 @@ from sparktop.diagnose.logs.matches import MatchedLine, RuleMatch, findings_of
 from sparktop.diagnose.logs.rule import LogRule
 from sparktop.diagnose.logs.unwrap import Joiner
 from sparktop.diagnose.names import PLACEHOLDERS
-from sparktop.model.engine import LAUNCHED, EngineKind
+from sparktop.model.engine import VERSIONED, EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.text.expression import Expression, Match, expression
@@ -370,8 +370,8 @@ class LogReader:
         kinds = engine_state.kinds_of(text[:SHOWN_CHARS], is_known=bool(self._kinds or self._other))
         self._other = self._other or (None if kinds else engine_state.other_of(text[:SHOWN_CHARS]))
         if not kinds <= self._kinds:
-            surer = kinds & set(LAUNCHED)  # others are told by single words, which these may write
-            self._kinds = (self._kinds & set(LAUNCHED) if surer else self._kinds) | kinds
+            surer = kinds & set(VERSIONED)  # others are told by single words, which these may write
+            self._kinds = (self._kinds & set(VERSIONED) if surer else self._kinds) | kinds
             self._findings_of_state = {}
 
     def _update_run(self, text: str, hits: tuple[str, ...], line: int | None) -> None:

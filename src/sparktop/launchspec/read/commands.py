@@ -20,7 +20,7 @@ from sparktop.errors import ConfigError
 from sparktop.launchspec.folder import from_folder, with_folders
 from sparktop.launchspec.read import layout
 from sparktop.launchspec.spec import Branch, Doubt, Launcher, LaunchSpec, SourceKind
-from sparktop.model.engine import LAUNCHED, EngineKind
+from sparktop.model.engine import VERSIONED, EngineKind
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _ONLY_MENTION = frozenset({
@@ -206,7 +206,7 @@ def read_command(words: Sequence[Word], scope: Scope) -> bool:
                 at = next(at for at, word in enumerate(words) if word is inner)
                 _read_inner(inner, scope, own, parameters, () if base == "ssh" else texts[index:at])
                 return True
-        if (server := server_at(texts, index)) and server[0] in LAUNCHED:
+        if (server := server_at(texts, index)) and server[0] in VERSIONED:
             _engine(server[0], words[server[1] :], scope, own, words[index], wrapper=texts[:index])
             return True
     return _mounted_script(words, scope, own)
@@ -265,7 +265,7 @@ def read_container(
         scope.containers.update(inner.containers)
         return
     kind, guess = kind_of_image(base.image_name), ""
-    kind = kind if kind in LAUNCHED else None
+    kind = kind if kind in VERSIONED else None
     given = {word.text[2:].partition("=")[0].replace("_", "-") for word in command if word.text.startswith("--")}
     given |= {item.name for item in misplaced}
     told = next((engine for engine, own in _ENGINE_ONLY.items() if given & own), None)

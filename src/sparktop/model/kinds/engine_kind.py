@@ -60,11 +60,18 @@ class EngineTraits:
     graphs_off: Mapping[str, str] = field(default_factory=dict)
     """The flags that turn CUDA graphs off, by the version that brought them, ascending."""
     starts: str = ""
-    """The command that recipes start it with, with MODEL for the model's name."""
+    """The command that recipes start it with, with MODEL for the model's name; empty: recipes don't start it."""
+    file_flag: str = ""
+    """Loads one .gguf file, which a launch chooses of the repository that the first of `model_flags` names; empty: it
+    reads a repository's folder."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Flags that no launch takes, and why."""
+    cache_types: tuple[str, ...] = ()
+    """Flags of the types of its cache, where keys and values each have one; f16 where one isn't given."""
     settable: tuple[str, ...] = ()
     """Parameters, by sparkrun's names, that may be set at a launch though its recipe doesn't name them."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Flags of sparkrun's parameters, where they aren't named alike."""
+    """Flags of sparkrun's parameters, where they aren't named alike; empty: it has none."""
     pooling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Flags with which it serves embeddings or scores and writes no text, each with the values that mean that; without
     any it is a switch."""
@@ -113,7 +120,8 @@ class EngineKind(StrEnum):
 
     VLLM = "vllm"
     SGLANG = "sglang"
-    vars().update({name.upper(): name for name in _NAMES if name not in ("vllm", "sglang")})
+    LLAMA_CPP = "llama.cpp"
+    vars().update({name.upper(): name for name in _NAMES if name not in ("vllm", "sglang", "llama.cpp")})
 
     @property
     def traits(self) -> EngineTraits:
@@ -121,8 +129,8 @@ class EngineKind(StrEnum):
         return _traits(self)
 
 
-LAUNCHED = (EngineKind.VLLM, EngineKind.SGLANG)
-"""Those that recipes start, whose flags are known by version and linted."""
+VERSIONED = (EngineKind.VLLM, EngineKind.SGLANG)
+"""Those whose flags are known by version and linted; argparse reads them."""
 
 
 @cache

@@ -10,7 +10,7 @@ from sparktop.cmdline import engine_flags
 from sparktop.cmdline.engine_flags import is_in, spec_names, spec_of
 from sparktop.diagnose.logs.rule import shipped
 from sparktop.diagnose.names import for_engine
-from sparktop.model.engine import LAUNCHED, EngineKind
+from sparktop.model.engine import VERSIONED, EngineKind
 from sparktop.model.finding import Remedy
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]+)")
@@ -20,12 +20,12 @@ OTHERS_OWN = {
 """Of docker, hf or journalctl, and of one engine too."""
 
 
-@pytest.mark.parametrize("engine", [*LAUNCHED, EngineKind("llama.cpp"), None])
+@pytest.mark.parametrize("engine", [*VERSIONED, EngineKind("llama.cpp"), None])
 def test_no_remedy_names_another_engine_s_flag(engine: EngineKind | None) -> None:
     """None: another program's log."""
     own = spec_names(engine) if engine else frozenset()
     own = own.union(*(spec_of(name, engine).aliases for name in own))
-    foreign = frozenset().union(*(spec_names(kind) for kind in LAUNCHED)) - own - OTHERS_OWN
+    foreign = frozenset().union(*(spec_names(kind) for kind in VERSIONED)) - own - OTHERS_OWN
     if engine is None:
         foreign &= {"gpu-memory-utilization", "mem-fraction-static", "attention-backend", "moe-backend", "max-num-seqs"}
     wrong = []
@@ -56,7 +56,7 @@ def test_each_engine_s_words_are_told_where_the_engine_is_not_known() -> None:
     assert plain.steps == ("wait",)
 
 
-@pytest.mark.parametrize("engine", LAUNCHED)
+@pytest.mark.parametrize("engine", VERSIONED)
 def test_each_flag_that_is_advised_is_in_the_newest_version(engine: EngineKind) -> None:
     newest = engine_flags._parsers()[engine].versions[-1]
     gone = []

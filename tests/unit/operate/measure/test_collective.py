@@ -80,7 +80,8 @@ IMAGE = {
 
 
 def answers(**docker: Any) -> dict[str, Any]:
-    tags = [{"RepoTags": ["busybox:1"], "Created": 9}, {"RepoTags": [TAG, "x/vllm:old"], "Created": 5}]
+    llama = "scitrera/dgx-spark-llama-cpp:b8094"  # without Python, and on one Spark alone
+    tags = [{"RepoTags": ["busybox:1", llama], "Created": 9}, {"RepoTags": [TAG, "x/vllm:old"], "Created": 5}]
     return {"/images/json": tags, "/containers/json?all=1": [], f"/images/{TAG}/json": IMAGE, **docker}
 
 

@@ -11,7 +11,6 @@ from sparktop.checks.parity import ImageFacts, judge_image_parity
 from sparktop.cmdline.engine_command import kind_of_image
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
-from sparktop.model.engine import LAUNCHED
 from sparktop.model.survey import DockerGet, Survey
 from sparktop.operate.container.inspected import image_path, is_whole_id
 from sparktop.recipe.parameters import LaunchValues, resolve
@@ -113,7 +112,8 @@ def images_question(node: str) -> DockerGet:
 
 
 def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
-    """When each image of an engine was made (seconds since the epoch, 0: not told), by name; None: not listed."""
+    """When each image of an engine that runs over several nodes was made (seconds since the epoch, 0: not told), by
+    name; None: not listed."""
     listed = survey.value(images_question(node))
     if not isinstance(listed, list):
         return None
@@ -121,7 +121,8 @@ def serving_images(survey: Survey, node: str) -> Mapping[str, float] | None:
     for row in listed:
         stamp = mapping(row).get("Created")
         for name in items(mapping(row).get("RepoTags")):
-            if isinstance(name, str) and image_path(name) is not None and kind_of_image(name) in LAUNCHED:
+            kind = kind_of_image(name) if isinstance(name, str) and image_path(name) is not None else None
+            if kind is not None and kind.traits.rank_flags:
                 made[name] = float(stamp) if isinstance(stamp, int | float) else 0.0
     return made
 
