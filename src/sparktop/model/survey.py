@@ -74,7 +74,8 @@ class ModelsOnDisk:
 
     The answer: {"cache": "/home/x/.cache/huggingface", "home": "/home/x", "token": true (the cache has a token; its
     text never leaves the node), "models": [{"name", "path", "where": "cache" or "folder", "revision", "size_bytes",
-    "is_complete", "missing": [...], "config": {config.json}, "weights_bytes", "dtypes": {"F8_E4M3": bytes}}],
+    "is_complete", "missing": [...], "ggufs": {name: bytes}, "config": {config.json}, "weights_bytes",
+    "dtypes": {"F8_E4M3": bytes}}],
     "problems": [...]}.
     """
 

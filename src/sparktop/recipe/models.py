@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from sparktop import sanitise
 from sparktop.dataclass import dataclass
 from sparktop.model.prospect import OnDisk
+from sparktop.recipe import gguf
 from sparktop.recipe.model_config import ModelFacts, quantisation_of
 from sparktop.recipe.model_shape import shape_of
 from sparktop.sanitise import items, mapping
@@ -73,6 +74,28 @@ class ModelCopy:
     """Names of missing files, where the node reported them."""
     is_writable: bool = True
     facts: ModelFacts
+    ggufs: Mapping[str, int | None] = field(default_factory=dict)
+    """Name -> bytes of its .gguf files."""
+    choice: gguf.Choice | None = None
+    """What of them is loaded; None: an engine that reads the whole folder."""
+
+    def of_gguf(self, wanted: gguf.Wanted) -> ModelCopy:
+        """The copy as an engine sees it that loads one file of it: whole where that file is there with all its parts,
+        whatever else is missing."""
+        choice = gguf.choice(self.ggufs, wanted)
+        missing = tuple(name for name in choice.files if name not in self.ggufs)
+        size = sum(self.ggufs.get(name) or 0 for name in choice.files)
+        is_complete = bool(choice.files) and not missing
+        facts = replace(self.facts, weights_bytes=size or None, size_bytes=size or None, is_complete=is_complete)
+        return replace(
+            self,
+            size_bytes=size,
+            folder_bytes=None,
+            is_complete=is_complete,
+            missing=missing or (() if is_complete else (f"{wanted.quant or '*'}.gguf",)),
+            facts=facts,
+            choice=choice,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +117,13 @@ class NodeModels:
     """Whether the user may write into the cache."""
     models: tuple[ModelCopy, ...] = ()
 
-    def find(self, model: str, revision: str = "") -> ModelCopy | None:
+    def find(self, model: str, revision: str = "", *, wanted: gguf.Wanted | None = None) -> ModelCopy | None:
         """The model of this name or at this path; complete copies before incomplete ones.
 
         Without a revision, "main"; where no copy is known to be "main", any revision, in the order the node reported.
+
+        Args:
+            wanted: the one file of it that is loaded.
         """
         if is_path(model):
             path = self.home + model[1:] if model.startswith("~/") else model
@@ -109,6 +135,7 @@ class NodeModels:
             candidates = [copy for copy in self.models if copy.where == "cache" and copy.name.lower() == model.lower()]
             exact = [copy for copy in candidates if branch == copy.revision or branch in copy.refs]
             candidates = exact if exact or revision else candidates
+            candidates = [copy.of_gguf(wanted) for copy in candidates] if wanted is not None else candidates
         return min(candidates, key=lambda copy: not copy.is_complete, default=None)
 
 
@@ -132,6 +159,19 @@ class HubListing:
     """All files; `needed` leaves out what no engine loads."""
     facts: ModelFacts | None = None
     """None where the hub's answer was no model."""
+    choice: gguf.Choice | None = None
+    """The .gguf files that are loaded; None: an engine that reads the whole folder."""
+
+    def of_gguf(self, wanted: gguf.Wanted) -> HubListing:
+        """The listing for an engine that loads one file of it."""
+        if not self.files:
+            return self
+        sizes = {file.path: file.size_bytes for file in self.files}
+        choice = gguf.choice(sizes, wanted)
+        known = [size for name in choice.files if (size := sizes.get(name)) is not None]
+        size = sum(known) if choice.files and len(known) == len(choice.files) else None
+        facts = replace(self.facts, weights_bytes=size, size_bytes=size) if self.facts is not None else None
+        return replace(self, facts=facts, choice=choice)
 
     @property
     def is_there(self) -> bool:
@@ -141,6 +181,8 @@ class HubListing:
     @property
     def needed(self) -> tuple[HubFile, ...]:
         """The files an engine loads, with their configuration."""
+        if self.choice is not None:
+            return tuple(file for file in self.files if file.path in (*self.choice.files, "config.json"))
         has_safetensors = any("/" not in file.path and file.path.endswith(".safetensors") for file in self.files)
         return tuple(
             file
@@ -205,6 +247,7 @@ def _model_copy(row: Mapping[str, Any]) -> ModelCopy | None:
             dtypes=row.get("dtypes"),
             is_complete=is_complete,
         ),
+        ggufs={str(name): _count(size) for name, size in mapping(row.get("ggufs")).items()},
     )
 
 

@@ -344,3 +344,39 @@ async def test_the_cache_that_an_engine_mounts_is_looked_at_in_the_users_place(h
     assert disk is not None
     assert (disk.cache, disk.hub) == (str(other), str(other / "hub"))
     assert disk.find("Org/Other") is not None
+
+
+def test_the_gguf_files_of_a_repository_and_their_sizes(home: Path) -> None:
+    folder = cached(home, "acme/m-GGUF", {"m-Q4.gguf": b"GGUF", "BF16/m-00001-of-00002.gguf": b"GGUF12"})
+    (folder / "blobs/abc.incomplete").write_bytes(b"G")
+    model = only(looked())
+    assert model["ggufs"] == {"m-Q4.gguf": 4, "BF16/m-00001-of-00002.gguf": 6}
+    assert (model["is_complete"], model["missing"]) == (False, ["abc.incomplete"])
+
+
+def test_a_gguf_file_by_its_path(home: Path) -> None:
+    """With its other parts; one that leads out of its folder isn't what a container sees there."""
+    parts = [home / f"g/m-0000{part}-of-00002.gguf" for part in (1, 2)]
+    parts[0].parent.mkdir()
+    for part in parts:
+        part.write_bytes(b"GGUF")
+    (home / "g/other.gguf").write_bytes(bytes(99))
+    model = only(looked(parts[0]))
+    assert (model["name"], model["path"], model["where"]) == (parts[0].name, str(parts[0]), "folder")
+    assert (model["is_complete"], model["size_bytes"]) == (True, 8)
+    disk = node_models_of(NODE, looked(parts[0]))
+    assert disk is not None
+    assert disk.find(str(parts[0])) is not None
+    parts[1].unlink()
+    assert only(looked(parts[0]))["missing"] == [parts[1].name]
+    (home / "h").mkdir()
+    (home / "h/link.gguf").symlink_to(parts[0])
+    assert only(looked(home / "h/link.gguf"))["is_complete"] is False
+    assert looked(home / "g/none.gguf")["models"] == []
+
+
+def test_of_endless_gguf_files_only_so_many_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_on_disk, "GGUFS_AT_MOST", 5)
+    for repo in ("acme/a", "acme/b"):
+        cached(home, repo, {f"{number}.gguf": str(number).encode() for number in range(4)})
+    assert [len(model["ggufs"]) for model in looked()["models"]] == [4, 1]

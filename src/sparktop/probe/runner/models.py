@@ -29,11 +29,14 @@ CONFIG_BYTES = 256 * 1024
 CONFIGS_BYTES = 2 << 20
 """Of all configs together, as they are sent."""
 SHARDS_AT_MOST = 512
+GGUFS_AT_MOST = 4000
+"""Of all models together."""
 MISSING_TOLD = 20
 USUAL_FOLDERS = ("~/models", "~/Models", "/models", "/data/models")
 CONFIG_NAMES = ("config.json", "params.json")
 """params.json is config.json in Mistral's own format."""
 _PART_OF = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
+_FIRST_GGUF = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -111,6 +114,9 @@ class ModelFolders:
     def root(self, folder: str) -> None:
         """Search a folder that is a model, or holds models or folders of models; a hub's cache may be among them."""
         real = os.path.realpath(folder)
+        if folder.endswith(".gguf") and os.path.isfile(real):
+            self.file(folder)
+            return
         if real in self.seen or not os.path.isdir(real):
             return
         self.seen.add(real)
@@ -201,6 +207,14 @@ class ModelFolders:
             partial_bytes=sum(map(held_by, begun.values())),
         )  # fmt: skip
 
+    def file(self, path: str) -> None:
+        """Add a model that is one .gguf file, or its first part: its folder is what an engine's container sees."""
+        folder = os.path.realpath(os.path.dirname(path))
+        self.add(
+            os.path.basename(path), path, folder, where="folder", revision="", refs=[], folder=path, begun=[],
+            partial_bytes=0,
+        )  # fmt: skip
+
     def add(
         self, name: str, path: str, real_root: str, *, where: str, revision: str, refs: list[str], folder: str,
         begun: list[str], partial_bytes: int, folder_bytes: int | None = None, is_empty: bool = False,
@@ -213,7 +227,8 @@ class ModelFolders:
             return
         self.taken.add(real)
         files, missing = {}, []
-        for file, at in [] if is_empty else self.walk(path, depth=4):
+        walked = self.walk(path, depth=4) if os.path.isdir(path) else with_parts(path)
+        for file, at in [] if is_empty else walked:
             target = os.path.realpath(at)
             if is_within(target, real_root) and os.path.isfile(target):
                 files[file] = target
@@ -224,6 +239,8 @@ class ModelFolders:
         if not shards and not is_empty:
             others = [file for file in files if file.endswith((".gguf", ".bin", ".pt"))]
             missing += [] if others else ["*.safetensors"]
+        room = GGUFS_AT_MOST - sum(len(model["ggufs"]) for model in self.models)
+        ggufs = sorted(file for file in files if file.lower().endswith(".gguf"))[:room]
         missing += begun
         config, config_name = None, ""
         for config_name in CONFIG_NAMES:
@@ -239,6 +256,7 @@ class ModelFolders:
             "config": config, "config_name": config_name if config is not None else "",
             "quant_config": self.json_of(files.get("hf_quant_config.json")),
             "weights_bytes": total or sum(size_of(file) for file in weights.values()) or None,
+            "ggufs": {file: size_of(files[file]) for file in ggufs},
             "weights_from": "index" if total else "files", "dtypes": {}, "unread": len(weights),
             "writable": os.access(os.path.realpath(folder), os.W_OK | os.X_OK)
             and (where != "cache" or writable_below(os.path.realpath(folder))),
@@ -338,6 +356,14 @@ def node_token(environment: Any) -> str:
     path = environment.get("HF_TOKEN_PATH") or os.path.join(hub_folders(environment)[0], "token")
     text = text_of_file(os.path.expanduser(path), 4096)
     return given or (text or b"").decode("ascii", "ignore").strip()
+
+
+def with_parts(path: str) -> list[tuple[str, str]]:
+    """(name, path) of a .gguf file and, where it is the first of several, of all its parts."""
+    match = _FIRST_GGUF.fullmatch(path)
+    last = min(int(match.group(2)), SHARDS_AT_MOST) if match else 0
+    parts = [f"{match.group(1)}-{part:05}-of-{match.group(2)}.gguf" for part in range(1, last + 1)] if match else [path]
+    return [(os.path.basename(part), part) for part in parts]
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -133,7 +133,7 @@ def _model_row(script: NodeScript, disk_model: DiskModel) -> Json:
         "is_complete": is_complete, "missing": missing[:_MAX_MISSING], "config": dict(model.config),
         "config_name": "config.json", "quant_config": None, "weights_bytes": model.weights_bytes,
         "weights_from": "headers" if is_complete else "index", "dtypes": dtypes,
-        "unread": 0 if is_complete else shard_count, "writable": True,
+        "unread": 0 if is_complete else shard_count, "ggufs": {}, "writable": True,
     }  # fmt: skip
 
 
