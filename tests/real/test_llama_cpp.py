@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import resource
+import shutil
 import signal
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.hub import Hub
+from tests.integration.terminal import sparktop
 from tests.real.conftest import need
-from tests.real.console import act, guard_fires, looked, rules, state, watching
+from tests.real.console import act, acting, guard_fires, left_by, looked, rules, run, state, watching
 from tests.real.console import engine as row
 from tests.real.engines import Engine
 from tests.real.machine import Machine
+from tests.real.parts import LLAMA_IMAGE, MODELS
 
 NAME = "llama"
 NATIVE = "llama.cpp:8080"
@@ -98,3 +108,104 @@ def test_the_guard_ends_one_that_was_started_from_a_shell(spark: Machine) -> Non
     spark.until(llama.answers, what="it serves")
     guard_fires(spark, NATIVE)
     assert not llama.answers()
+
+
+REPOSITORY = "acme/tiny-GGUF"
+LAUNCHED = "llama.cpp-tiny"
+LIMITS = [resource.getrlimit(which)[1] for which in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE)]
+"""Who runs the tests may not raise them."""
+RECIPE = f"""recipe_version: "2"
+model: {REPOSITORY}:Q4_K_M
+runtime: llama-cpp
+container: {LLAMA_IMAGE}
+defaults: {{host: 0.0.0.0, port: 8080, ctx_size: 2048, threads: 1}}
+executor_config: {{gpus: "", shm_size: 64mb, ulimit: ["memlock={LIMITS[0]}", "nofile={LIMITS[1]}"]}}
+command: llama-server -hf {{model}} --host {{host}} --port {{port}} -c {{ctx_size}} -t {{threads}} -np 2 --metrics
+runtime_config:
+  sparktop:
+    need: {{reserve_gib: 1}}
+    smoke_test: {{max_tokens: 16, measure_tokens: 24}}
+"""
+
+
+def test_a_recipe_launched_from_one_file_of_a_repository(spark: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloaded alone, not again, by hf or not at all; a quant that isn't there, and a launch cut off as it downloads,
+    leave nothing behind that runs."""
+    need("llama")
+    file = Path.home() / "tiny.yaml"
+    file.write_text(RECIPE)
+    weights = (MODELS / "tiny.gguf").read_bytes()
+    others = {"README.md": b"# tiny", "tiny-Q8_0.gguf": bytes(1 << 20), "tiny-BF16.gguf": bytes(1 << 20)}
+    with Hub.start(f"10.77.{spark.number}.1") as hub:
+        hub.model(REPOSITORY, {"tiny-Q4_K_M.gguf": weights, **others})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        assert "no image of llama.cpp has Python" in refused(str(file))
+        install_hf(spark)
+        said = refused(str(file), "--set", f"model={REPOSITORY}:Q5_K_M")
+        assert "no .gguf model of the quant Q5_K_M: tiny-BF16.gguf, tiny-Q4_K_M.gguf, tiny-Q8_0.gguf" in said
+        assert not containers(spark)
+
+        hub.bytes_s = 1 << 20
+        with acting("launch", str(file), "spark1") as process:
+            spark.until(lambda: hub.gets("Q4_K_M.gguf"), what="its download")
+            left_by(process, signal.SIGINT)
+        assert not containers(spark)
+        downloads = "ps ax -o args= | grep '[h]uggingface_hub' || true"
+        spark.until(lambda: not spark.run("sh", "-c", downloads), what="no download goes on")
+        hub.bytes_s = None
+
+        run("launch", str(file), "spark1")
+        assert {path.rpartition("/")[2] for _, path, _ in hub.gets(".gguf")} == {"tiny-Q4_K_M.gguf"}
+        llama = Engine(spark, LAUNCHED, 8080)
+        inspected = llama.inspect()
+        folder = f"/root/.cache/huggingface/hub/models--acme--tiny-GGUF/snapshots/{hub.models[REPOSITORY].commit}"
+        assert inspected["Args"][:2] == ["--model", f"{folder}/tiny-Q4_K_M.gguf"]
+        assert json.loads(llama.ask("GET", "/v1/models")[1])["data"][0]["id"] == f"{REPOSITORY}:Q4_K_M"
+        one = looked(lambda one: state(one, LAUNCHED) in ("ready", "serving"), "spark1")
+        assert (row(one, LAUNCHED)["kind"], row(one, LAUNCHED)["metrics"]["slots"]) == ("llama.cpp", 2)
+
+        assert "runs on spark1 already" in refused(str(file))
+        sent_bytes = hub.sent_bytes
+        run("launch", str(file), "spark1", "--stop", LAUNCHED, "--set", "ctx_size=1K")
+        assert hub.sent_bytes == sent_bytes, "it is there"
+        assert llama.inspect()["Id"] != inspected["Id"]
+        assert " -c 1024 " in " ".join(llama.inspect()["Args"])
+    run("launch", str(file), "spark1", "--stop", LAUNCHED, "--set", "model=/models/tiny.gguf", "--no-fetch")
+    assert llama.inspect()["Args"][:2] == ["--model", "/models/tiny.gguf"]
+    act("relaunch", "spark1", "--flag=--ctx-size=512", "--set", "target_gib=1", "--set", "grace_s=5")
+    assert " -c 512 " in " ".join(llama.inspect()["Args"])
+    llama.ready()
+    act("safe-restart", "spark1", "--set", "target_gib=1", "--set", "grace_s=5")
+    llama.ready()
+
+
+def refused(*words: str) -> str:
+    """What a launch says that isn't begun."""
+    ended = sparktop("launch", *words, "spark1", "--yes", is_hurried=True)
+    assert ended.returncode != 0, ended.stdout
+    return " ".join((ended.stdout + ended.stderr).split())
+
+
+def containers(spark: Machine) -> str:
+    return spark.run("docker", "ps", "--all", "--quiet")
+
+
+def install_hf(spark: Machine) -> None:
+    """This Python's huggingface_hub and all that it needs, for the machine's: its compiled parts are optional."""
+    goal, left, seen = spark.root / "opt/hf", ["huggingface_hub"], set()
+    while left:
+        try:
+            package = distribution(name := left.pop())
+        except PackageNotFoundError:
+            continue  # of another platform
+        if name in seen:
+            continue
+        seen.add(name)
+        left += [re.split(r"[^\w.-]", text)[0] for text in package.requires or () if "extra ==" not in text]
+        for path in package.files or ():
+            if ".." not in path.parts and "__pycache__" not in path.parts:
+                (goal / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(Path(str(package.locate_file(path))), goal / path)
+    program = spark.root / "usr/local/bin/hf"
+    program.write_text('#!/bin/sh\nPYTHONPATH=/opt/hf exec python3 -m huggingface_hub.cli.hf "$@"\n')
+    program.chmod(0o755)

@@ -72,6 +72,8 @@ def test_the_list_begins_with_what_runs_here_or_with_the_smallest_model() -> Non
     engine = replace(pictures.engine(), model=runs.recipe.model)
     view = replace(pictures.PICTURES["decode"](clock_of_pictures()).nodes[0], engines=(engine,))
     assert in_order(rows, FleetState(nodes=(view,)))[0] == runs
+    of_quant = replace(rows[1], recipe=replace(runs.recipe, model=f"{runs.recipe.model}:Q8_0"))
+    assert in_order([rows[0], of_quant], FleetState(nodes=(view,)))[0] == of_quant
     gone = replace(view, engines=(replace(engine, state=EngineState.EXITED),))
     assert in_order(rows, FleetState(nodes=(gone,)))[0].id == "qwen3-0.6b"
     assert in_order([replace(row, source="@team") for row in rows[:1]] + list(rows[1:]), FleetState())[0].source == ""

@@ -20,6 +20,7 @@ from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState
 from sparktop.model.prospect import Fit
 from sparktop.model.recipe import Dialect, Executor, Expected, Order, Provenance, Recipe
+from sparktop.recipe import gguf
 from sparktop.recipe.parameters import resolve
 from sparktop.recipe.problems import Problem
 from sparktop.recipe.read import shelf
@@ -73,7 +74,7 @@ def in_order(rows: Sequence[RecipeRow], fleet: FleetState) -> tuple[RecipeRow, .
     """The rows with what runs on these nodes first; where nothing of it does, the smallest model that no source has,
     for a first test."""
     running = {engine.model for view in fleet.nodes for engine in view.engines if is_alive(engine)}
-    first = [row for row in rows if row.recipe is not None and row.recipe.model in running]
+    first = [row for row in rows if row.recipe is not None and gguf.wanted(row.recipe.model).repository in running]
     if not first:
         sizes = {row.id: row.recipe.need.weights_gib for row in rows if row.recipe is not None and not row.source}
         known = [row for row in rows if sizes.get(row.id)]

@@ -24,6 +24,8 @@ def family_of(image: str) -> Family | None:
         return Family.VLLM_OPENAI
     if re.match(r"(?:docker\.io/)?lmsysorg/sglang(?:[:@]|$)", name):
         return Family.LMSYS
+    if re.match(r"ghcr\.io/ggml-org/llama\.cpp(?::server|@|$)", name):
+        return Family.GGML
     return Family.COMMUNITY if kind_of_image(name) else None
 
 
@@ -58,6 +60,7 @@ class Family(StrEnum):
     NGC = "NGC"
     VLLM_OPENAI = "vllm/vllm-openai"
     LMSYS = "lmsysorg/sglang"
+    GGML = "ggml-org/llama.cpp:server"
     COMMUNITY = "community"
 
 

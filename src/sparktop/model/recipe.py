@@ -208,8 +208,11 @@ class Recipe:
     dialect: Dialect
     engine: EngineKind
     model: str
-    """A repository of Hugging Face's ("Qwen/Qwen3.6-35B-A3B-FP8"), or a path on the nodes."""
+    """A repository of Hugging Face's ("Qwen/Qwen3.6-35B-A3B-FP8"), of llama.cpp's with a quant after a colon, or a
+    path on the nodes."""
     container: str
+    mmproj: str = ""
+    """The image encoder that llama.cpp loads: a part of its name, or a word for any or none."""
     pulls: str = ""
     """The image that is pulled where no node has `container`, a local name; empty: `container` itself."""
     patches: tuple[Patch, ...] = ()

@@ -23,6 +23,10 @@ class NodeContext:
     """The Hugging Face cache there ("/home/x/.cache/huggingface"): HF_HOME or the default."""
     model_path: str = ""
     """Where the model's files are on the node (its folder or snapshot); empty: not there yet."""
+    model_file: str = ""
+    """The one file of it that the engine is told, there already or where its download puts it."""
+    encoder_file: str = ""
+    """That of its image encoder, alike."""
     lacking: tuple[str, ...] = ()
     """Further models of the launch that aren't complete on the node."""
     fabric_ip: str = ""

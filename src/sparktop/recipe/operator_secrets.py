@@ -17,13 +17,10 @@ from sparktop.cmdline.variables import env_lines, unquoted
 from sparktop.config import config_home, resource_dir, shown
 from sparktop.dataclass import dataclass
 from sparktop.files import read as read_file
-from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Recipe, SecretProblem
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 (a name)
 """Useful to every recipe: a gated model can't be downloaded without it."""
-ENGINE_KEY = "VLLM_API_KEY"
-"""Useful to every vLLM recipe: with it, vLLM rejects requests without the key."""
 MAX_FILE_BYTES = 1 << 16
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<default>[^{}$]*))?\}|(?P<plain>[A-Za-z_]\w*))")
 """A variable of the operator's in a recipe's environment: $NAME, ${NAME} or ${NAME:-default}."""
@@ -45,8 +42,8 @@ class SecretValues:
 def names_used(recipe: Recipe) -> tuple[str, ...]:
     """Every secret a recipe can use: each "$NAME" of its environment, the engine's key, the hub's token last."""
     named = [name for name, _ in _references(recipe)]
-    key = (ENGINE_KEY,) if recipe.engine is EngineKind.VLLM else ()
-    return tuple(dict.fromkeys((*named, *key, HUB_TOKEN)))
+    key = recipe.engine.traits.key_variable
+    return tuple(dict.fromkeys((*named, *((key,) if key else ()), HUB_TOKEN)))
 
 
 def names_required(recipe: Recipe) -> tuple[str, ...]:

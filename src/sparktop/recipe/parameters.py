@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from sparktop.cmdline.engine_argv import whole
 from sparktop.cmdline.engine_flags import SECRET_FLAGS
 from sparktop.dataclass import dataclass
 from sparktop.errors import nearest
@@ -25,7 +26,7 @@ SAME: tuple[tuple[str, ...], ...] = (
     ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size"),
     ("pipeline_parallel", "pipeline_parallel_size", "pp", "pp_size"),
     ("data_parallel", "data_parallel_size", "dp", "dp_size"),
-    ("max_model_len", "context_length", "context"),
+    ("max_model_len", "context_length", "context", "ctx_size"),
     ("gpu_memory_utilization", "mem_fraction_static"),
     ("max_num_seqs", "max_running_requests"),
     ("chunked_prefill", "chunked_prefill_size"),
@@ -125,7 +126,7 @@ class LaunchValues:
 
     @property
     def model(self) -> str:
-        """A repository, or a path on the nodes."""
+        """A repository, with a quant for llama.cpp, or a path on the nodes."""
         return self.by_name["model"]
 
     @property
@@ -179,6 +180,9 @@ def _resolved(order: Order) -> LaunchValues:
         _drop(merged, recipe_name)
         merged[recipe_name] = value
         set_names.add(recipe_name)
+    if recipe.engine.traits.file_flag:  # llama.cpp reads 64k as 64
+        for name in [name for name, value in merged.items() if main_name(name) == "max_model_len" and whole(value)]:
+            merged[name] = str(whole(merged[name]))
     filled = dict(merged)
     for name, value in [(name, value) for name, value in merged.items() if name not in set_names]:
         try:
@@ -203,7 +207,7 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
     if main in _SECRET or plain in _SECRET:
         raise CannotRender(
             f"{plain} is a secret, and parameters are put on a command line that every user of the machine can read",
-            "set VLLM_API_KEY for vLLM, or HF_TOKEN for the hub, in the environment or a .env file",
+            "set VLLM_API_KEY or LLAMA_API_KEY for the engine, HF_TOKEN for the hub, in the environment or a .env file",
         )
     for own in (plain, main, *(spelling for group in SAME if main in group for spelling in group)):
         if own in recipe_names:

@@ -418,7 +418,7 @@ def with_line(line: str) -> str:
         ),
         (with_line("runtime_config: {sparktopp: {}}"), "did you mean `runtime_config.sparktop`?"),
         (with_line("runtime_config: {mods: [x]}"), "runtime_config.mods: `x`: the recipe is in no folder"),
-        (PLAIN.replace("runtime: vllm", "runtime: llama-cpp"), "r.yaml:3: runtime: sparktop doesn't launch llama.cpp"),
+        (PLAIN.replace("runtime: vllm", "runtime: trtllm"), "r.yaml:3: runtime: sparktop doesn't launch TensorRT-LLM"),
         (
             PLAIN.replace("runtime: vllm", "runtime: vlm"),
             "r.yaml:3: runtime: sparktop doesn't know the runtime `vlm`: did you",
@@ -433,7 +433,7 @@ def with_line(line: str) -> str:
         (PLAIN.replace("min_nodes: 1", "min_nodes: 2"), "r.yaml:6: max_nodes: 1 is less than its minimum of 2"),
         (
             PLAIN.replace("min_nodes: 1\nmax_nodes: 1", "min_nodes: 9\nmax_nodes: 9"),
-            "r.yaml:5: min_nodes: it needs 9 Sparks, but sparktop launches on 8 at most",
+            "r.yaml:5: min_nodes: it needs 9 Sparks, but sparktop launches vLLM on 8 at most",
         ),
         (
             PLAIN.replace("max_nodes: 1", "max_nodes: 16").replace("port: 8000", "port: 8000\n  tensor_parallel: 16"),

@@ -10,6 +10,7 @@ from tests.recipe_budget_support import GIB, order, pair, room
 from tests.table import over
 
 from sparktop.engines.memory_needs import HOST_BYTES
+from sparktop.model.engine import EngineKind
 from sparktop.model.prospect import Budget, Fit, SliceKind
 from sparktop.model.recipe import Need
 from sparktop.recipe.model_config import ModelFacts
@@ -394,3 +395,40 @@ def test_a_draft_model_is_counted_where_it_is_known_and_named_where_not() -> Non
     untold = budget(resolve(order(of)), DESKTOP, made.MISTRAL, beside=[ModelFacts(name="org/d", weights_bytes=None)])
     assert any(one.startswith("the engine also loads org/d") for one in untold.unknowns)
     assert untold.cache_tokens == without.cache_tokens
+
+
+LLAMA = made.recipe(
+    "x",
+    engine=EngineKind.LLAMA_CPP,
+    model="acme/M-GGUF:Q4_K_M",
+    container="ghcr.io/ggml-org/llama.cpp:server-cuda",
+    command="llama-server -hf {model} -c 32768 -ctk q8_0 -ctv q8_0",
+)
+LLAMA_FACTS = replace(made.QWEN, name="acme/M-GGUF", weights_bytes=20 * GIB)
+CACHE_BYTES = 32768 * 10 * 2 * 512 * 34 // 32
+
+
+def test_llama_cpp_takes_its_weights_and_its_context() -> None:
+    found = budget(resolve(order(LLAMA)), DESKTOP, LLAMA_FACTS)
+    assert (found.fit, found.share, found.share_source, found.levers) == (Fit.FITS, None, "", ())
+    sizes = {part.kind: part.size_bytes for part in found.nodes[0].after}
+    assert (sizes[SliceKind.WEIGHTS], sizes[SliceKind.CACHE]) == (20 * GIB, CACHE_BYTES)
+    assert SliceKind.UNTOUCHED not in sizes
+    assert "share" not in " ".join((found.sentence, found.nodes[0].sentence, *found.figures))
+
+
+def test_llama_cpp_without_a_config_is_judged_by_its_weights_alone() -> None:
+    bare = ModelFacts(name="acme/M-GGUF", weights_bytes=20 * GIB)
+    found = budget(resolve(order(LLAMA)), DESKTOP, bare)
+    assert (found.fit, found.share) == (Fit.UNKNOWN, None)
+    assert found.why == "the memory per token of context is unknown, and comes on top of the weights"
+    much = budget(resolve(order(LLAMA)), DESKTOP, replace(bare, weights_bytes=118 * GIB), on_disk=[made.on_disk("M")])
+    assert (much.fit, much.levers) == (Fit.NO, ())
+    told = budget(resolve(order(LLAMA, **{"need.kv_bytes_per_token": "20000"})), DESKTOP, bare)
+    assert told.fit is Fit.FITS
+
+
+def test_what_does_not_fit_of_llama_cpp_has_a_shorter_context_as_a_lever_and_no_share() -> None:
+    long = replace(LLAMA, command="llama-server -hf {model} -c 4000000")
+    found = budget(resolve(order(long)), DESKTOP, replace(LLAMA_FACTS, weights_bytes=60 * GIB))
+    assert (found.fit, texts(found)) == (Fit.NO, ("--set max_model_len=131072",))

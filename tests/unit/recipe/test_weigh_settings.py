@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests import recipe_budget_support as made
@@ -134,3 +135,22 @@ def test_what_a_token_takes_on_a_node(facts, nodes, token_bytes, at_most) -> Non
 )
 def test_it_is_for_as_many_nodes_as_it_has_ranks(more: dict[str, Any], values: dict[str, str], nodes: int) -> None:
     assert usual_nodes(order(made.recipe("m", **more), **values)) == nodes
+
+
+LLAMA = made.recipe(
+    "x",
+    engine=EngineKind.LLAMA_CPP,
+    model="acme/M-GGUF:Q4_K_M",
+    container="ghcr.io/ggml-org/llama.cpp:server-cuda",
+    command="llama-server -hf {model} -c 32768 -ctk q8_0 -np 4",
+)
+
+
+def test_llama_cpp_takes_no_share_and_its_keys_and_values_have_types_of_their_own() -> None:
+    of = read(resolve(order(LLAMA)))
+    assert (of.takes_share, of.share, of.has_graphs, of.context_tokens) == (False, None, False, 32768)
+    assert (of.cache_type, width_bytes(of.cache_type)) == ("q8_0+f16", (34 / 32 + 2) / 2)
+    assert read(resolve(order(LLAMA, context="8k"))).context_tokens == 8000
+    by_variable = replace(LLAMA, command="llama-server -hf {model}", environment={"LLAMA_ARG_CTX_SIZE": "4096"})
+    assert read(resolve(order(by_variable))).context_tokens == 4096
+    assert read(resolve(order(replace(LLAMA, command="llama-server -hf {model} -c 0")))).context_tokens is None

@@ -25,7 +25,6 @@ from sparktop.operate.secrets.masking import secrets_of
 from sparktop.operate.secrets.sudo import require_docker
 from sparktop.operate.step.plan import OnFailure, Plan
 from sparktop.recipe.container_spec import Rendered
-from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.recipe.read.shelf import recipe_argument
 from sparktop.recipe.settings import line_that_sets, not_set
 from sparktop.text.sentences import listed
@@ -41,7 +40,8 @@ def plan(request: Request, picture: FleetState, survey: Survey) -> Plan:
     except ValueError as error:
         raise Refused(str(error), ("sparktop launch --help explains each option",)) from error
     rendered, recipe = _rendered(request, inputs, prospect), inputs.order.recipe
-    key = rendered.head.container.environment.get(ENGINE_KEY, "")  # SGLang takes one as a flag only
+    variable = recipe.engine.traits.key_variable  # SGLang takes one as a flag only
+    key = rendered.head.container.environment.get(variable, "")
     has_key = bool(key)
     ranks = tuple(planned_rank(rank, rendered, inputs, api_key=key, grace_s=grace_s) for rank in rendered.ranks)
     up = start_order(ranks, recipe.executor if len(ranks) > 1 else Executor.ALONE)

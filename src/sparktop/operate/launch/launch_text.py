@@ -28,7 +28,6 @@ from sparktop.operate.plan.start_steps import typed_memory
 from sparktop.operate.secrets.sudo import sudo_notes
 from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import Rendered, RenderedRank
-from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.recipe.render.compiled import folder_of
 from sparktop.text.sentences import listed
 from sparktop.text.units import gb, gib, span
@@ -188,7 +187,7 @@ def outcome(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
         where += f", on {there} alone: it listens on {listens_on}"
     elif there:
         where += f" on {there}"
-    return f"{where}, key: as {ENGINE_KEY}" if has_key else where
+    return f"{where}, key: as {rendered.engine.traits.key_variable}" if has_key else where
 
 
 def first_request(rendered: Rendered, contact: Contact, *, has_key: bool) -> str:
@@ -197,13 +196,14 @@ def first_request(rendered: Rendered, contact: Contact, *, has_key: bool) -> str
     path, asked = first_question(rendered.head.argv, rendered.engine, rendered.served_name)
     body = {"model": rendered.served_name, **asked}
     words = ["curl", f"{_base_url(rendered, host)}/{path}", "-H", "Content-Type: application/json"]
-    key = f' -H "Authorization: Bearer ${ENGINE_KEY}"' if has_key else ""  # the shell's own, never its value
+    name = rendered.engine.traits.key_variable
+    key = f' -H "Authorization: Bearer ${name}"' if has_key else ""  # the shell's own, never its value
     line = f"{shlex.join(words)}{key} -d {shlex.quote(json.dumps(body))}"
     return f"on {there}: {line}" if there else line
 
 
 def _base_url(rendered: Rendered, host: str) -> str:
-    scheme = "https" if has(rendered.head.argv, "ssl-certfile") else "http"
+    scheme = "https" if has(rendered.head.argv, "ssl-certfile", "ssl-cert-file") else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{rendered.port}/v1"
 
 

@@ -86,13 +86,17 @@ def launch_inputs(
     contexts = node_contexts(values, nodes, links, survey)
     models = models_on_nodes(values, contexts, survey)
     served, *more = models
-    models_on_disk = alternatives(values.model, on_disk(served.disks))
+    models_on_disk = alternatives(served.name, on_disk(served.disks), loads_gguf=served.wanted is not None)
+    if served.wanted is not None:  # another quant of it isn't it
+        is_there = not served.lacking
+        models_on_disk = tuple(replace(one, is_complete=is_there) if one.is_wanted else one for one in models_on_disk)
     render_error: CannotRender | None = None
     used_values: Mapping[str, str] = {}
     memory_budget: Budget | None = None
     rendered: Rendered | None = None
     try:
         used_values = values.checked()
+        contexts = tuple(map(served.with_files, contexts))
         places = tuple(room_of(node, picture.node(node), engines) for node in nodes)
         command = None
         if any(place.taken for place in places):

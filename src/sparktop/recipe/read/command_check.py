@@ -72,7 +72,8 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
     if started is None:
         text = f"`{shown(' '.join(argv[:3]))}` starts no server that sparktop knows"
         remedy = (
-            "vllm serve, sglang serve, python3 -m sglang.launch_server, python3 -m vllm.entrypoints.openai.api_server"
+            "vllm serve, sglang serve, llama-server, python3 -m sglang.launch_server, "
+            "python3 -m vllm.entrypoints.openai.api_server"
         )
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"known servers: {remedy}")
     elif started.kind is not recipe.engine and "runtime" in fields:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparktop.cmdline.engine_argv import value_of
+from sparktop.cmdline.engine_argv import flag_of, value_of
 from sparktop.errors import nearest
 from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
@@ -117,6 +117,7 @@ RUNTIMES = {
     "vllm-ray": EngineKind.VLLM,
     "eugr-vllm": EngineKind.VLLM,
     "sglang": EngineKind.SGLANG,
+    "llama-cpp": EngineKind.LLAMA_CPP,
 }
 
 
@@ -184,7 +185,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
     defaults = _defaults(fields, has_share_in_gib=command != written)
     engine, runtime = _engine(fields, command)
     is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
-    least, most = _nodes(fields, defaults)
+    least, most = _nodes(fields, defaults, engine)
     environment, per_node = _environment(fields.section("env"))
     risks = list(own.texts("risks"))
     pulls = prebuilt_image(fields, container, build_args)
@@ -218,6 +219,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         node_environment=per_node | extension.read_texts_by_name(own.section("node_environment")),
         command=command,
         options=_options_on_top(fields) | read_options(fields.section("executor_config")),
+        mmproj=config.text("mmproj", is_any=True) or fields.text("mmproj", is_any=True),
         served_name=own.word("served_name"),
         has_model_inside=own.flag("model_inside"),
         keeps_compiled=_keeps_compiled(fields),
@@ -233,8 +235,7 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
         settings=extension.read_texts_by_name(own.section("settings")),
     )
     extension.finish(own)
-    for ignored in ("mmproj", "dashboard"):
-        config.node(ignored)
+    config.node("dashboard")
     config.finish(meant="sparktop's own keys go under runtime_config.sparktop")
     meant = {key: f"defaults.{key}" for key in _DEFAULTS_KEYS} | _EXTENSION_KEYS
     meant |= {key: f"executor_config.{key}" for key in (*TEXTS, *FLAGS, "ulimit")} | {"environment": "env"}
@@ -248,12 +249,13 @@ def _with_command(recipe: Recipe, argv: tuple[str, ...], *, is_eugrs: bool) -> R
     if value_of(argv, "--distributed-executor-backend") == "ray" and recipe.max_nodes > 1 and not is_eugrs:
         executor = Executor.RAY
     draft, _ = speculation(argv)
+    name = flag_of("served_model_name", recipe.engine)
     drafts = [draft] if _REPOSITORY.match(draft) and draft != recipe.model else []
     return replace(
         recipe,
         executor=executor,
         requires=replace(recipe.requires, ray=recipe.requires.ray or executor is Executor.RAY),
-        served_name=recipe.served_name or value_of(argv, "--served-model-name") or "",
+        served_name=recipe.served_name or value_of(argv, name, kind=recipe.engine) or "",
         more_models=tuple(dict.fromkeys((*recipe.more_models, *drafts))),
     )
 
@@ -291,12 +293,14 @@ def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
     """(engine, runtime): by `runtime`, else by how the command begins, else vLLM: as sparkrun does."""
     runtime = fields.text("runtime").strip()
     if not runtime:
-        runtime = "sglang" if re.match(r"\s*(?:exec\s+)?(?:sglang\s|python3?\s+-m\s+sglang)", command) else "vllm"
+        began = re.match(r"\s*(?:exec\s+)?(?:(llama-server)\s|sglang\s|python3?\s+-m\s+sglang)", command)
+        runtime = "vllm" if began is None else "llama-cpp" if began[1] else "sglang"
     if runtime in RUNTIMES:
         return RUNTIMES[runtime], runtime
     if runtime in OTHER_RUNTIMES:
         text = f"sparktop doesn't launch {OTHER_RUNTIMES[runtime]}"
-        fields.unsupported("runtime", text, "it launches vLLM and SGLang; use `sparkrun run` for this recipe")
+        remedy = "it launches vLLM, SGLang and llama.cpp; use `sparkrun run` for this recipe"
+        fields.unsupported("runtime", text, remedy)
     else:
         text = f"sparktop doesn't know the runtime `{shown(runtime)}`"
         meant = nearest(runtime, RUNTIMES)
@@ -313,8 +317,9 @@ def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], most:
     return Executor.RAY if runtime == "vllm-ray" or backend == "ray" else Executor.NATIVE
 
 
-def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
-    """(least, most) nodes; a recipe that needs more than MOST_NODES is refused."""
+def _nodes(fields: Fields, defaults: Mapping[str, Scalar], engine: EngineKind) -> tuple[int, int]:
+    """(least, most) nodes; a recipe that needs more than sparktop launches its engine on is refused."""
+    limit = MOST_NODES if engine.traits.rank_flags else 1
     least = fields.whole("min_nodes", least=1, most=10_000)
     most = fields.whole("max_nodes", least=1, most=10_000)
     mode = fields.choice("mode", ("auto", "solo", "cluster"))
@@ -335,12 +340,12 @@ def _nodes(fields: Fields, defaults: Mapping[str, Scalar]) -> tuple[int, int]:
         value = defaults.get(name)
         needed *= value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 4096 else 1
     where = "min_nodes" if low >= needed else next(n for n in reversed(_PARALLEL) if int(defaults.get(n) or 1) > 1)
-    if max(low, needed) > MOST_NODES:
-        text = f"it needs {max(low, needed)} Sparks, but sparktop launches on {MOST_NODES} at most"
+    if max(low, needed) > limit:
+        text = f"it needs {max(low, needed)} Sparks, but sparktop launches {engine.traits.name} on {limit} at most"
         holder = fields if where == "min_nodes" else fields.section("defaults")
         holder.unsupported(where, text, "a smaller quantisation may fit on fewer")
-    low = min(max(low, 1), MOST_NODES)
-    high = max(low, min(most, MOST_NODES)) if most is not None else MOST_NODES
+    low = min(max(low, 1), limit)
+    high = max(low, min(most, limit)) if most is not None else limit
     if most is not None and needed > most:
         text = (
             f"`tensor_parallel` and the like need {needed} Sparks, but the recipe allows at most {most}: sparktop "

@@ -36,7 +36,6 @@ IGNORED = (
 )  # fmt: skip
 """Keys that don't affect a launch: benchmarks, audience, placement."""
 RUNTIMES = {
-    "llama-cpp": "llama.cpp",
     "trtllm": "TensorRT-LLM",
     "atlas": "Atlas",
     "tokenary": "Tokenary",

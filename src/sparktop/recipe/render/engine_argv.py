@@ -8,7 +8,7 @@ from sparktop.cmdline import engine_argv as flags
 from sparktop.cmdline.engine_command import server_at
 from sparktop.cmdline.engine_flags import SECRET_FLAGS
 from sparktop.model.engine import EngineKind
-from sparktop.model.recipe import Order
+from sparktop.model.recipe import Order, Recipe
 from sparktop.recipe import parameters, template
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.parameters import LaunchValues
@@ -36,17 +36,46 @@ def engine_argv(
         argv, own = _from_template(recipe.command, values, launch.set_names)
         if not argv or server_at(argv, 0) is None:
             raise CannotRender(
-                f"the recipe's command starts {' '.join(argv[:2])[:60]!r}, which is neither a vLLM nor an SGLang server"
+                f"the recipe's command starts {' '.join(argv[:2])[:60]!r}, which sparktop doesn't know as a server"
             )
         argv = _with_settings(argv, launch, model)
     else:
         argv = _from_defaults(launch, model)
-    if model.is_hub and launch.revision and not flags.has(argv, "revision"):
+    if recipe.engine.traits.file_flag:
+        argv = _with_file(argv, recipe, model)
+    elif model.is_hub and launch.revision and not flags.has(argv, "revision"):
         argv = (*argv, "--revision", launch.revision)
-    served = launch.get("served_model_name")
-    if not flags.has(argv, "served-model-name") and (served or not model.is_hub):
-        argv = (*argv, "--served-model-name", served or launch.model)
+    served, name = launch.get("served_model_name"), flags.flag_of("served_model_name", recipe.engine)
+    if not flags.has(argv, name, kind=recipe.engine) and (served or not model.is_hub):
+        argv = (*argv, name, served or launch.model)
     return argv, own
+
+
+def _with_file(argv: tuple[str, ...], recipe: Recipe, model: ModelPlace) -> tuple[str, ...]:
+    """With the file that is loaded in place of its repository, its image encoder and the port, whose default differs
+    from build to build."""
+    kind, traits = recipe.engine, recipe.engine.traits
+    for name, why in traits.refused.items():
+        if flags.has(argv, name, kind=kind):
+            raise CannotRender(f"--{name} has no place in a launch: {why}")
+    set_by = {flag: name for name, flag in traits.variables.items() if name in recipe.environment}
+    for flag in (*traits.model_flags[:2], *traits.refused):
+        if flag in set_by:
+            raise CannotRender(f"env has {set_by[flag]}, and a launch names the model by a flag", "remove it from env")
+    names = _model_flags(kind)
+    if not model.is_hub or not flags.has(argv, *names, kind=kind):
+        flag = names[0] if model.is_hub else names[1]
+        argv = flags.placed(argv, (flag, model.named), *names, kind=kind)
+    if model.encoder and not flags.has(argv, "--mmproj", "--no-mmproj", kind=kind):
+        argv = (*argv, "--mmproj", model.encoder)
+    if "port" not in set_by and not flags.has(argv, "--port", kind=kind):
+        argv = (*argv, "--port", str(traits.port))
+    return argv
+
+
+def _model_flags(kind: EngineKind) -> tuple[str, ...]:
+    """(that of a repository, that of one file) of an engine that loads one file; none of others."""
+    return (f"--{kind.traits.model_flags[0]}", kind.traits.file_flag) if kind.traits.file_flag else ()
 
 
 def plain_argv(launch: LaunchValues) -> tuple[str, ...]:
@@ -74,13 +103,14 @@ def _with_settings(argv: tuple[str, ...], launch: LaunchValues, model: ModelPlac
     """The template's argv with the operator's settings that the template has no {parameter} for."""
     recipe = launch.order.recipe
     named = template.used(recipe.command, recipe.defaults)
-    if "model" not in named and model.named != recipe.model:
+    is_left_out = (names := _model_flags(recipe.engine)) and not flags.has(argv, *names, kind=recipe.engine)
+    if "model" not in named and model.named != recipe.model and not is_left_out:
         if recipe.model not in argv:
             raise CannotRender("the recipe's command names its model, so you can't set another",
                                "write {model} there instead")  # fmt: skip
         argv = tuple(model.named if word == recipe.model else word for word in argv)
     for main, words in _flag_words(launch, sorted(launch.set_names - named - set(recipe.settings))):
-        argv = flags.placed(argv, words, flags.flag_of(main, recipe.engine))
+        argv = flags.placed(argv, words, flags.flag_of(main, recipe.engine), kind=recipe.engine)
     return argv
 
 
@@ -89,7 +119,7 @@ def _flag_words(launch: LaunchValues, names: Iterable[str]) -> Iterator[tuple[st
     recipe = launch.order.recipe
     for name in names:
         main, is_bool = parameters.main_name(name), isinstance(recipe.defaults.get(name), bool)
-        if main not in parameters.OWN:
+        if main not in parameters.OWN and recipe.engine.traits.parameters.get(main) != "":
             yield main, flags.words_of(main, launch.by_name[name], recipe.engine, is_bool=is_bool)
 
 
@@ -100,19 +130,22 @@ def _from_defaults(launch: LaunchValues, model: ModelPlace) -> tuple[str, ...]:
     argv = tuple(model.named if word == "MODEL" else word for word in traits.starts.split())
     for _, words in _flag_words(launch, launch.by_name):
         argv = (*argv, *words)
-    if traits.metrics_on and not flags.has(argv, traits.metrics_on):
+    if traits.metrics_on and not flags.has(argv, traits.metrics_on, kind=recipe.engine):
         argv = (*argv, traits.metrics_on)  # without it, there are no figures to watch
     return argv
 
 
 def refuse_secrets(argv: Sequence[str], order: Order) -> None:
     """Refuse an argv that contains a secret."""
+    kind = order.recipe.engine
+    key = kind.traits.key_variable
     for name, variable in SECRET_FLAGS.items():
-        if flags.has(argv, name):
-            hint = f"vLLM reads it from {variable} in the environment" if variable else "leave it out"
+        if flags.has(argv, name, kind=kind):
+            variable = key if name == "api-key" else variable
+            hint = f"{kind.traits.name} reads it from {variable} in the environment" if variable else "leave it out"
             raise CannotRender(
                 f"--{name} puts a secret on the command line: every user of the machine can read it",
-                hint if order.recipe.engine is EngineKind.VLLM else _SGLANG_KEY,
+                hint if key else _SGLANG_KEY,
             )
     for name, secret in order.secrets.items():
         if len(secret) > 5 and any(secret in word for word in argv):

@@ -82,8 +82,9 @@ def variables(
             environment["HF_ENDPOINT"] = order.hub
         if token := order.secrets.get("HF_TOKEN"):
             environment["HF_TOKEN"] = token
-    if recipe.engine is EngineKind.VLLM and node.index == 0 and (key := order.secrets.get("VLLM_API_KEY")):
-        environment["VLLM_API_KEY"] = key
+    name = recipe.engine.traits.key_variable
+    if name and node.index == 0 and (key := order.secrets.get(name)):
+        environment[name] = key
     for name, text in recipe.environment.items():
         if name in HUB_TOKENS and (node.has_all or _names_missing_token(text, order.secrets)):
             continue  # not needed, or only for a gated model, which a pre-launch check covers

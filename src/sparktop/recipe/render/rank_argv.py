@@ -47,7 +47,7 @@ def with_rank_flags(
     """
     node_count = len(nodes)
     _check_parallelism(argv, engine, node_count)
-    backend = (flags.value_of(argv, "distributed-executor-backend") or "").lower()
+    backend = (flags.value_of(argv, "distributed-executor-backend", kind=engine) or "").lower()
     if executor is Executor.RAY:
         words = ("--distributed-executor-backend", "ray")
         return (tuple(argv) if backend == "ray" else flags.placed(argv, words, "distributed-executor-backend")), ()
@@ -79,9 +79,9 @@ def _native_flags(
 
 
 def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> None:
-    tensor = _number(argv, "tensor-parallel-size")
-    pipeline = _number(argv, "pipeline-parallel-size")
-    data = _number(argv, "data-parallel-size")
+    tensor = _number(argv, "tensor-parallel-size", engine)
+    pipeline = _number(argv, "pipeline-parallel-size", engine)
+    data = _number(argv, "data-parallel-size", engine)
     if engine is EngineKind.SGLANG:
         if data > 1 and nodes > 1 and not flags.has(argv, "enable-dp-attention"):
             raise CannotRender(
@@ -104,8 +104,8 @@ def _check_parallelism(argv: Sequence[str], engine: EngineKind, nodes: int) -> N
     )
 
 
-def _number(argv: Sequence[str], flag: str) -> int:
-    text = flags.value_of(argv, flag) or "1"
+def _number(argv: Sequence[str], flag: str, engine: EngineKind) -> int:
+    text = flags.value_of(argv, flag, kind=engine) or "1"
     if not text.isdecimal() or not 0 < int(text[:4]) < 1000:
         raise CannotRender(f"--{flag} is {text[:20]!r}: it must be a whole number")
     return int(text[:4])

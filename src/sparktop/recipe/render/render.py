@@ -16,7 +16,6 @@ from sparktop.dataclass import dataclass
 from sparktop.engines import labels
 from sparktop.engines.images import Family, family_of
 from sparktop.masking import is_secret_name
-from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Executor, Order, Recipe
 from sparktop.recipe import parameters
 from sparktop.recipe.container_spec import CannotRender, ContainerSpec, Mount, NodeContext, Rendered, RenderedRank
@@ -27,7 +26,7 @@ from sparktop.recipe.render.compiled import TARGET, compiled_mount, compiled_var
 from sparktop.recipe.render.engine_argv import engine_argv, refuse_secrets
 from sparktop.recipe.render.environment import variables
 from sparktop.recipe.render.host_config import Options, options
-from sparktop.recipe.render.model_mounts import ModelPlace, expand_home, is_inside, model_place
+from sparktop.recipe.render.model_mounts import ModelPlace, cache_target, expand_home, is_inside, model_place
 from sparktop.recipe.render.more_models import more_models
 
 _KEEPS_ENTRYPOINT = (Family.NGC, Family.LMSYS)
@@ -83,7 +82,7 @@ def render(values: LaunchValues, nodes: Sequence[NodeContext], *, share: float |
     ranks = [_rank(seats, node) for node in nodes]
     head = ranks[0][0].argv
     notes += [note for _, rank_notes in ranks for note in rank_notes]
-    port = _port(head, recipe.engine)
+    port = _port(head, recipe)
     after = final_values | {"port": str(port), "container_name": seats.name}
     return Rendered(
         recipe_id=recipe.id,
@@ -91,7 +90,8 @@ def render(values: LaunchValues, nodes: Sequence[NodeContext], *, share: float |
         image=final_values["container"],
         ranks=tuple(rank for rank, _ in ranks),
         port=port,
-        served_name=flags.value_of(head, "served-model-name") or final_values["model"],
+        served_name=flags.value_of(head, flags.flag_of("served_model_name", recipe.engine), kind=recipe.engine)
+        or final_values["model"],
         values=final_values,
         notes=tuple(dict.fromkeys(notes)),
         patched=seats.patched,
@@ -144,17 +144,17 @@ def _limit_to_one_node(final_values: dict[str, str], fixed: Collection[str]) -> 
 def _rank(seats: _Seats, node: NodeContext) -> tuple[RenderedRank, list[str]]:
     order, recipe, more = seats.order, seats.order.recipe, seats.more
     values = replace(seats.values, by_name=expand_home(seats.values.by_name, more, node))
+    container_options = options(recipe.options, node, nodes=len(seats.nodes))
+    cache = cache_target(container_options.user, recipe.environment.get("HF_HOME", ""))
     is_in_image = is_inside(recipe, values.model)
-    model = ModelPlace(named=values.model, is_inside=True) if is_in_image else model_place(values.model, node)
+    model = ModelPlace(named=values.model, is_inside=True) if is_in_image else model_place(values.model, node, cache)
     argv, own = engine_argv(values, node, seats.nodes, model)
     port = values.by_name.get("master_port") or str(rank_argv.MASTER_PORT)
     argv, notes = rank_argv.with_rank_flags(argv, recipe.engine, seats.executor, node, seats.nodes, port=port)
-    container_options = options(recipe.options, node, nodes=len(seats.nodes))
-    cache = model.cache_target(container_options.user, recipe.environment.get("HF_HOME", ""))
     taken = [mount.target for mount in container_options.mounts]
     image = seats.patched.name if seats.patched is not None else values.image
     compiled = compiled_mount(node, container_options.user, image=image, model=values.model)
-    keeps = compiled if recipe.keeps_compiled and TARGET not in taken else None
+    keeps = compiled if recipe.keeps_compiled and recipe.engine.traits.caches and TARGET not in taken else None
     mounts = (*model.mounts(node, cache, argv, more=more), *filter(None, (keeps, _sparkruns_cache(recipe, node))))
     rank_variables = variables(
         order,
@@ -165,7 +165,7 @@ def _rank(seats: _Seats, node: NodeContext) -> tuple[RenderedRank, list[str]]:
         own={
             **(compiled_variables(recipe.engine, taken) if keeps else {}),
             **own,
-            **({} if cache == model.ROOT_CACHE or not node.cache else {"HF_HOME": cache}),
+            **({} if cache == ModelPlace.ROOT_CACHE or not node.cache else {"HF_HOME": cache}),
         },
     )
     refuse_secrets(argv, order)
@@ -173,16 +173,17 @@ def _rank(seats: _Seats, node: NodeContext) -> tuple[RenderedRank, list[str]]:
     if seats.executor is Executor.RAY:
         ray_port = values.by_name.get("ray_port") or str(rank_argv.RAY_PORT)
         command, last = rank_argv.under_ray(argv, node, seats.nodes, ray_port)
+    is_entrypoint = container_options.entrypoint is None and _is_entrypoint(argv[0], values.image)
     container = ContainerSpec(
         name=seats.name,
         image=image,
-        argv=command,
-        entrypoint=_entrypoint(values.image, container_options),
+        argv=command[1:] if is_entrypoint else command,
+        entrypoint=None if is_entrypoint else _entrypoint(values.image, container_options),
         environment=rank_variables.environment,
         secret_names=rank_variables.secret_names,
         detected_names=rank_variables.detected_names,
         mounts=(*(mount for mount in mounts if mount.target not in taken), *container_options.mounts),
-        host=_host_config(container_options, _port(argv, recipe.engine)),
+        host=_host_config(container_options, _port(argv, recipe)),
         labels={**container_options.labels, **_container_labels(order, node)},
         user=container_options.user,
     )
@@ -207,6 +208,11 @@ def _entrypoint(image: str, opts: Options) -> tuple[str, ...] | None:
     return None if family_of(image) in _KEEPS_ENTRYPOINT else ()
 
 
+def _is_entrypoint(program: str, image: str) -> bool:
+    """Whether the program is the image's entrypoint, and in no folder of its PATH."""
+    return family_of(image) is Family.GGML and program == "llama-server"
+
+
 def _host_config(opts: Options, port: int) -> dict[str, object]:
     host = dict(opts.host)
     if host.get("NetworkMode") not in ("host", "none") and not str(host.get("NetworkMode")).startswith("container:"):
@@ -227,8 +233,10 @@ def _container_labels(order: Order, node: NodeContext) -> dict[str, str]:
     }
 
 
-def _port(argv: Sequence[str], engine: EngineKind) -> int:
-    text = flags.value_of(argv, "port") or ""
+def _port(argv: Sequence[str], recipe: Recipe) -> int:
+    engine = recipe.engine
+    variables = (name for name, flag in engine.traits.variables.items() if flag == "port")
+    text = flags.value_of(argv, "port", kind=engine) or next(filter(None, map(recipe.environment.get, variables)), "")
     if text and not (text.isdecimal() and 0 < int(text[:6]) < 65536):
         raise CannotRender(f"--port is {text[:20]!r}: it must be a port from 1 to 65535")
     return int(text) if text else engine.traits.port

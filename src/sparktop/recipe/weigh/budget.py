@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from itertools import combinations
 
 from sparktop.dataclass import dataclass
-from sparktop.model.engine import EngineCommand, EngineKind
+from sparktop.model.engine import VERSIONED, EngineCommand, EngineKind
 from sparktop.model.prospect import Budget, Fit, Lever, OnDisk
 from sparktop.model.recipe import Recipe
 from sparktop.recipe.model_config import ModelFacts, quantisation_by_name
@@ -132,13 +132,14 @@ def _candidates(case: Case, values: LaunchValues, on_disk: Sequence[OnDisk]) -> 
     for tokens in _CONTEXTS:
         if context_tokens is None or tokens < context_tokens:
             yield _setting("context", settings.context_key, tokens, context_tokens=tokens)
-    if width_bytes(settings.cache_type) > 1.5:
+    if width_bytes(settings.cache_type) > 1.5 and settings.engine in VERSIONED:
         word = "fp8" if settings.engine is EngineKind.VLLM else "fp8_e4m3"
         yield _setting("cache type", CACHE_TYPE, word, cache_type=word)
     yield from _stops(case)
     for model in on_disk:
         is_there = model.is_complete and {room.node for room in case.rooms} <= set(model.nodes)
-        if is_there and not model.is_wanted and not is_gguf(model) and same(values.model, model.name):
+        is_loaded = settings.engine in VERSIONED and not is_gguf(model)
+        if is_there and not model.is_wanted and is_loaded and same(values.model, model.name):
             facts = case.facts or ModelFacts(name=model.name, weights_bytes=None)
             facts = replace(facts, name=model.name, weights_bytes=model.size_bytes, is_complete=True)
             yield _Candidate(group="model", lever=Lever(values={"model": model.setting}), facts=facts)
@@ -232,7 +233,7 @@ _DRAFT_WORD = re.compile(
 """A word that says it is no model to serve by itself."""
 
 
-def alternatives(model_name: str, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ...]:
+def alternatives(model_name: str, on_disk: Sequence[OnDisk], *, loads_gguf: bool = False) -> tuple[OnDisk, ...]:
     """Models on the disks that are the wanted one or could replace it, best first, each with a note on how to use it.
 
     The wanted one first, then complete copies before incomplete ones, the same model before its fine-tunes, formats
@@ -242,11 +243,11 @@ def alternatives(model_name: str, on_disk: Sequence[OnDisk]) -> tuple[OnDisk, ..
     for model in on_disk:
         is_wanted = _is_model(model, model_name)
         difference = None if is_wanted else _difference(model_name, model.name)
-        if not is_wanted and difference is None:
+        if not is_wanted and (difference is None or (loads_gguf and not is_gguf(model))):
             continue
         is_last = (bool(difference), is_gguf(model), -len(model.nodes), model.size_bytes, model.name)
         rank = (not is_wanted, not model.is_complete, *is_last)
-        note = "the recipe's model" if is_wanted else _relation(model, difference or "")
+        note = "the recipe's model" if is_wanted else _relation(model, difference or "", loads_gguf=loads_gguf)
         ranked.append((rank, replace(model, is_wanted=is_wanted, note=note)))
     return tuple(model for _, model in sorted(ranked, key=lambda one: one[0]))
 
@@ -299,11 +300,12 @@ def _has_draft_word(words: tuple[str, ...]) -> bool:
     return any(_DRAFT_WORD.fullmatch(word) for word in words)
 
 
-def _relation(model: OnDisk, difference: str) -> str:
+def _relation(model: OnDisk, difference: str, *, loads_gguf: bool) -> str:
     """ "the same model in NVFP4", of one that could replace the wanted one."""
     relation = f"a related model ({difference})" if difference else "the same model"
     if kind := model.quantisation or quantisation_by_name(model.name):
-        relation += f" in {kind.upper()}" + (", which vLLM and SGLang barely support" if is_gguf(model) else "")
+        barely = ", which vLLM and SGLang barely support" if is_gguf(model) and not loads_gguf else ""
+        relation += f" in {kind.upper()}{barely}"
     return relation
 
 

@@ -154,7 +154,7 @@ def _beyond_bytes(case: Case, measured: Measured | None, figures: list[str]) -> 
         return int(set_gib * GIB)
     if measured is not None and measured.beyond_bytes is not None:
         beyond = measured.beyond_bytes
-        figures.append(f"{gib(beyond)} outside its share: {measured.when}")
+        figures.append(f"{gib(beyond)} {settings.beside}: {measured.when}")
     else:
         beyond = overhead_bytes(has_graphs=settings.has_graphs, counts_graphs=settings.counts_graphs)
     if spike is not None and 0 < spike < 1e6 and not settings.is_eager:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sparktop.cmdline.engine_argv import flag_of, values_of, whole
+from sparktop.cmdline.engine_command import of_process
 from sparktop.cmdline.engine_flags import canonical
 from sparktop.dataclass import dataclass
 from sparktop.engines.images import release_of, version_of
@@ -29,7 +31,11 @@ CACHE_SIZE = "kv_cache_memory_bytes"
 EAGER = "enforce_eager"
 _GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
 _OWN_DRAFTS = re.compile(r"\w*mtp|nextn")
-_ELEMENT_BYTES = {"float32": 4.0, "fp32": 4.0, "fp8_ds_mla": 656 / 576, "int8": 1.0}
+_ELEMENT_BYTES = {
+    "float32": 4.0, "fp32": 4.0, "fp8_ds_mla": 656 / 576, "int8": 1.0, "f32": 4.0, "q8_0": 34 / 32, "q5_1": 24 / 32,
+    "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
+}  # fmt: skip
+"""Of ggml's types with their scales, for blocks of 32."""
 _DEFAULT_ELEMENT_BYTES = 2.0
 
 
@@ -65,6 +71,16 @@ class Settings:
     """Whether the model's own draft layers (MTP) are loaded."""
     problems: tuple[str, ...] = ()
 
+    @property
+    def takes_share(self) -> bool:
+        """False where it takes what its weights and its context need."""
+        return bool(self.engine.traits.share_flag)
+
+    @property
+    def beside(self) -> str:
+        """What comes on top of that."""
+        return "outside its share" if self.takes_share else "for its processes"
+
 
 def read(launch: LaunchValues) -> Settings:
     """The memory settings of this launch.
@@ -74,7 +90,9 @@ def read(launch: LaunchValues) -> Settings:
     """
     recipe, unset = launch.order.recipe, launch.before or launch
     engine, argv = recipe.engine, plain_argv(launch)
-    flags, problems = values_of(argv, engine), list[str]()
+    variables = tuple(f"{name}={value}" for name, value in recipe.environment.items())
+    command = of_process(argv, variables)
+    flags, problems = command.flags if command is not None else values_of(argv, engine), list[str]()
 
     def given(name: str) -> str:
         """The value of a parameter's flag; empty where it isn't given."""
@@ -82,7 +100,7 @@ def read(launch: LaunchValues) -> Settings:
 
     def number(name: str) -> int | None:
         text = given(name)
-        if text.lower() in ("", "auto", "-1", "none"):
+        if text.lower() in ("", "auto", "-1", "0", "none"):
             return None
         if (figure := whole(text)) is None:
             problems.append(f"{name} is {text[:20]!r}, which is not a valid number")
@@ -95,7 +113,7 @@ def read(launch: LaunchValues) -> Settings:
         )
 
     share, source = _fixed_share(launch, given(SHARE), problems)
-    limits = recipe.need.share, _fraction(unset.get(SHARE))
+    limits = (recipe.need.share, _fraction(unset.get(SHARE))) if engine.traits.share_flag else ()
     own_flags = values_of(plain_argv(unset), engine) if unset is not launch else flags
     draft, method = speculation(argv)
     is_eager = EAGER.replace("_", "-") in flags
@@ -105,17 +123,19 @@ def read(launch: LaunchValues) -> Settings:
         share=share,
         share_source=source,
         share_key=key(SHARE),
-        share_limit=next((one for one in limits if one is not None and 0 < one <= 1), None),
+        share_limit=next(
+            (one for one in limits if engine.traits.share_flag and one is not None and 0 < one <= 1), None
+        ),
         context_tokens=number(CONTEXT),
         context_key=key(CONTEXT),
-        cache_type=(given(CACHE_TYPE) or "auto").lower(),
-        own_cache_type=own_flags.get("kv-cache-dtype", "auto").lower(),
+        cache_type=_cache_type(flags, engine),
+        own_cache_type=_cache_type(own_flags, engine),
         cache_bytes=number(CACHE_SIZE) if engine is EngineKind.VLLM else None,
         tensor=number("tensor_parallel"),
         pipeline=number("pipeline_parallel") or 1,
         data=(number("data_parallel") or 1) if engine is EngineKind.VLLM else 1,
         is_eager=is_eager,
-        has_graphs=not (is_eager or is_off or turns_graphs_off(" ".join(argv))),
+        has_graphs=bool(engine.traits.graphs_off) and not (is_eager or is_off or turns_graphs_off(" ".join(argv))),
         counts_graphs=counts_graphs(engine, release_of(version_of(launch.image, engine))),
         has_draft=bool(draft),
         has_own_drafts=_OWN_DRAFTS.fullmatch(method) is not None,
@@ -136,6 +156,8 @@ def usual_nodes(order: Order) -> int:
 
 def width_bytes(cache_type: str) -> float:
     """Bytes per cache element, by the engines' names of its type; 2 for "auto" and unknown types."""
+    if "+" in cache_type:  # keys and values
+        return sum(map(width_bytes, cache_type.split("+"))) / 2
     if cache_type in _ELEMENT_BYTES:
         return _ELEMENT_BYTES[cache_type]
     if cache_type.startswith("fp8"):
@@ -143,6 +165,11 @@ def width_bytes(cache_type: str) -> float:
     if cache_type.startswith(("fp4", "nvfp4", "int4")):
         return 0.5625  # four bits and a scale of eight for sixteen of them
     return _DEFAULT_ELEMENT_BYTES
+
+
+def _cache_type(flags: Mapping[str, str], engine: EngineKind) -> str:
+    types = [flags.get(name, "f16") for name in engine.traits.cache_types]
+    return ("+".join(types) or flags.get(CACHE_TYPE.replace("_", "-")) or "auto").lower()
 
 
 def _fixed_share(launch: LaunchValues, given: str, problems: list[str]) -> tuple[float | None, str]:

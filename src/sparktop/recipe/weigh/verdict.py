@@ -36,7 +36,7 @@ def judge(case: Case) -> Budget:
     demand = demand_of(case)
     settings = case.settings
     share, source = settings.share, settings.share_source
-    if share is None and settings.cache_bytes is None:
+    if share is None and settings.cache_bytes is None and settings.takes_share:
         share, source = computed_share(case, demand)
     pools = [_pool_of(case, demand, room, share) for room in case.rooms]
     nodes = tuple(_node_budget(case, room, pool) for room, pool in zip(case.rooms, pools, strict=True))
@@ -59,6 +59,8 @@ def _pool_of(case: Case, demand: Demand, room: Room, share: float | None) -> _Po
     weights, context = demand.weights_bytes or 0, demand.context_bytes or 0
     if case.settings.cache_bytes is not None:  # overrides the share
         size = weights + demand.work_bytes + case.settings.cache_bytes
+    elif not case.settings.takes_share:
+        size = weights + context
     else:
         size = int((share or 0.0) * base_bytes(case, room))
     weights = min(weights, size)
@@ -82,9 +84,8 @@ def _node_budget(case: Case, room: Room, pool: _Pool) -> NodeBudget:
     left_bytes = room.reach - pool.size_bytes - pool.beyond_bytes
     reserve, _ = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     fit = Fit.NO if left_bytes < HOST_BYTES else Fit.TIGHT if left_bytes < reserve else Fit.FITS
-    sizes = (
-        f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for the engine, {_gib(pool.beyond_bytes)} outside its share"
-    )
+    beside = f"{_gib(pool.beyond_bytes)} {case.settings.beside}"
+    sizes = f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for the engine, {beside}"
     rest = f"{_gib(left_bytes)} left for the host" if fit is not Fit.NO else f"{_gib(HOST_BYTES - left_bytes)} short"
     return NodeBudget(
         node=room.node,
@@ -119,7 +120,7 @@ def _verdict(
     at = f"at {share:.2f} " if engine_caps else ""
     size_bytes = pools[nodes.index(node)].size_bytes
     taken = f"{at}the engine takes {_gib(size_bytes)} GiB of {node.node}'s {_gib(node.total_bytes)}"
-    beside = f"{_gib(demand.beyond_bytes)} outside its share"
+    beside = f"{_gib(demand.beyond_bytes)} {case.settings.beside}"
     if node.fit is Fit.NO:
         can = _gib(max(0, room.reach - HOST_BYTES))
         given = f"{can} is usable ({_gib(room.reach)} available, {_gib(HOST_BYTES)} for the host)"
@@ -142,6 +143,10 @@ def _pool_reasons(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, st
     """Reasons concerning weights and cache within the smallest pool."""
     if demand.weights_bytes is None:
         return [(Fit.UNKNOWN, "the size of the weights is unknown")]
+    tokens, context = demand.context_tokens, demand.context_bytes
+    about = "the memory per token of context" if demand.cache.token_bytes is None else "the context length"
+    if not case.settings.takes_share:
+        return [(Fit.UNKNOWN, f"{about} is unknown, and comes on top of the weights")] if context is None else []
     space = pool.size_bytes - demand.weights_bytes
     if space <= 0:
         return [
@@ -150,9 +155,7 @@ def _pool_reasons(case: Case, demand: Demand, pool: _Pool) -> list[tuple[Fit, st
     work = demand.work_bytes
     if case.settings.cache_bytes is not None:
         space, work = case.settings.cache_bytes, 0
-    tokens, context = demand.context_tokens, demand.context_bytes
     if context is None:
-        about = "the memory per token of context" if demand.cache.token_bytes is None else "the context length"
         return [(Fit.UNKNOWN, f"{about} is unknown; the weights leave {_gib(space)} GiB for it")]
     if context > space:
         short = f"{_gib(context)} GiB of cache for {tokens} tokens don't fit: the weights leave {_gib(space)} GiB"

@@ -7,9 +7,10 @@ from typing import Any
 
 from tests.unit.operate.launch.gates_support import BOTH, CACHE, FAILED, PASSED, UNKNOWN, WARNED, World, case, disk, hub
 
+from sparktop.model.engine import EngineKind
 from sparktop.model.survey import Answer
 from sparktop.operate.launch.gates import downloads
-from sparktop.operate.launch.inputs.downloads import disk_question, rsync_question
+from sparktop.operate.launch.inputs.downloads import disk_question, programs_question, rsync_question
 
 DRAFT = "org/Draft"
 
@@ -35,6 +36,38 @@ def _(world: World) -> None:
 def _(world: World) -> None:
     world.model_is_missing("spark2")
     world.order = replace(world.order, may_fetch=False)
+
+
+def _asks_for_a_quant(world: World) -> None:
+    world.asks_for(engine=EngineKind.LLAMA_CPP, model="org/M-GGUF:Q8_0")
+    files = [{"path": name, "size_bytes": 7 * 10**9} for name in ("M-Q8_0.gguf", "M-Q4_K_M.gguf")]
+    world.model_is_missing("spark1", "spark2", **hub(files=files))
+
+
+@case(
+    "model", "spark1", FAILED, "no hf is there to download it, and no image of llama.cpp has Python", "uv tool install"
+)
+def _(world: World) -> None:
+    _asks_for_a_quant(world)
+
+
+@case("model", "spark1", WARNED, "it is downloaded first: 7.0 GB", "hf download org/M-GGUF M-Q8_0.gguf")
+def _(world: World) -> None:
+    _asks_for_a_quant(world)
+    for node in BOTH:
+        world.answers[programs_question(node, "/home/spark")] = Answer(value="/usr/bin/hf\n")
+
+
+@case(
+    "hub",
+    "spark1",
+    FAILED,
+    "org/M-GGUF has no .gguf model of the quant Q2_K: M-Q4_K_M.gguf, M-Q8_0.gguf",
+    "--set model",
+)
+def _(world: World) -> None:
+    _asks_for_a_quant(world)
+    world.asks_for(model="org/M-GGUF:Q2_K")
 
 
 @case("model", "spark2", UNKNOWN, "which models spark2 has is not known: it took more than 20 s")

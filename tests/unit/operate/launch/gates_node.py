@@ -22,6 +22,7 @@ from tests.unit.operate.launch.gates_support import (
     rendered,
 )
 
+from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding, Remedy
 from sparktop.model.prospect import Budget, Fit, Lever, NodeBudget, Slice, SliceKind
@@ -392,6 +393,14 @@ def _(world: World) -> None:
 @case("context", "", PASSED, "32,768 tokens of the 40,960")
 def _(world: World) -> None:
     _asks_for_tokens(world, 32768, max_position_embeddings=40960)
+
+
+@case("context", "", PASSED, "16,384 tokens of the 40,960")
+def _(world: World) -> None:
+    """llama.cpp's slots share its context."""
+    world.asks_for(engine=EngineKind.LLAMA_CPP)
+    _asks_for_tokens(world, 65536, max_position_embeddings=40960)
+    world.rendered = rendered(world.nodes, argv=("llama-server", "-c", "65536", "-np", "4"))
 
 
 @case("context", "", PASSED, "as long as the engine chooses")

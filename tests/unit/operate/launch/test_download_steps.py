@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from tests.table import over
 from tests.unit.recipe.test_models import COMMIT, OTHER, QWEN, answer, row
 
@@ -32,7 +33,7 @@ from sparktop.operate.launch.inputs.download_steps import Fetch, copy_command, f
 from sparktop.operate.launch.inputs.downloads import ModelOnNodes, models_on_nodes
 from sparktop.operate.secrets.masking import Masker, operation_entry
 from sparktop.operate.step.plan import Step
-from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.parameters import resolve
 
 IMAGE = "vllm/vllm-openai:v0.22.1"
@@ -193,6 +194,70 @@ def test_only_what_is_loaded_is_downloaded() -> None:
     one = transfer(nodes.fetch(order()).steps[0])
     assert one.command.argv[2:] == (QWEN, "--revision", "main")
     assert one.total_bytes == 135_000_001_001
+
+
+GGUF = "acme/M-GGUF"
+GGUFS = ("M-BF16-00001-of-00002.gguf", "M-BF16-00002-of-00002.gguf", "M-Q4_K_M.gguf", "M-Q8_0.gguf")
+
+
+def llama(model: str = f"{GGUF}:BF16", **more: Any) -> Order:
+    recipe = replace(order().recipe, engine=EngineKind.LLAMA_CPP, model=model)
+    return Order(recipe=recipe, **more)
+
+
+def nodes_of_gguf(*names: str) -> Nodes:
+    """One that has these files of the repository, and a hub that has all."""
+    there = row(GGUF, ggufs=dict.fromkeys(names, 10**9), folder_bytes=10**10, is_complete=False)
+    nodes = Nodes(spark1=[there] if names else [])
+    nodes.hub = {"status": 200, "revision": OTHER, "files": [{"path": name, "size_bytes": 10**9} for name in GGUFS]}
+    return nodes
+
+
+def test_of_a_repository_of_quants_one_is_downloaded() -> None:
+    """Another one that is there isn't it, and nothing of its bytes counts."""
+    for nodes in (nodes_of_gguf(), nodes_of_gguf("M-Q8_0.gguf"), nodes_of_gguf("M-Q4_K_M.gguf", GGUFS[0])):
+        one = transfer(nodes.fetch(llama()).steps[0])
+        assert one.command.argv[1:] == ("download", GGUF, *GGUFS[:2], "--revision", "main")
+    assert one.total_bytes is None, "the folder holds others"
+    assert nodes_of_gguf("M-Q8_0.gguf").coming_bytes(llama()) == {("spark1", GGUF): 2 * 10**9}
+    assert nodes_of_gguf(*GGUFS[:2]).fetch(llama()) == Fetch()
+    single = transfer(nodes_of_gguf().fetch(llama(f"{GGUF}:Q8_0")).steps[0])
+    assert single.command.argv[1:] == ("download", GGUF, "M-Q8_0.gguf", "--revision", "main")
+    assert (single.total_bytes, single.key.split(" to ")[0]) == (10**9, f"model {GGUF}:Q8_0@main")
+
+
+@over("names, commit", [((), OTHER), (GGUFS[:2], COMMIT)])
+def test_which_file_the_engine_is_told(names: tuple[str, ...], commit: str) -> None:
+    """The one that is there, or the one that is about to come."""
+    nodes = nodes_of_gguf(*names)
+    (model,) = models_on_nodes(resolve(llama()), ONE, nodes.survey(llama(), ONE))
+    folder = f"/home/x/.cache/huggingface/hub/models--acme--M-GGUF/snapshots/{commit}"
+    assert model.with_files(ONE[0]).model_file == f"{folder}/{GGUFS[0]}"
+
+
+def test_a_quant_that_nobody_has_is_refused_with_those_that_there_are() -> None:
+    asked = llama(f"{GGUF}:Q2_K")
+    (model,) = models_on_nodes(resolve(asked), ONE, nodes_of_gguf().survey(asked, ONE))
+    with pytest.raises(CannotRender, match="of the quant Q2_K: M-BF16-00001-of-00002"):
+        model.with_files(ONE[0])
+
+
+def test_a_hub_that_tells_no_commit_is_refused() -> None:
+    nodes = nodes_of_gguf()
+    assert nodes.hub is not None
+    del nodes.hub["revision"]
+    (model,) = models_on_nodes(resolve(llama()), ONE, nodes.survey(llama(), ONE))
+    with pytest.raises(CannotRender, match="the hub told no commit"):
+        model.with_files(ONE[0])
+
+
+def test_no_image_of_llama_cpp_downloads() -> None:
+    nodes = nodes_of_gguf()
+    nodes.programs = {}
+    assert nodes.fetch(llama()) == Fetch()
+    assert nodes.obstacles(llama()) == [
+        ("no hf is there to download it, and no image of llama.cpp has Python", f"on spark1: {downloads.INSTALL}")
+    ]
 
 
 def test_without_hf_the_engine_s_image_downloads_as_the_user() -> None:

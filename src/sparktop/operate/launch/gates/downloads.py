@@ -57,7 +57,8 @@ def _model(inputs: GateInputs, model: ModelOnNodes, node: str) -> Gate:
         return unknown(node, f"which models {node} has is not known: {why}")
     copy, target = model.copies[node], next((one for one in model.lacking if one.node == node), None)
     if target is None and copy is not None:
-        return passed(node, f"{label} is there, {gb(copy.size_bytes)}: {copy.path}")
+        file = f"/{copy.choice.weights[0]}" if copy.choice is not None and copy.choice.weights else ""
+        return passed(node, f"{label} is there, {gb(copy.size_bytes)}: {copy.path}{file}")
     state = _state(model, node, copy)
     by_hand = _by_hand(model, node)
     if not inputs.order.may_fetch:
@@ -93,7 +94,8 @@ def _by_hand(model: ModelOnNodes, node: str) -> str:
         path = shlex.quote(model.name.rstrip("/"))
         return f"on {model.source.node}: rsync -a --partial {path}/ {node}:{path}/"
     revision = f" --revision {shlex.quote(model.given_revision)}" if model.given_revision else ""
-    return f"on {node}: hf download {shlex.quote(model.name)}{revision}"
+    files = downloads.needed_files(model.hub) if model.wanted is not None else ()
+    return f"on {node}: hf download {shlex.join((model.name, *files))}{revision}"
 
 
 # --- the hub
@@ -134,6 +136,8 @@ def _hub(inputs: GateInputs, model: ModelOnNodes) -> Gate:
     if answer.is_gated and not has_token:
         detail = f"{label} is gated: its files come only with a token of an account that has been granted access"
         return _closed(node, detail, f"accept its terms at {page}, then give a token by {give}")
+    if answer.choice is not None and answer.choice.problem:
+        return failed(node, answer.choice.problem, model.remedy)
     size = f", {gb(answer.size_bytes)} in {len(answer.needed)} files" if answer.size_bytes else ""
     return passed(node, f"{label} is available{size}{', gated, with a token' if answer.is_gated else ''}")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparktop.checks.machine import judge_context
+from sparktop.cmdline.engine_argv import values_of
 from sparktop.dataclass import dataclass
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.launchspec.read.configuration import read
@@ -18,7 +19,7 @@ from sparktop.model.recipe import Muted, Recipe
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs, failed, passed, told, unknown, warned
 from sparktop.recipe.container_spec import Rendered
 from sparktop.recipe.export import reusable, run_line
-from sparktop.recipe.operator_secrets import ENGINE_KEY, HUB_TOKEN, env_path, names_required, names_used
+from sparktop.recipe.operator_secrets import HUB_TOKEN, env_path, names_required, names_used
 from sparktop.recipe.parameters import main_name
 
 
@@ -63,7 +64,7 @@ def memory_gate(inputs: GateInputs) -> Gate:
 
 
 def context_gate(inputs: GateInputs) -> Gate:
-    tokens = inputs.budget.context_tokens if inputs.budget is not None else None
+    tokens = _request_tokens(inputs)
     model = inputs.models[0].facts
     longest = model.longest_tokens if model is not None else None
     context = main_name("max_model_len")
@@ -71,6 +72,16 @@ def context_gate(inputs: GateInputs) -> Gate:
     name = next((candidate for candidate in used_values if main_name(candidate) == context), context)
     judgement = judge_context((tokens, longest))
     return told("", judge_context, judgement, tokens=tokens, longest=longest, name=name)
+
+
+def _request_tokens(inputs: GateInputs) -> int | None:
+    """The longest context of one request; llama.cpp's slots share theirs out among them."""
+    tokens, engine = inputs.budget.context_tokens if inputs.budget is not None else None, inputs.order.recipe.engine
+    if tokens is None or inputs.rendered is None or not engine.traits.file_flag:
+        return tokens
+    flags = values_of(inputs.rendered.head.argv, engine)
+    slots = "1" if "kv-unified" in flags else flags.get("parallel", "1")
+    return tokens // int(slots) if slots.isdecimal() and int(slots[:6]) > 0 else tokens
 
 
 def secret_gates(inputs: GateInputs) -> Iterator[Gate]:
@@ -82,7 +93,8 @@ def secret_gates(inputs: GateInputs) -> Iterator[Gate]:
         names.append(HUB_TOKEN)
     missing = [name for name in names if not order.secrets.get(name)]
     # Such a file matters where a secret is needed: without its API key the engine would serve anybody.
-    is_open = ENGINE_KEY in names_used(recipe) and not order.secrets.get(ENGINE_KEY)
+    key = recipe.engine.traits.key_variable
+    is_open = bool(key) and not order.secrets.get(key)
     is_wanted = missing or is_open or (not order.secrets.get(HUB_TOKEN) and inputs.is_fetched)
     problems = [problem for problem in order.secret_problems if is_wanted or problem.name not in ("", HUB_TOKEN)]
     for problem in problems:

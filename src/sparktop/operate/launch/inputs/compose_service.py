@@ -29,7 +29,6 @@ from sparktop.operate.relaunch.compose_shell_values import missing_variables
 from sparktop.operate.relaunch.rank_change import CannotChange
 from sparktop.operate.step.plan import OnFailure, Step
 from sparktop.recipe.models import is_repo
-from sparktop.recipe.operator_secrets import ENGINE_KEY
 from sparktop.recipe.parameters import SHARE
 from sparktop.recipe.render.model_mounts import own_cache
 from sparktop.text.sentences import listed
@@ -74,7 +73,7 @@ class ServiceLaunch:
         recipe = order.recipe
         kind, flag = recipe.engine, recipe.engine.traits.share_flag
         command = recipe.command.replace(f"{{{SHARE}}}", str(recipe.defaults.get(SHARE)))
-        if flag not in command:
+        if flag and flag not in command:
             share = default_share(kind, version_of(recipe.container, kind))
             command = f"{command.rstrip()} {flag} {share:g}\n"
         defaults = {**recipe.defaults, "name": self.name}
@@ -86,9 +85,9 @@ class ServiceLaunch:
             )
             recipe = replace(recipe, has_model_inside=True, risks=(*recipe.risks, risk))
         secrets = dict(order.secrets)
-        if ENGINE_KEY in secrets and ENGINE_KEY not in recipe.environment:
-            del secrets[ENGINE_KEY]
-            risk = f"{ENGINE_KEY} is set, and {self.service.path} doesn't take it: the engine asks for no key."
+        if (key := kind.traits.key_variable) in secrets and key not in recipe.environment:
+            del secrets[key]
+            risk = f"{key} is set, and {self.service.path} doesn't take it: the engine asks for no key."
             recipe = replace(recipe, risks=(*recipe.risks, risk))
         return replace(order, recipe=recipe, secrets=secrets)
 

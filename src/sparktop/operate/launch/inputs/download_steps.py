@@ -17,7 +17,7 @@ from sparktop.model.operation import Command, ImagePull, Operation, Transfer
 from sparktop.model.prospect import Download
 from sparktop.operate.acts.remote import Remote
 from sparktop.operate.launch.inputs.docker import DockerThere, is_local_only
-from sparktop.operate.launch.inputs.downloads import ModelOnNodes, address, needed_files
+from sparktop.operate.launch.inputs.downloads import ModelOnNodes, address, cache_folder, needed_files
 from sparktop.operate.step.plan import Step
 from sparktop.recipe.container_spec import NodeContext
 from sparktop.recipe.models import NodeModels, is_path
@@ -109,7 +109,7 @@ def _download(model: ModelOnNodes, context: NodeContext) -> Iterator[_Fetched]:
         title = f"Make the cache's folder on {context.node}"
         yield _step("cache", context.node, title, make, limit_s=30.0, verifies="it is there"), None
     folder = cache_folder(disk.hub, model.name)
-    key = f"model {model.name}@{model.revision} to {folder}"
+    key = f"model {model.given}@{model.revision} to {folder}"
     command = _download_command(model, disk, program, key)
     transfer = Transfer(command=command, grows=folder, key=key, total_bytes=_final_bytes(model, context))
     title = f"Download {model.label}{_size_note(model)} to {context.node}"
@@ -194,11 +194,6 @@ def copy_command(ip: str, user: str, source: str, target: str) -> Command:
     )
 
 
-def cache_folder(hub: str, repo: str) -> str:
-    """The model's folder in the hub cache: models--ORG--NAME."""
-    return f"{hub.rstrip('/')}/models--{repo.replace('/', '--')}"
-
-
 def _same_path(path: str, source: NodeModels, target: NodeModels) -> str:
     """The path on the other node: below its user's home where it is below the home on the first."""
     home = source.home.rstrip("/")
@@ -208,9 +203,10 @@ def _same_path(path: str, source: NodeModels, target: NodeModels) -> str:
 
 
 def _final_bytes(model: ModelOnNodes, context: NodeContext, total: int | None = None) -> int | None:
-    """The folder's final size; None where it holds another revision of the model already."""
+    """The folder's final size; None where it holds another revision, or another file, of the model already."""
     copy = model.copies[context.node]
-    return None if copy is not None and copy.is_complete else total or model.size_bytes
+    holds_other = copy is not None and (copy.is_complete or model.wanted is not None)
+    return None if holds_other else total or model.size_bytes
 
 
 def _size_note(model: ModelOnNodes) -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 
 from sparktop.model.recipe import Order
 from sparktop.model.survey import HubModel, ModelsOnDisk, Output, Survey
 from sparktop.operate.launch.inputs.link import Fabric
-from sparktop.recipe.container_spec import NodeContext
+from sparktop.recipe import gguf
+from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.model_config import ModelFacts
 from sparktop.recipe.models import (
     HubListing,
@@ -55,17 +57,28 @@ def _names(values: LaunchValues) -> tuple[str, ...]:
     return (values.model, *(name for name in more_models(values) if name != values.model))
 
 
+def _wanted(values: LaunchValues, name: str) -> gguf.Wanted | None:
+    """What is loaded of a model in a hub; None: its whole folder, or a path."""
+    recipe = values.order.recipe
+    is_one_file = recipe.engine.traits.file_flag and name == values.model and not is_path(name)
+    return gguf.wanted(name, recipe.mmproj) if is_one_file else None
+
+
 class ModelOnNodes:
     """A model of the launch: the nodes that have it and those that lack it."""
 
     def __init__(self, values: LaunchValues, contexts: Sequence[NodeContext], survey: Survey, name: str) -> None:
         self.values, self.contexts, self.survey = values, contexts, survey
-        self.name, self.is_more = name, name != values.model
+        self.given, self.is_more = name, name != values.model
+        self.wanted = _wanted(values, name)
+        self.name = self.wanted.repository if self.wanted is not None else name
         self.given_revision = "" if self.is_more else values.revision
         self.revision = self.given_revision or "main"
-        self.label = f"{self.name}@{self.given_revision[:12]}" if self.given_revision else self.name
+        self.label = f"{name}@{self.given_revision[:12]}" if self.given_revision else name
         self.disks: Mapping[str, NodeModels] = disks(values, [context.node for context in contexts], survey)
-        self.copies = {node: disk.find(self.name, self.given_revision) for node, disk in self.disks.items()}
+        self.copies = {
+            node: disk.find(self.name, self.given_revision, wanted=self.wanted) for node, disk in self.disks.items()
+        }
         complete = {
             context.node: copy
             for context in contexts
@@ -88,7 +101,7 @@ class ModelOnNodes:
     @property
     def is_inside(self) -> bool:
         """Whether the container brings it: sparktop doesn't look there."""
-        return is_inside(self.order.recipe, self.name)
+        return is_inside(self.order.recipe, self.given)
 
     @property
     def is_in_a_hub(self) -> bool:
@@ -109,7 +122,32 @@ class ModelOnNodes:
         if not self.lacking or self.source is not None or not is_repo(self.name) or not self.order.may_fetch:
             return None
         answer = self.survey.answer(self.hub_question(self.contexts[0].node))
-        return hub_listing_of(self.name, answer.value) if answer is not None else None
+        hub = hub_listing_of(self.name, answer.value) if answer is not None else None
+        return hub.of_gguf(self.wanted) if hub is not None and self.wanted is not None else hub
+
+    def with_files(self, context: NodeContext) -> NodeContext:
+        """The node with the files that its engine is told, of a model of which one is loaded: those that are there, or
+        where a download puts them.
+
+        Raises:
+            CannotRender: which they are is not clear.
+        """
+        hub, copy = self.hub, self.copies.get(context.node)
+        if self.wanted is None or self.is_inside:
+            return context
+        if copy is not None and copy.is_complete:
+            choice, folder = copy.choice, copy.path
+        else:
+            choice = hub.choice if hub is not None else None
+            folder = snapshot_folder(self.disks[context.node].hub, self.name, hub.revision) if hub is not None else ""
+        if choice is not None and choice.problem:
+            raise CannotRender(choice.problem, "--set model=ORG/NAME:QUANT, by a part of its name that only it has")
+        if choice is None:
+            return context
+        if not folder:
+            raise CannotRender(f"where {self.label} will be on {context.node} is not known: the hub told no commit")
+        encoder = f"{folder}/{choice.encoder}" if choice.encoder else ""
+        return replace(context, model_file=f"{folder}/{choice.weights[0]}", encoder_file=encoder)
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -175,6 +213,9 @@ class ModelOnNodes:
             why = f"{disk.hub} there is not writable for its user: a container has written there as root"
             return why, f'on {node}: sudo chown -R "$USER": {shlex.quote(disk.cache)}'
         if not self.is_copied(target) and self.download_program(target) is None:
+            if self.wanted is not None:
+                name = self.order.recipe.engine.traits.name
+                return f"no hf is there to download it, and no image of {name} has Python", f"on {node}: {INSTALL}"
             return "nothing there can download it: no hf, and its user may not use Docker", f"on {node}: {INSTALL}"
         return None
 
@@ -190,6 +231,8 @@ class ModelOnNodes:
             for line in lines:
                 if PurePosixPath(line).name == name and line.isprintable():
                     return line
+        if self.wanted is not None:
+            return None
         privileges = self.survey.privileges(context.node)
         has_docker = privileges is not None and (privileges.docker == "open" or privileges.is_root)
         can_be_mounted = disk.cache.startswith("/") and "," not in disk.cache and disk.cache.isprintable()
@@ -226,10 +269,21 @@ def programs_question(node: str, home: str) -> Output:
 
 def needed_files(hub: HubListing | None) -> tuple[str, ...]:
     """Names of the files to download, where the repository has others that nobody loads; empty: all."""
-    if hub is None or len(hub.needed) == len(hub.files) or not 1 < len(hub.needed) <= _FILES_AT_MOST:
+    least = 2 if hub is None or hub.choice is None else 1
+    if hub is None or len(hub.needed) == len(hub.files) or not least <= len(hub.needed) <= _FILES_AT_MOST:
         return ()
     names = tuple(file.path for file in hub.needed)
     return names if all(_FILE.fullmatch(name) and not name.endswith("/") for name in names) else ()
+
+
+def cache_folder(hub: str, repo: str) -> str:
+    """The model's folder in the hub cache: models--ORG--NAME."""
+    return f"{hub.rstrip('/')}/models--{repo.replace('/', '--')}"
+
+
+def snapshot_folder(hub: str, repo: str, revision: str) -> str:
+    """Where a download puts the files of this commit; empty: which commit isn't known."""
+    return f"{cache_folder(hub, repo)}/snapshots/{revision}" if hub and revision else ""
 
 
 def rsync_question(node: str) -> Output:
@@ -287,7 +341,9 @@ def node_contexts(
     contexts = []
     for index, node in enumerate(nodes):
         disk, link = disks_by_node.get(node), links.get(node)
-        copy = disk.find(served, values.revision) if disk is not None else None
+        wanted = _wanted(values, served)
+        name = wanted.repository if wanted is not None else served
+        copy = disk.find(name, values.revision, wanted=wanted) if disk is not None else None
         contexts.append(
             NodeContext(
                 node=node,

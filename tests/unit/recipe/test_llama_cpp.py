@@ -1,0 +1,159 @@
+"""A recipe of llama.cpp: how its file is read, and the container that loads one file of a repository."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.recipe_support import order, seat
+from tests.table import over
+from tests.unit.recipe.test_models import COMMIT
+
+from sparktop.model.engine import EngineKind
+from sparktop.model.recipe import Order
+from sparktop.recipe.container_spec import CannotRender, NodeContext
+from sparktop.recipe.parameters import resolve
+from sparktop.recipe.read.recipe_file import read
+from sparktop.recipe.render.render import render
+
+REPO = "acme/M-GGUF"
+LLAMA: dict[str, Any] = {
+    "engine": EngineKind.LLAMA_CPP,
+    "model": f"{REPO}:Q4_K_M",
+    "container": "scitrera/dgx-spark-llama-cpp:b8094-cu131",
+    "command": "llama-server -hf {model} --host {host} --port {port} -c {ctx_size} -fa 1 -np 4",
+    "defaults": {"port": 8000, "host": "0.0.0.0", "ctx_size": 8192},
+    "keeps_compiled": True,
+}
+SNAPSHOT = f"hub/models--acme--M-GGUF/snapshots/{COMMIT}"
+INSIDE = f"/root/.cache/huggingface/{SNAPSHOT}"
+
+
+def placed(cache: str = "/home/me/.cache/huggingface", encoder: str = "", **more: Any) -> NodeContext:
+    own = f"{cache}/{SNAPSHOT}"
+    return seat(model_path=own, model_file=f"{own}/M-Q4_K_M.gguf", encoder_file=encoder and f"{own}/{encoder}", **more)
+
+
+def test_the_file_takes_its_repository_s_place() -> None:
+    rank = render(resolve(order(**LLAMA)), [placed()]).head
+    assert rank.argv == (
+        *("llama-server", "--model", f"{INSIDE}/M-Q4_K_M.gguf", "--host", "0.0.0.0", "--port", "8000"),
+        *("-c", "8192", "-fa", "1", "-np", "4", "--alias", f"{REPO}:Q4_K_M"),
+    )
+    assert [mount.text for mount in rank.container.mounts] == ["/home/me/.cache/huggingface:/root/.cache/huggingface"]
+    assert (rank.container.argv, rank.container.entrypoint) == (rank.argv, ())
+
+
+@over(
+    "command",
+    [
+        "llama-server --hf-repo acme/M-GGUF:Q4_K_M --port 8000",
+        "llama-server -m {model} --port 8000",
+        "llama-server --port 8000",
+    ],
+)
+def test_however_the_command_names_it(command: str) -> None:
+    argv = render(resolve(order(**LLAMA | {"command": command, "defaults": {}})), [placed()]).head.argv
+    assert argv.count("--model") == 1
+    assert argv[argv.index("--model") + 1] == f"{INSIDE}/M-Q4_K_M.gguf"
+    assert f"{REPO}:Q4_K_M" == argv[-1]
+    assert "--hf-repo" not in argv
+
+
+def test_its_own_image_has_it_as_the_entrypoint() -> None:
+    own = LLAMA | {"container": "ghcr.io/ggml-org/llama.cpp:server-cuda"}
+    rank = render(resolve(order(**own)), [placed()]).head
+    assert (rank.container.argv, rank.container.entrypoint) == (rank.argv[1:], None)
+
+
+def test_a_cache_that_hf_home_does_not_hold() -> None:
+    rank = render(resolve(order(**LLAMA)), [placed("/data", encoder="mmproj-F16.gguf")]).head
+    inside = f"/models/models--acme--M-GGUF/snapshots/{COMMIT}"
+    assert rank.argv[1:3] == ("--model", f"{inside}/M-Q4_K_M.gguf")
+    assert rank.argv[rank.argv.index("--mmproj") + 1] == f"{inside}/mmproj-F16.gguf"
+    assert [mount.text for mount in rank.container.mounts] == [
+        "/data/hub/models--acme--M-GGUF:/models/models--acme--M-GGUF:ro"
+    ]
+
+
+def test_a_file_on_the_node_and_one_in_the_image() -> None:
+    here = order(**LLAMA | {"model": "~/gguf/m-00001-of-00002.gguf"})
+    rank = render(resolve(here), [seat(model_path="/home/me/gguf/m-00001-of-00002.gguf")]).head
+    assert rank.argv[1:3] == ("--model", "/models/m-00001-of-00002.gguf")
+    assert [mount.text for mount in rank.container.mounts] == ["/home/me/gguf:/models:ro"]
+    inside = order(**LLAMA | {"model": "/opt/m.gguf", "has_model_inside": True})
+    rank = render(resolve(inside), [seat()]).head
+    assert (rank.argv[1:3], rank.container.mounts) == (("--model", "/opt/m.gguf"), ())
+
+
+def test_parameters_become_its_flags() -> None:
+    own = {"ctx_size": 8192, "flash_attn": True, "n_gpu_layers": 999, "tensor_parallel": 1, "parallel": 2}
+    switches = {"jinja": True, "cont_batching": False, "no_webui": True, "served_model_name": "tiny"}
+    without = order({"context": "64k"}, **LLAMA | {"command": "", "defaults": own | switches})
+    argv = " ".join(render(resolve(without), [placed()]).head.argv)
+    assert argv.startswith(f"llama-server --model {INSIDE}/M-Q4_K_M.gguf ")
+    for words in ("--ctx-size 64000", "--flash-attn on", "--n-gpu-layers 999", "--parallel 2", "--jinja", "--no-webui"):
+        assert f" {words} " in f"{argv} "
+    assert argv.endswith("--metrics --port 8080")
+    assert " --alias tiny " in argv
+    assert "parallel-size" not in argv
+    assert "batching" not in argv
+
+
+def test_its_variables_count_and_a_key_goes_into_one() -> None:
+    own = LLAMA | {"command": "llama-server -hf {model}", "environment": {"LLAMA_ARG_PORT": "9000"}}
+    made = render(resolve(order(secrets={"LLAMA_API_KEY": "s3cret-s3cret"}, **own)), [placed()])
+    assert (made.port, "--port" in made.head.argv) == (9000, False)
+    assert made.head.container.environment["LLAMA_API_KEY"] == "s3cret-s3cret"
+    assert "LLAMA_API_KEY" in made.head.container.secret_names
+
+
+@over(
+    "more, reason",
+    [
+        ({"command": "llama-server -hf {model} --api-key abc"}, "--api-key puts a secret on the command line"),
+        ({"command": "llama-server -hf {model} -hff x.gguf"}, "--hf-file has no place in a launch"),
+        ({"command": "llama-server -hf {model} --rpc a:50052"}, "--rpc has no place in a launch"),
+        ({"command": "llama-server -hf {model} -hfd a/b"}, "--spec-draft-hf has no place in a launch"),
+        ({"environment": {"LLAMA_ARG_HF_REPO": "a/b"}}, "env has LLAMA_ARG_HF_REPO"),
+        ({"command": "llama-server -hf other/m"}, "the recipe's command names its model"),
+    ],
+)
+def test_what_would_load_something_else_is_refused(more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(CannotRender, match=reason):
+        render(resolve(order(**LLAMA | more)), [placed()])
+
+
+# --- the file
+
+FILE = """model: acme/M-GGUF:Q4_K_M
+runtime: llama-cpp
+container: scitrera/dgx-spark-llama-cpp:b8094-cu131
+{more}
+command: llama-server -hf {{model}} --port 8000 {words}
+"""
+
+
+def test_a_file_is_read() -> None:
+    reading = read(FILE.format(more="mmproj: false\nruntime_config: {mmproj: F16}", words="-a tiny"), "r.yaml")
+    recipe = reading.recipe
+    assert recipe is not None, reading.problems
+    assert (recipe.engine, recipe.min_nodes, recipe.max_nodes) == (EngineKind.LLAMA_CPP, 1, 1)
+    assert (recipe.served_name, recipe.mmproj) == ("tiny", "F16")
+    hinted = read(FILE.replace("runtime: llama-cpp\n", "").format(more="mmproj: false", words=""), "r.yaml").recipe
+    assert hinted is not None
+    assert (hinted.engine, hinted.mmproj) == (EngineKind.LLAMA_CPP, "false")
+
+
+@over("more, key", [("min_nodes: 2", "min_nodes"), ("defaults: {tensor_parallel: 2}", "defaults.tensor_parallel")])
+def test_several_sparks_are_refused(more: str, key: str) -> None:
+    reading = read(FILE.format(more=more, words=""), "r.yaml")
+    told = [(problem.key, problem.text) for problem in reading.errors]
+    assert told == [(key, "it needs 2 Sparks, but sparktop launches llama.cpp on 1 at most")]
+
+
+def test_an_order_with_another_quant() -> None:
+    reading = read(FILE.format(more="", words=""), "r.yaml")
+    assert reading.recipe is not None
+    values = resolve(Order(recipe=reading.recipe, values={"model": "acme/M-GGUF:Q8_0"}))
+    assert render(values, [placed()]).served_name == "acme/M-GGUF:Q8_0"
