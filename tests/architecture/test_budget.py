@@ -15,36 +15,36 @@ ROOT = Path(__file__).parents[2]
 SLACK = 0.02
 LINES = {
     "cli": (2504, "cli"),
-    "ui": (10095, "ui"),
+    "ui": (10097, "ui"),
     "headless": (4579, "headless"),
     "sim": (6889, "sim"),
-    "documents": (3771, "documents"),
+    "documents": (3772, "documents"),
     "bringup": (2599, "bringup"),
     "observe": (4986, "observe"),
     "operate without launches": (19947, "operate", "-operate/launch", "-operate/relaunch"),
-    "launches": (7216, "operate/launch", "operate/relaunch"),
+    "launches": (7288, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13559, "diagnose", "knowledge"),
     "launchspec": (1978, "launchspec"),
-    "recipe": (7609, "recipe"),
+    "recipe": (7873, "recipe"),
     "checks": (1818, "checks"),
-    "engines": (1502, "engines"),
+    "engines": (1505, "engines"),
     "transport": (5284, "transport"),
     "record": (507, "record"),
-    "probe": (7782, "probe"),
-    "cmdline": (3427, "cmdline"),
+    "probe": (7808, "probe"),
+    "cmdline": (3430, "cmdline"),
     "text": (1130, "text"),
-    "model, wire and config": (4188, "model", "wire", "config.py"),
+    "model, wire and config": (4200, "model", "wire", "config.py"),
     "ground": (
         979,
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112349, "."),
+    "everything": (112732, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
-MODULES = 582
+MODULES = 583
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 103895, 17907
+TESTS, CASES = 104488, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 
