@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from sparktop.dataclass import dataclass
 
@@ -18,7 +18,7 @@ PARTS_AT_MOST = 256
 _USUAL = ("Q4_K_M", "Q8_0")
 _BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """In the names of files that llama.cpp loads with a model, never as one."""
-_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_. +/-]*\.gguf", re.IGNORECASE)
+_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.+/-]*\.gguf", re.IGNORECASE)
 """A name that is safe in an argv and as a part of a path."""
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 _ENCODERS = ("f16", "bf16", "f32", "")
@@ -67,15 +67,15 @@ def wanted(model: str, encoder: str = "") -> Wanted:
 def choice(names: Iterable[str], ask: Wanted) -> Choice:
     """The files to load, of a repository's; none with a problem where they can't be told."""
     ours = sorted(filter(_NAME.fullmatch, names))
-    models = [name for name in ours if not any(word in posixpath.basename(name) for word in _BESIDE)]
-    firsts = [name for name in models if not (part := _PART.fullmatch(name)) or int(part[2]) == 1]
+    models = [name for name in ours if not any(word in posixpath.basename(name).lower() for word in _BESIDE)]
+    firsts = [name for name in models if is_first(name)]
     quants = (ask.quant,) if ask.quant else _USUAL
     matching = next(filter(None, (_of_quant(firsts, quant) for quant in quants)), firsts[:1] if not ask.quant else [])
     if not matching:
         of_quant = f" of the quant {ask.quant}" if ask.quant else ""
         return Choice(problem=f"{ask.repository} has no .gguf model{of_quant}{_named(firsts)}")
     if len(matching) > 1:
-        problem = f"{len(matching)} models of {ask.repository} match the quant {ask.quant or _USUAL[0]}"
+        problem = f"{len(matching)} models of {ask.repository} match" + (f" the quant {ask.quant}" if ask.quant else "")
         return Choice(problem=problem + _named(matching))
     encoder = ""
     if ask.encoder != "none":
@@ -91,8 +91,25 @@ def parts(first: str) -> tuple[str, ...]:
     """All files of a model that its first file names."""
     if not (part := _PART.fullmatch(first)):
         return (first,)
-    count, ending = min(int(part[3]), PARTS_AT_MOST), first[-len(ENDING) :]
-    return tuple(f"{part[1]}-{number:05}-of-{part[3]}{ending}" for number in range(1, count + 1))
+    ending = first[-len(ENDING) :]
+    return tuple(f"{part[1]}-{number:05}-of-{part[3]}{ending}" for number in range(1, int(part[3]) + 1))
+
+
+def is_first(name: str) -> bool:
+    """Whether it is a whole model, or the first of its parts."""
+    part = _PART.fullmatch(name)
+    return part is None or (int(part[2]) == 1 and 0 < int(part[3]) <= PARTS_AT_MOST)
+
+
+def is_model(path: str) -> bool:
+    """Whether llama.cpp can be told this file."""
+    return path.lower().endswith(ENDING) and is_first(path)
+
+
+def lacks(files: Choice, there: Container[str]) -> Choice:
+    """The choice where a repository has all of it, else why there is none."""
+    missing = [name for name in files.weights if name not in there]
+    return Choice(problem=f"the repository lacks parts of this model{_named(missing)}") if missing else files
 
 
 def _of_quant(firsts: Sequence[str], quant: str) -> list[str]:

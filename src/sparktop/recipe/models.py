@@ -83,7 +83,7 @@ class ModelCopy:
         """The copy as an engine sees it that loads one file of it: whole where that file is there with all its parts,
         whatever else is missing."""
         choice = gguf.choice(self.ggufs, wanted)
-        missing = tuple(name for name in choice.files if name not in self.ggufs)
+        missing = tuple(name for name in choice.files if self.ggufs.get(name, 0) == 0)
         size = sum(self.ggufs.get(name) or 0 for name in choice.files)
         is_complete = bool(choice.files) and not missing
         facts = replace(self.facts, weights_bytes=size or None, size_bytes=size or None, is_complete=is_complete)
@@ -164,10 +164,10 @@ class HubListing:
 
     def of_gguf(self, wanted: gguf.Wanted) -> HubListing:
         """The listing for an engine that loads one file of it."""
-        if not self.files:
+        if not self.is_there:
             return self
         sizes = {file.path: file.size_bytes for file in self.files}
-        choice = gguf.choice(sizes, wanted)
+        choice = gguf.lacks(gguf.choice(sizes, wanted), sizes)
         known = [size for name in choice.files if (size := sizes.get(name)) is not None]
         size = sum(known) if choice.files and len(known) == len(choice.files) else None
         facts = replace(self.facts, weights_bytes=size, size_bytes=size) if self.facts is not None else None

@@ -39,6 +39,10 @@ def test_the_files_that_are_loaded(asked: str, names: tuple[str, ...], weights: 
         ("Q5_K_M", ("M-Q8_0.gguf",), "acme/M-GGUF has no .gguf model of the quant Q5_K_M: M-Q8_0.gguf"),
         ("", ("mmproj-F16.gguf", "model.safetensors"), "acme/M-GGUF has no .gguf model"),
         ("", (), "acme/M-GGUF has no .gguf model"),
+        ("Q4_K_M", ("M-Q4_K_M-00001-of-00000.gguf",), "acme/M-GGUF has no .gguf model of the quant Q4_K_M"),
+        ("Q4_K_M", ("M-Q4_K_M-00001-of-00500.gguf",), "acme/M-GGUF has no .gguf model of the quant Q4_K_M"),
+        ("", ("a/M-Q8_0.gguf", "b/M-Q8_0.gguf"), "2 models of acme/M-GGUF match: a/M-Q8_0.gguf, b/M-Q8_0.gguf"),
+        ("F16", ("M-MMPROJ-F16.gguf",), "acme/M-GGUF has no .gguf model of the quant F16"),
         (
             "Q4_K_M",
             ("M-Q4_K_M.gguf", "UD/M-UD-Q4_K_M.gguf"),
@@ -75,6 +79,7 @@ def test_an_image_encoder_that_is_not_there() -> None:
     [
         ("Q4_K_M", {"M-Q4_K_M.gguf": 7, "M-Q8_0.gguf": 9}, True, 7, ()),
         ("Q8_0", {"M-Q4_K_M.gguf": 7}, False, 0, ("Q8_0.gguf",)),
+        ("Q8_0", {"M-Q8_0.gguf": 0}, False, 0, ("M-Q8_0.gguf",)),
         ("BF16", dict.fromkeys(PARTS[:2], 5), False, 10, PARTS[2:]),
         ("", {"M-Q4_K_M.gguf": 7, "mmproj-F16.gguf": 2}, True, 9, ()),
     ],
@@ -91,7 +96,17 @@ def test_a_copy_is_whole_where_the_files_are_that_are_loaded(
     assert copy.facts.weights_bytes == (size or None)
 
 
-@over("name", ["../x-Q4_K_M.gguf", "a/../../x-Q4_K_M.gguf", "-x-Q4_K_M.gguf", "x\n-Q4_K_M.gguf", "/x-Q4_K_M.gguf"])
+@over(
+    "name",
+    [
+        "../x-Q4_K_M.gguf",
+        "a/../../x-Q4_K_M.gguf",
+        "-x-Q4_K_M.gguf",
+        "x\n-Q4_K_M.gguf",
+        "x y-Q4_K_M.gguf",
+        "/x-Q4_K_M.gguf",
+    ],
+)
 def test_what_is_said_to_be_a_file_is_no_flag_and_no_path_out_of_the_model(name: str) -> None:
     assert gguf.choice((name, "y-Q4_K_M.gguf"), gguf.wanted(REPO)).weights == ("y-Q4_K_M.gguf",)
 
@@ -107,5 +122,11 @@ def test_what_the_hub_lists_is_needed_in_part() -> None:
     hub = hub_listing_of(REPO, {"status": 200, "files": files}).of_gguf(gguf.wanted(f"{REPO}:BF16"))
     assert {file.path for file in hub.needed} == {"config.json", "mmproj-F16.gguf", *PARTS}
     assert (hub.size_bytes, hub.facts.weights_bytes if hub.facts else None) == (50, 40)
+    lacks = hub_listing_of(REPO, {"status": 200, "files": files[:-1]}).of_gguf(gguf.wanted(f"{REPO}:BF16"))
+    assert lacks.choice is not None
+    assert lacks.choice.problem == f"the repository lacks parts of this model: {PARTS[2]}"
+    empty = hub_listing_of(REPO, {"status": 200}).of_gguf(gguf.wanted(REPO))
+    assert empty.choice is not None
+    assert empty.choice.problem
     none = hub_listing_of(REPO, {"status": 404}).of_gguf(gguf.wanted(REPO))
     assert (none.choice, none.needed) == (None, ())

@@ -100,6 +100,27 @@ def test_parameters_become_its_flags() -> None:
     assert "batching" not in argv
 
 
+@over("name", ["M --tools all --x-Q4_K_M.gguf", "M'--rpc a-Q4_K_M.gguf"])
+def test_a_name_from_the_hub_is_one_word(name: str) -> None:
+    own = f"/home/me/.cache/huggingface/{SNAPSHOT}"
+    command = {"command": "llama-server -hf {model} --port 8000", "defaults": {}}
+    argv = render(resolve(order(**LLAMA | command)), [seat(model_path=own, model_file=f"{own}/{name}")]).head.argv
+    assert argv == (*("llama-server", "--model", f"{INSIDE}/{name}", "--port", "8000", "--alias", f"{REPO}:Q4_K_M"),)
+
+
+@over(
+    "path, is_told",
+    [("/m/x.gguf", True), ("/m/x-00001-of-00002.gguf", True), ("/m/x-00002-of-00002.gguf", False), ("/m", False)],
+)
+def test_a_path_names_a_model_or_its_first_part(path: str, is_told: bool) -> None:
+    launch = resolve(order(**LLAMA | {"model": path}))
+    if is_told:
+        assert render(launch, [seat(model_path=path)]).head.argv[2] == f"/models/{path.rpartition('/')[2]}"
+        return
+    with pytest.raises(CannotRender, match=r"names no \.gguf file"):
+        render(launch, [seat(model_path=path)])
+
+
 def test_its_variables_count_and_a_key_goes_into_one() -> None:
     own = LLAMA | {"command": "llama-server -hf {model}", "environment": {"LLAMA_ARG_PORT": "9000"}}
     made = render(resolve(order(secrets={"LLAMA_API_KEY": "s3cret-s3cret"}, **own)), [placed()])
@@ -115,7 +136,11 @@ def test_its_variables_count_and_a_key_goes_into_one() -> None:
         ({"command": "llama-server -hf {model} -hff x.gguf"}, "--hf-file has no place in a launch"),
         ({"command": "llama-server -hf {model} --rpc a:50052"}, "--rpc has no place in a launch"),
         ({"command": "llama-server -hf {model} -hfd a/b"}, "--spec-draft-hf has no place in a launch"),
-        ({"environment": {"LLAMA_ARG_HF_REPO": "a/b"}}, "env has LLAMA_ARG_HF_REPO"),
+        ({"environment": {"LLAMA_ARG_HF_REPO": "a/b"}}, "a variable sets --hf-repo"),
+        ({"environment": {"LLAMA_ARG_MODELS_DIR": "/m"}}, "a variable sets --models-dir"),
+        ({"environment": {"LLAMA_ARG_ALIAS": "m"}}, "a variable sets --alias"),
+        ({"command": "LLAMA_ARG_RPC=a:1 llama-server -hf {model}"}, "a variable sets --rpc"),
+        ({"command": "llama-server --gpt-oss-20b-default"}, "--gpt-oss-20b-default has no place in a launch"),
         ({"command": "llama-server -hf other/m"}, "the recipe's command names its model"),
     ],
 )

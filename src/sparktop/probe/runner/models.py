@@ -114,7 +114,7 @@ class ModelFolders:
     def root(self, folder: str) -> None:
         """Search a folder that is a model, or holds models or folders of models; a hub's cache may be among them."""
         real = os.path.realpath(folder)
-        if folder.endswith(".gguf") and os.path.isfile(real):
+        if folder.lower().endswith(".gguf") and os.path.isfile(real):
             self.file(folder)
             return
         if real in self.seen or not os.path.isdir(real):
@@ -238,7 +238,7 @@ class ModelFolders:
         missing += [shard for shard in shards if shard not in files and shard not in missing]
         if not shards and not is_empty:
             others = [file for file in files if file.endswith((".gguf", ".bin", ".pt"))]
-            missing += [] if others else ["*.safetensors"]
+            missing += [] if others or missing else ["*.safetensors"]
         room = GGUFS_AT_MOST - sum(len(model["ggufs"]) for model in self.models)
         ggufs = sorted(file for file in files if file.lower().endswith(".gguf"))[:room]
         missing += begun

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from sparktop.cmdline import engine_argv as flags
 from sparktop.cmdline.engine_command import server_at
 from sparktop.cmdline.engine_flags import SECRET_FLAGS
 from sparktop.model.engine import EngineKind
 from sparktop.model.recipe import Order, Recipe
-from sparktop.recipe import parameters, template
+from sparktop.recipe import gguf, parameters, template
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.parameters import LaunchValues
 from sparktop.recipe.render.environment import node_parameters
@@ -33,7 +33,7 @@ def engine_argv(
     if recipe.command.strip():
         named = {"model": model.named, "resolved_model_path": model.named}
         values = {**launch.by_name, **node_parameters(node, nodes), **named}
-        argv, own = _from_template(recipe.command, values, launch.set_names)
+        argv, own = _from_template(recipe.command, values, {*launch.set_names, *named})
         if not argv or server_at(argv, 0) is None:
             raise CannotRender(
                 f"the recipe's command starts {' '.join(argv[:2])[:60]!r}, which sparktop doesn't know as a server"
@@ -42,7 +42,7 @@ def engine_argv(
     else:
         argv = _from_defaults(launch, model)
     if recipe.engine.traits.file_flag:
-        argv = _with_file(argv, recipe, model)
+        argv = _with_file(argv, recipe, model, {*recipe.environment, *own})
     elif model.is_hub and launch.revision and not flags.has(argv, "revision"):
         argv = (*argv, "--revision", launch.revision)
     served, name = launch.get("served_model_name"), flags.flag_of("served_model_name", recipe.engine)
@@ -51,17 +51,19 @@ def engine_argv(
     return argv, own
 
 
-def _with_file(argv: tuple[str, ...], recipe: Recipe, model: ModelPlace) -> tuple[str, ...]:
+def _with_file(argv: tuple[str, ...], recipe: Recipe, model: ModelPlace, variables: Set[str]) -> tuple[str, ...]:
     """With the file that is loaded in place of its repository, its image encoder and the port, whose default differs
     from build to build."""
     kind, traits = recipe.engine, recipe.engine.traits
     for name, why in traits.refused.items():
         if flags.has(argv, name, kind=kind):
             raise CannotRender(f"--{name} has no place in a launch: {why}")
-    set_by = {flag: name for name, flag in traits.variables.items() if name in recipe.environment}
-    for flag in (*traits.model_flags[:2], *traits.refused):
+    set_by = {flag: name for name, flag in traits.variables.items() if name in variables}
+    for flag in (*traits.model_flags, *traits.refused):
         if flag in set_by:
-            raise CannotRender(f"env has {set_by[flag]}, and a launch names the model by a flag", "remove it from env")
+            raise CannotRender(f"a variable sets --{flag}: a launch names the model by flags", f"remove {set_by[flag]}")
+    if model.folder and not gguf.is_model(model.named):
+        raise CannotRender("the model's path names no .gguf file, or not the first of its parts", key="model")
     names = _model_flags(kind)
     if not model.is_hub or not flags.has(argv, *names, kind=kind):
         flag = names[0] if model.is_hub else names[1]
@@ -91,7 +93,8 @@ def plain_argv(launch: LaunchValues) -> tuple[str, ...]:
 def _from_template(
     command: str, node_values: Mapping[str, str], fixed: Collection[str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """(the argv, variables that the command sets before itself); the operator's values are never split or parsed."""
+    """(the argv, variables that the command sets before itself); the values of `fixed` are never split or parsed: the
+    operator's, and the model's path, whose name somebody on the hub has chosen."""
     marks = {name: chr(_MARK + index) for index, name in enumerate(sorted(fixed))}
     words = template.render(command, {**node_values, **marks})
     for name, mark in marks.items():

@@ -93,7 +93,7 @@ def model_place(model: str, node: NodeContext, cache: str) -> ModelPlace:
         return ModelPlace(named=model)
     folder = _mountable_path(folder).rstrip("/")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", posixpath.basename(model.rstrip("/"))).strip("-.") or "model"
-    if folder.endswith(gguf.ENDING):  # with its other parts
+    if folder.lower().endswith(gguf.ENDING):  # with its other parts
         folder, name = posixpath.split(folder)
         return ModelPlace(named=f"/models/{name}", folder=folder, target="/models")
     return ModelPlace(named=f"/models/{name}", folder=folder)

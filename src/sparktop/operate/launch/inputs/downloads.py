@@ -161,7 +161,7 @@ class ModelOnNodes:
     def remedy(self) -> str:
         """The option that launches another model instead."""
         if not self.is_more:
-            return "--set model=ORG/NAME"
+            return "--set model=ORG/NAME" + (":QUANT" if self.wanted is not None else "")
         name = parameter_of(self.values, self.name)
         return f"--set {name}=ORG/NAME" if name else "in the recipe, runtime_config: sparktop: models: - ORG/NAME"
 
