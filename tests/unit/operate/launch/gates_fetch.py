@@ -58,6 +58,12 @@ def _(world: World) -> None:
         world.answers[programs_question(node, "/home/spark")] = Answer(value="/usr/bin/hf\n")
 
 
+@case("model", "spark1", FAILED, "downloads are off (--no-fetch)", "hf download org/M-GGUF --include '*Q8_0*'")
+def _(world: World) -> None:
+    _asks_for_a_quant(world)
+    world.order = replace(world.order, may_fetch=False)
+
+
 @case(
     "hub",
     "spark1",

@@ -95,6 +95,8 @@ def _by_hand(model: ModelOnNodes, node: str) -> str:
         return f"on {model.source.node}: rsync -a --partial {path}/ {node}:{path}/"
     revision = f" --revision {shlex.quote(model.given_revision)}" if model.given_revision else ""
     files = downloads.needed_files(model.hub) if model.wanted is not None else ()
+    if model.wanted is not None and not files:  # all of its quants would be hundreds of GB
+        files = ("--include", f"*{model.wanted.quant or 'QUANT'}*")
     return f"on {node}: hf download {shlex.join((model.name, *files))}{revision}"
 
 
