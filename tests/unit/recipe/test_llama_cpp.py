@@ -170,6 +170,29 @@ def test_a_file_is_read() -> None:
     assert (hinted.engine, hinted.mmproj) == (EngineKind.LLAMA_CPP, "false")
 
 
+@over("command", ["llama-server", "/app/llama-server -hf {model}", "llama serve -hf {model}", "A=1 llama-server"])
+def test_without_a_runtime_the_command_s_program_is_the_engine(command: str) -> None:
+    text = FILE.replace("runtime: llama-cpp\n", "").partition("command:")[0].format(more="")
+    recipe = read(f"{text}command: {command}\n", "r.yaml").recipe
+    assert recipe is not None
+    assert recipe.engine is EngineKind.LLAMA_CPP
+
+
+@over(
+    "runtime, command, told",
+    [
+        ("runtime: llama.cpp", "llama-server", "sparktop doesn't know the runtime `llama.cpp`"),
+        ("runtime: atlas", "spark serve x", "sparktop doesn't launch Atlas"),
+        ("runtime: vllm", "llama-server", "the command starts llama.cpp, but `runtime` says vLLM"),
+        ("", "spark serve x", "missing, and the command starts Atlas"),
+    ],
+)
+def test_a_wrong_runtime_is_one_problem(runtime: str, command: str, told: str) -> None:
+    text = FILE.replace("runtime: llama-cpp", runtime).partition("command:")[0].format(more="")
+    problems = read(f"{text}command: {command}\n", "r.yaml").errors
+    assert [(problem.key, problem.text) for problem in problems] == [("runtime", told)]
+
+
 @over("more, key", [("min_nodes: 2", "min_nodes"), ("defaults: {tensor_parallel: 2}", "defaults.tensor_parallel")])
 def test_several_sparks_are_refused(more: str, key: str) -> None:
     reading = read(FILE.format(more=more, words=""), "r.yaml")

@@ -257,6 +257,7 @@ def test_nodes_of_version_1(old: str, new: str, nodes: tuple[int, int]) -> None:
         ),
         ("runtime: sglang", "sglang serve --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "python3 -m sglang.launch_server --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
+        ("", "A=1 /opt/bin/sglang serve --model-path {model}", EngineKind.SGLANG, Executor.NATIVE),
         ("", "vllm serve {model}", EngineKind.VLLM, Executor.NATIVE),
     ],
 )

@@ -76,9 +76,12 @@ def _check_argv(fields: Fields, recipe: Recipe, argv: tuple[str, ...]) -> None:
             "python3 -m vllm.entrypoints.openai.api_server"
         )
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy=f"known servers: {remedy}")
-    elif started.kind is not recipe.engine and "runtime" in fields:
-        text = f"the command starts {started.kind.traits.name}, but `runtime` says {recipe.engine.traits.name}"
-        fields.add("runtime", text)
+    elif started.kind is not recipe.engine and not any(p.key == "runtime" for p in fields.sheet.problems):
+        starts = f"the command starts {started.kind.traits.name}"
+        if "runtime" in fields:
+            fields.add("runtime", f"{starts}, but `runtime` says {recipe.engine.traits.name}")
+        else:
+            fields.missing("runtime", f"missing, and {starts}", "say which engine it is: sparktop takes it for vLLM")
     if fixed := _FIXED_RANK.search(recipe.command):
         text = f"`{shown(fixed[0])}` differs from node to node"
         fields.add("command", text, kind=ProblemKind.TEMPLATE, remedy="remove it: the launch adds it")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sparktop.cmdline.engine_argv import flag_of, value_of
+from sparktop.cmdline.engine_command import of_container
 from sparktop.errors import nearest
 from sparktop.masking import is_secret, is_secret_name
 from sparktop.model.engine import EngineKind
@@ -290,11 +291,12 @@ def _required_name(fields: Fields, name: str, form: re.Pattern[str], remedy: str
 
 
 def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
-    """(engine, runtime): by `runtime`, else by how the command begins, else vLLM: as sparkrun does."""
+    """(engine, runtime): by `runtime`, else by the program that the command starts, else vLLM: as sparkrun does."""
     runtime = fields.text("runtime").strip()
+    started = of_container(command.split())
+    begun = started.kind if started and started.kind.traits.starts else EngineKind.VLLM
     if not runtime:
-        began = re.match(r"\s*(?:exec\s+)?(?:(llama-server)\s|sglang\s|python3?\s+-m\s+sglang)", command)
-        runtime = "vllm" if began is None else "llama-cpp" if began[1] else "sglang"
+        return begun, ""
     if runtime in RUNTIMES:
         return RUNTIMES[runtime], runtime
     if runtime in OTHER_RUNTIMES:
@@ -305,7 +307,7 @@ def _engine(fields: Fields, command: str) -> tuple[EngineKind, str]:
         text = f"sparktop doesn't know the runtime `{shown(runtime)}`"
         meant = nearest(runtime, RUNTIMES)
         fields.add("runtime", text, nearest=meant, remedy="" if meant else f"known: {', '.join(RUNTIMES)}")
-    return EngineKind.VLLM, runtime
+    return begun, runtime
 
 
 def _executor(declared: str, runtime: str, defaults: Mapping[str, Scalar], most: int) -> Executor:
