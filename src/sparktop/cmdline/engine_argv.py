@@ -99,7 +99,7 @@ def words_of(name: str, value: str, engine: EngineKind, *, is_bool: bool = False
         if value.lower() in ("true", ""):
             return (flag,)
         if value.lower() == "false":
-            return (f"--no-{spec.name}",) if spec.says_off else ()
+            return (f"--{OFF}{flag[2:]}",) if spec.says_off and not polar(flag, engine).startswith(OFF) else ()
     return joined_words(flag, value, engine)
 
 

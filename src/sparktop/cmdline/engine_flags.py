@@ -115,7 +115,7 @@ def _names(
             own = [name for sign, name, _ in signed if sign == "="]
             main = next((known[name][0].name for name in own if name in known and not known[name][1]), own[0][2:])
             aliases = tuple(plain for name in own if (plain := name.lstrip("-")) != main)
-            says_off = is_pair and kind != "pair"
+            says_off = kind != "pair" if is_pair else "!--no-" in row
             flag = FlagSpec(name=main, aliases=aliases, arity=arity, says_off=says_off)
             for sign, name, limits in signed:
                 first, _, last = limits.partition("-")

@@ -88,7 +88,7 @@ def test_a_file_on_the_node_and_one_in_the_image() -> None:
 
 def test_parameters_become_its_flags() -> None:
     own = {"ctx_size": 8192, "flash_attn": True, "n_gpu_layers": 999, "tensor_parallel": 1, "parallel": 2}
-    switches = {"jinja": True, "cont_batching": False, "no_webui": True, "served_model_name": "tiny"}
+    switches = {"jinja": True, "props": False, "no_webui": True, "served_model_name": "tiny"}
     without = order({"context": "64k"}, **LLAMA | {"command": "", "defaults": own | switches})
     argv = " ".join(render(resolve(without), [placed()]).head.argv)
     assert argv.startswith(f"llama-server --model {INSIDE}/M-Q4_K_M.gguf ")
@@ -97,7 +97,20 @@ def test_parameters_become_its_flags() -> None:
     assert argv.endswith("--metrics --port 8080")
     assert " --alias tiny " in argv
     assert "parallel-size" not in argv
-    assert "batching" not in argv
+    assert "props" not in argv
+
+
+def test_a_false_parameter_turns_its_flag_off() -> None:
+    off = dict.fromkeys(("webui", "mmap", "cont_batching", "kv_unified", "no_warmup", "metrics"), False)
+    without = order({"jinja": "false"}, **LLAMA | {"command": "", "defaults": off})
+    argv = render(resolve(without), [placed()]).head.argv
+    own = ("--no-webui", "--no-mmap", "--no-cont-batching", "--no-kv-unified", "--no-jinja")
+    assert set(own) == {word for word in argv if word.startswith("--no")}
+    assert {"--metrics", "--warmup"}.isdisjoint(argv)
+    told = order({"jinja": "false"}, **LLAMA | {"command": "llama-server --jinja -hf {model}"})
+    argv = render(resolve(told), [placed()]).head.argv
+    assert argv[1] == "--no-jinja"
+    assert "--jinja" not in argv
 
 
 @over("name", ["M --tools all --x-Q4_K_M.gguf", "M'--rpc a-Q4_K_M.gguf"])

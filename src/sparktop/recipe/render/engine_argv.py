@@ -133,7 +133,7 @@ def _from_defaults(launch: LaunchValues, model: ModelPlace) -> tuple[str, ...]:
     argv = tuple(model.named if word == "MODEL" else word for word in traits.starts.split())
     for _, words in _flag_words(launch, launch.by_name):
         argv = (*argv, *words)
-    if traits.metrics_on and not flags.has(argv, traits.metrics_on, kind=recipe.engine):
+    if traits.metrics_on and launch.get(traits.metrics_on) is None:
         argv = (*argv, traits.metrics_on)  # without it, there are no figures to watch
     return argv
 
