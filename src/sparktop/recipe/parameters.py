@@ -51,8 +51,9 @@ _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     **dict.fromkeys(_COUNTS, (_COUNT, "a whole number above 0")),
     **dict.fromkeys(NEEDS, (re.compile(r"\d{1,8}(?:\.\d{1,6})?"), "a number, 0 or more")),
     "max_model_len": (re.compile(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|-1|auto"), "a number of tokens"),
+    "ctx_size": (re.compile(r"[1-9]\d*(?:(?:\.\d+)?[kKmM])?|0"), "a number of tokens, or 0 for the model's own"),
 }
-"""What a parameter's value looks like, and how that is called."""
+"""What a parameter's value looks like, and how that is called; of a spelling that is one engine's, as that reads it."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IMAGE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?"  # a registry; without a dot or a port it is a name's first part
@@ -249,8 +250,9 @@ def _wrong(name: str, value: str) -> CannotRender | None:
         return CannotRender(f"is {value[:60]!r}: an image name is [registry/]name[:tag], in lower case", key=name)
     if main == "model_revision" and value and not is_revision(value):
         return CannotRender(f"is {value[:60]!r}, which is not a branch, tag or commit", key=name)
-    if main in _FORMS and not _FORMS[main][0].fullmatch(value):
-        return CannotRender(f"is {value[:20]!r}: it must be {_FORMS[main][1]}", key=name)
+    form = _FORMS.get(name) or _FORMS.get(main)
+    if form and not form[0].fullmatch(value):
+        return CannotRender(f"is {value[:20]!r}: it must be {form[1]}", key=name)
     if main == "ray_port" and int(value) in RAY_WORKERS:
         return CannotRender(
             f"is {value}: Ray uses 10002 to 19999 for its workers",

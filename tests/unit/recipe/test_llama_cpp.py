@@ -206,6 +206,30 @@ def test_a_wrong_runtime_is_one_problem(runtime: str, command: str, told: str) -
     assert [(problem.key, problem.text) for problem in problems] == [("runtime", told)]
 
 
+@over(
+    "defaults, command, context",
+    [
+        ("{max_model_len: 4096}", "llama-server -c {ctx_size}", "-c 4096"),
+        ("{max_model_len: 4096}", "llama-server -c {max_model_len}", "-c 4096"),
+        ("{max_model_len: 4096, ctx_size: 0}", "llama-server -c {ctx_size}", "-c 0"),
+        ("{max_model_len: 4096, ctx_size: 8192}", "''", "--ctx-size 8192"),
+        ("{max_model_len: 4096}", "''", "--ctx-size 4096"),
+    ],
+)
+def test_one_context_whatever_it_is_called(defaults: str, command: str, context: str) -> None:
+    text = FILE.partition("command:")[0].format(more=f"defaults: {defaults}")
+    recipe = read(f"{text}command: {command}\n", "r.yaml").recipe
+    assert recipe is not None
+    argv = render(resolve(Order(recipe=recipe)), [placed()]).head.argv
+    at = [index for index, word in enumerate(argv) if word in ("-c", "--ctx-size", "--max-model-len")]
+    assert [" ".join(argv[index : index + 2]) for index in at] == [context]
+
+
+def test_a_context_that_llama_cpp_cannot_read() -> None:
+    (problem,) = read(FILE.format(more="defaults: {ctx_size: auto}", words="-c {ctx_size}"), "r.yaml").errors
+    assert problem.text == "is 'auto': it must be a number of tokens, or 0 for the model's own"
+
+
 @over("more, key", [("min_nodes: 2", "min_nodes"), ("defaults: {tensor_parallel: 2}", "defaults.tensor_parallel")])
 def test_several_sparks_are_refused(more: str, key: str) -> None:
     reading = read(FILE.format(more=more, words=""), "r.yaml")

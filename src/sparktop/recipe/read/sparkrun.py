@@ -185,6 +185,8 @@ def read_recipe(fields: Fields, name: str, path: str, find_mod: Finder) -> Recip
     own = config.section("sparktop")
     defaults = _defaults(fields, has_share_in_gib=command != written)
     engine, runtime = _engine(fields, command)
+    if engine is EngineKind.LLAMA_CPP and (not command or "ctx_size" in parameters_in(command)):
+        defaults = _with_ctx_size(defaults, fields.section("defaults"))
     is_eugrs = dialect is Dialect.EUGR or runtime == "eugr-vllm"
     least, most = _nodes(fields, defaults, engine)
     environment, per_node = _environment(fields.section("env"))
@@ -379,6 +381,14 @@ def _defaults(fields: Fields, *, has_share_in_gib: bool) -> dict[str, Scalar]:
         if name in values and (why := parameters.default_problem(name, text_of(values[name]))):
             section.add(name, why)
     return values
+
+
+def _with_ctx_size(defaults: Mapping[str, Scalar], section: Fields) -> dict[str, Scalar]:
+    """With the context under llama.cpp's name, which counts where both are set: as sparkrun does."""
+    if {"max_model_len", "ctx_size"} <= defaults.keys():
+        section.note("max_model_len", "has no effect: llama.cpp's `ctx_size` counts", "remove it")
+        return {name: value for name, value in defaults.items() if name != "max_model_len"}
+    return {"ctx_size" if name == "max_model_len" else name: value for name, value in defaults.items()}
 
 
 def _environment(section: Fields) -> tuple[dict[str, str], dict[str, str]]:
