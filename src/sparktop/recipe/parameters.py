@@ -171,7 +171,7 @@ def _resolved(order: Order) -> LaunchValues:
     problems: list[CannotRender | None] = [not_set(order)]
     for name, value in order.values.items():
         try:
-            recipe_name = _recipe_name(name, names, recipe_names)
+            recipe_name = _recipe_name(name, names, recipe_names, recipe.engine)
         except CannotRender as problem:
             problems.append(problem)
             continue
@@ -201,7 +201,7 @@ def _drop(values: dict[str, str], name: str) -> None:
         del values[same]
 
 
-def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -> str:
+def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str], engine: EngineKind) -> str:
     """The name that the recipe has for what the operator calls `name`."""
     plain = name.strip().lstrip("-").replace("-", "_")
     main = main_name(plain)
@@ -215,6 +215,8 @@ def _recipe_name(name: str, names: Iterable[str], recipe_names: Iterable[str]) -
             return own
     if main in names or plain in names:
         return main if main in names else plain
+    if why := engine.traits.lacks.get(main):
+        raise CannotRender(f"{engine.traits.name} has no parameter {plain!r}: {why}", "leave it out")
     near = nearest(plain, {*names, *_SPELLINGS}, least=0.5)
     hint = f": did you mean {near}?" if near else ""
     raise CannotRender(

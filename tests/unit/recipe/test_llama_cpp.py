@@ -162,6 +162,18 @@ def test_what_would_load_something_else_is_refused(more: dict[str, Any], reason:
         render(resolve(order(**LLAMA | more)), [placed()])
 
 
+@over(
+    "name, reason",
+    [
+        ("tp", "llama.cpp has no parameter 'tp': it runs on one Spark"),
+        ("gpu_memory_utilization", "llama.cpp has no parameter 'gpu_memory_utilization': it takes the memory"),
+    ],
+)
+def test_what_it_lacks_is_told(name: str, reason: str) -> None:
+    with pytest.raises(CannotRender, match=reason):
+        resolve(order({name: "1"}, **LLAMA)).checked()
+
+
 # --- the file
 
 FILE = """model: acme/M-GGUF:Q4_K_M

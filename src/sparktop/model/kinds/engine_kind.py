@@ -71,7 +71,9 @@ class EngineTraits:
     settable: tuple[str, ...] = ()
     """Parameters, by sparkrun's names, that may be set at a launch though its recipe doesn't name them."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Flags of sparkrun's parameters, where they aren't named alike; empty: it has none."""
+    """Flags of sparkrun's parameters, where they aren't named alike."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Those of sparkrun's parameters that it doesn't have, and why."""
     pooling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Flags with which it serves embeddings or scores and writes no text, each with the values that mean that; without
     any it is a switch."""

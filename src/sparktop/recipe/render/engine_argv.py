@@ -122,7 +122,7 @@ def _flag_words(launch: LaunchValues, names: Iterable[str]) -> Iterator[tuple[st
     recipe = launch.order.recipe
     for name in names:
         main, is_bool = parameters.main_name(name), isinstance(recipe.defaults.get(name), bool)
-        if main not in parameters.OWN and recipe.engine.traits.parameters.get(main) != "":
+        if main not in parameters.OWN and main not in recipe.engine.traits.lacks:
             yield main, flags.words_of(main, launch.by_name[name], recipe.engine, is_bool=is_bool)
 
 

@@ -160,8 +160,8 @@ def parameters(draft: Draft) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if draft.recipe.engine is EngineKind.SGLANG:
         spelled = {**_SGLANG_NAMES, **spelled}
     has_ranks = len(draft.nodes) > 1 or "tensor_parallel" in spelled
-    flags = draft.recipe.engine.traits.parameters
-    names = [name for name in MAIN_PARAMETERS if (name != "tensor_parallel" or has_ranks) and flags.get(name) != ""]
+    lacks = draft.recipe.engine.traits.lacks
+    names = [name for name in MAIN_PARAMETERS if (name != "tensor_parallel" or has_ranks) and name not in lacks]
     main = [spelled.get(name, name) for name in names]
     known = {*MAIN_PARAMETERS, *draft.recipe.settings}
     further = dict.fromkeys(name for name in (*draft.recipe.defaults, *draft.values) if main_name(name) not in known)
