@@ -14,6 +14,7 @@ from sparktop.model.recipe import Order
 from sparktop.recipe.container_spec import CannotRender, NodeContext
 from sparktop.recipe.parameters import resolve
 from sparktop.recipe.read.recipe_file import read
+from sparktop.recipe.render.engine_argv import plain_argv
 from sparktop.recipe.render.render import render
 
 REPO = "acme/M-GGUF"
@@ -74,6 +75,20 @@ def test_a_cache_that_hf_home_does_not_hold() -> None:
     assert [mount.text for mount in rank.container.mounts] == [
         "/data/hub/models--acme--M-GGUF:/models/models--acme--M-GGUF:ro"
     ]
+
+
+def test_a_command_names_its_image_encoder() -> None:
+    reading = read(FILE.format(more="", words="--mmproj {mmproj}"), "r.yaml")
+    assert reading.recipe is not None, reading.problems
+    values = resolve(Order(recipe=reading.recipe))
+    argv = render(values, [placed(encoder="mmproj F16.gguf")]).head.argv
+    assert argv.count("--mmproj") == 1
+    assert argv[argv.index("--mmproj") + 1] == f"{INSIDE}/mmproj F16.gguf"
+    with pytest.raises(CannotRender, match="no image encoder comes with the model"):
+        render(values, [placed()])
+    assert plain_argv(values)[-2:] == ("--mmproj", "mmproj.gguf")
+    own = resolve(order(**LLAMA | {"command": reading.recipe.command, "defaults": {"mmproj": "/opt/e.gguf"}}))
+    assert "/opt/e.gguf" in render(own, [placed(encoder="mmproj-F16.gguf")]).head.argv
 
 
 def test_a_file_on_the_node_and_one_in_the_image() -> None:

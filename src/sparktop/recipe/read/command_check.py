@@ -49,7 +49,8 @@ def checked_argv(fields: Fields, recipe: Recipe) -> tuple[str, ...]:
                 section.add(name, text, kind=ProblemKind.NOTE, nearest=meant)
         return ()
     try:
-        argv = render(recipe.command, _NODE_VALUES | made_up(recipe) | known_values(recipe))
+        examples = _NODE_VALUES | ({"mmproj": "0"} if recipe.engine.traits.file_flag else {})
+        argv = render(recipe.command, examples | made_up(recipe) | known_values(recipe))
     except CannotRender as error:
         _add_template_problem(fields, error)
         return ()

@@ -31,7 +31,7 @@ def engine_argv(
     recipe = launch.order.recipe
     own: dict[str, str] = {}
     if recipe.command.strip():
-        named = {"model": model.named, "resolved_model_path": model.named}
+        named = {"model": model.named, "resolved_model_path": model.named} | _encoder_named(launch, model)
         values = {**launch.by_name, **node_parameters(node, nodes), **named}
         argv, own = _from_template(recipe.command, values, {*launch.set_names, *named})
         if not argv or server_at(argv, 0) is None:
@@ -49,6 +49,17 @@ def engine_argv(
     if not flags.has(argv, name, kind=recipe.engine) and (served or not model.is_hub):
         argv = (*argv, name, served or launch.model)
     return argv, own
+
+
+def _encoder_named(launch: LaunchValues, model: ModelPlace) -> dict[str, str]:
+    """The file of the model's image encoder for a command that names it as {mmproj}, unless the recipe has its own."""
+    recipe = launch.order.recipe
+    if not recipe.engine.traits.file_flag or "mmproj" in launch.by_name:
+        return {}
+    if not (model.encoder or model.is_hub) and "mmproj" in template.used(recipe.command, recipe.defaults):
+        text = "the command names {mmproj}, and no image encoder comes with the model"
+        raise CannotRender(text, "remove it", "set its path: `defaults: mmproj: ...`")
+    return {"mmproj": model.encoder or "mmproj.gguf"}
 
 
 def _with_file(argv: tuple[str, ...], recipe: Recipe, model: ModelPlace, variables: Set[str]) -> tuple[str, ...]:
