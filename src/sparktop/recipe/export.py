@@ -155,6 +155,11 @@ WAIT = (
 DEFAULT_SHARE = "0.75"
 
 
+def share_of(size_bytes: int, total_bytes: int) -> str:
+    """A size as the share that `WAIT` takes."""
+    return f"{min(1.0, size_bytes / total_bytes):.4f}"
+
+
 START_LIMIT_S = 600
 """docs/facts/engines.md, OPS-02."""
 
@@ -178,7 +183,7 @@ def unit_file(
     Args:
         name: the container's; the unit's is NAME.service.
         run: the words of `docker run`, not detached, secrets by name.
-        share: what the engine takes of all memory, as its flag says; None: DEFAULT_SHARE.
+        share: what must be available of all memory, as the engine's flag says; None: DEFAULT_SHARE.
         has_secrets: it reads their values from `environment_file`.
         is_own: for the user's own manager, which knows neither Docker nor the network as units.
     """
@@ -235,11 +240,14 @@ KINDS: Mapping[str, str] = {
 """File name of each kind of export; on several nodes the node's name comes first."""
 
 
-def exported(rendered: Rendered, kind: str, rank: RenderedRank, *, muted: Sequence[Muted] = ()) -> str:
+def exported(
+    rendered: Rendered, kind: str, rank: RenderedRank, *, muted: Sequence[Muted] = (), share: str | None = None
+) -> str:
     """The export file of one rank.
 
     Args:
         kind: one of KINDS.
+        share: what a unit waits for of all memory, where no flag of the engine says it.
         muted: the recipe's muted lint rules, muted in the file too.
     """
     container = without_secrets(reusable(rank.container))
@@ -252,7 +260,7 @@ def exported(rendered: Rendered, kind: str, rank: RenderedRank, *, muted: Sequen
     return unit_file(
         container.name,
         run_words(container, is_detached=False),
-        flags.value_of(rank.argv, *names) or flags.value_of(rendered.head.argv, *names),
+        flags.value_of(rank.argv, *names) or flags.value_of(rendered.head.argv, *names) or share,
         description=f"{container.name}: {rendered.served_name}",
         has_secrets=bool(container.secret_names),
         is_own=kind == "systemd-user",
@@ -260,14 +268,16 @@ def exported(rendered: Rendered, kind: str, rank: RenderedRank, *, muted: Sequen
     )
 
 
-def files(rendered: Rendered, kind: str, *, muted: Sequence[Muted] = ()) -> dict[str, str]:
-    """File name -> text, for all ranks."""
+def files(
+    rendered: Rendered, kind: str, *, muted: Sequence[Muted] = (), shares: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """File name -> text, for all ranks; `shares` by node."""
     texts = {}
     for rank in rendered.ranks:
         name = KINDS[kind].format(name=rank.container.name)
         where = re.sub(r"[^A-Za-z0-9_.-]+", "-", rank.node)
         name = f"{where}.{name}" if len(rendered.ranks) > 1 else name
-        texts[name] = exported(rendered, kind, rank, muted=muted)
+        texts[name] = exported(rendered, kind, rank, muted=muted, share=(shares or {}).get(rank.node))
     return texts
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sparktop.cmdline.engine_command import of_container
+from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.engines.memory_target import held_bytes
 from sparktop.engines.ranks import is_alive
 from sparktop.model.fleet import FleetState, NodeView
@@ -21,6 +22,7 @@ from sparktop.operate.launch.inputs.download_steps import fetch
 from sparktop.operate.launch.inputs.downloads import models_on_nodes, node_contexts
 from sparktop.operate.launch.inputs.gate_inputs import GateInputs
 from sparktop.operate.launch.inputs.link import fabrics
+from sparktop.operate.launch.planned_rank import room_for
 from sparktop.recipe import export
 from sparktop.recipe.container_spec import CannotRender, Rendered
 from sparktop.recipe.model_config import ModelFacts
@@ -130,6 +132,7 @@ def launch_inputs(
         compose=compose,
     )
     recipe = order.recipe
+    shares = {} if recipe.engine.traits.share_flag or memory_budget is None else dict(_waits(memory_budget))
     prospect = Prospect(
         recipe_id=recipe.id,
         title=values.model.rstrip("/").rpartition("/")[2] or recipe.id,
@@ -141,6 +144,15 @@ def launch_inputs(
         fetches=inputs.fetch.downloads,
         risks=recipe.risks,
         runs=name_holder.running_already(rendered, docker) if rendered else (),
-        files={kind: export.files(rendered, kind, muted=recipe.muted) for kind in export.KINDS} if rendered else {},
+        files={
+            kind: export.files(rendered, kind, muted=recipe.muted, shares=shares) for kind in export.KINDS if rendered
+        },
     )
     return inputs, prospect
+
+
+def _waits(budget: Budget) -> Iterator[tuple[str, str]]:
+    """(node, share of its memory that a unit waits for): as the launch itself, else what the host needs."""
+    for node in budget.nodes:
+        target_bytes, _ = room_for(node)
+        yield node.node, export.share_of(target_bytes or HOST_BYTES, node.total_bytes)

@@ -16,6 +16,7 @@ from sparktop.cmdline.container_body import docker_run
 from sparktop.cmdline.engine_argv import value_of
 from sparktop.dataclass import dataclass
 from sparktop.engines import labels
+from sparktop.engines.memory_needs import HOST_BYTES
 from sparktop.masking import is_secret
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command
@@ -41,7 +42,7 @@ from sparktop.operate.relaunch.systemd import reload_warnings
 from sparktop.operate.secrets.masking import secret_words, secrets_of
 from sparktop.operate.secrets.sudo import require_root_for, sudo_notes
 from sparktop.operate.step.plan import Difference, Plan, Step
-from sparktop.recipe.export import UNIT_HEAD, environment_file, environment_text, unit_file
+from sparktop.recipe.export import UNIT_HEAD, environment_file, environment_text, share_of, unit_file
 
 PRINT = "print"
 """An option of the request: "yes" asks for the files alone, without a step."""
@@ -260,10 +261,15 @@ def _starter(change: RankChange, request: Request, survey: Survey, made_at: str,
     service = Service(
         view=rank.view, unit=f"{container.name}.service", is_own=is_own, engine=container.name, mark=rank.mark
     )
+    target, old_target = targets(change, (), None)
+    share, sample = value_of(rank.engine.argv, *_SHARES), rank.view.sample
+    if not rank.engine.kind.traits.share_flag and sample is not None:  # it waits for what it holds now
+        held_bytes = min(target.target_bytes, target.asked_bytes + HOST_BYTES)
+        share = share_of(held_bytes, sample.memory.total_bytes)
     text = unit_file(
         container.name,
         [word for at, word in enumerate(run) if (at, word) != (2, "--detach")],
-        value_of(rank.engine.argv, *_SHARES),
+        share,
         description=f"{container.name}: {rank.engine.model or container.name}",
         has_secrets=bool(secrets),
         is_own=is_own,
@@ -287,7 +293,6 @@ def _starter(change: RankChange, request: Request, survey: Survey, made_at: str,
         old=container,
         old_body=change.old_body,
     )
-    target, old_target = targets(change, (), None)
     base = phases_anew(
         rank,
         target,

@@ -17,12 +17,12 @@ from sparktop.cmdline.engine_command import of_container
 from sparktop.documents.plan import plan_lines, refusal_lines
 from sparktop.engines.memory_taken import deciding_flags
 from sparktop.headless.plan_data import plan_data, refusal_data
-from sparktop.model.engine import EngineState
+from sparktop.model.engine import EngineKind, EngineState
 from sparktop.model.fleet import Taken
 from sparktop.model.guard import GuardPhase, GuardState
 from sparktop.model.operation import Command, DockerCall, Expect, ImagePull, Transfer
 from sparktop.model.prospect import Fit, Gate
-from sparktop.model.recipe import Order
+from sparktop.model.recipe import Need, Order
 from sparktop.model.request import Request, Risk
 from sparktop.model.state import State
 from sparktop.model.survey import Survey
@@ -199,6 +199,29 @@ def test_memory_is_waited_for_by_the_budget() -> None:
     assert share is not None
     assert isinstance(act, AwaitMemory)
     assert share * made.TOTAL_BYTES < act.target_bytes < 112 * GIB
+
+
+@over("weights_gib, at_most", [("10", 0.2), ("", 0.04)])
+def test_a_unit_of_an_engine_without_a_share_waits_for_what_the_launch_waits_for(
+    weights_gib: str, at_most: float
+) -> None:
+    """Where even the weights are unknown: for what the host needs."""
+    own = {"engine": EngineKind.LLAMA_CPP, "model": "/opt/m.gguf", "has_model_inside": True, "need": Need()}
+    llama = replace(
+        recipe(TINY),
+        **own,
+        defaults={},
+        container="scitrera/dgx-spark-llama-cpp:b8094-cu131",
+        command="llama-server -m {model}",
+    )
+    values = {"need.weights_gib": weights_gib} if weights_gib else {}
+    plan = planned(Sparks(), Order(recipe=llama, values=values))
+    assert plan.prospect is not None
+    (text,) = plan.prospect.files["systemd"].values()
+    share = float(text.partition(" wait-for-memory ")[2].split()[0])
+    acts = [step.act for step in plan.steps if isinstance(step.act, AwaitMemory)]
+    assert [round(act.target_bytes / made.TOTAL_BYTES, 4) for act in acts] == [share] * bool(weights_gib)
+    assert 0.03 < share < at_most
 
 
 @over("name, starts", [(RAY, ["start@spark1", "start@spark2"]), (NATIVE, ["start@spark2", "start@spark1"])])

@@ -21,6 +21,7 @@ from sparktop.cmdline import docker_run, systemd
 from sparktop.diagnose.lint.catalogue import check
 from sparktop.launchspec.read.configuration import read
 from sparktop.masking import mask_text
+from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.fleet import FleetState
 from sparktop.model.operation import Command, Privilege
@@ -119,6 +120,17 @@ def test_the_limits_of_its_starts(options: dict[str, str]) -> None:
     specs = read(text, "vllm.service").specs
     assert [one.title for one in check(specs, mask=mask_text) if one.rule.startswith("unit")] == []
     assert [one.title for one in check(specs, mask=mask_text) if one.severity is Severity.CRITICAL] == []
+
+
+@over("held_gib, share", [(10.6, 0.1693), (None, 0.0822)])
+def test_one_without_a_share_waits_for_what_it_holds_now(held_gib: float | None, share: float) -> None:
+    """With the 6 GiB of its processes and the host's 4, of 121.7; not for a share that nobody has set."""
+    one = support.engine()
+    held_bytes = made.gib(held_gib) if held_gib else None
+    llama = replace(one, kind=EngineKind.LLAMA_CPP, gpu_bytes=held_bytes, argv=("llama-server", "-m", "/m.gguf"))
+    text = text_of(planned(made.picture(restarts.spark(engines=(llama,)))))
+    (first, *_) = (row for row in text.splitlines() if " wait-for-memory " in row)
+    assert float(first.split()[-1]) == share
 
 
 @over("manager", ["--system", "--user"])
