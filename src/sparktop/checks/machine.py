@@ -148,17 +148,19 @@ def judge_power(facts: PowerFacts) -> Judgement:
 
 
 @check("launch.context", is_rule=False, gate="context")
-def judge_context(tokens: tuple[int | None, int | None]) -> Judgement:
-    """Whether the context is longer than the model's own maximum, which both engines refuse by default.
+def judge_context(tokens: tuple[int | None, int | None, bool]) -> Judgement:
+    """Whether the context is longer than the model's own maximum, which vLLM and SGLang refuse by default.
 
     Only a warning: a rope scaling in its config.json may extend it.
 
     Args:
-        tokens: of the context (None: the engine chooses), and of the model at most.
+        tokens: of a request's context (None: the engine chooses), of the model at most, whether the engine caps it.
     """
-    context, longest = tokens
+    context, longest, is_capped = tokens
     if context is None:
         return passed("chosen")
     if longest is None:
         return unknown("how long the model's context may be is not known")
-    return warning("longer") if context > longest else passed()
+    if context <= longest:
+        return passed()
+    return warning("capped" if is_capped else "longer")

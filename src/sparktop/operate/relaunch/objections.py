@@ -38,7 +38,7 @@ def context(rank_change: RankChange, survey: Survey) -> Iterator[str]:
     models = node_models_of(question.node, survey.value(question))
     copy = models.find(*question.roots or (rank_change.rank.engine.model or "",)) if models is not None else None
     longest = copy.facts.longest_tokens if copy is not None else None
-    if (judgement := judge_context((tokens, longest))).is_problem:
+    if (judgement := judge_context((tokens, longest, False))).is_problem:
         figures = {"tokens": tokens, "longest": longest, "name": ""}
         yield f"{found(judge_context.id, judgement.case, figures).title}."
 

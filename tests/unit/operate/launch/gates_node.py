@@ -395,12 +395,27 @@ def _(world: World) -> None:
     _asks_for_tokens(world, 32768, max_position_embeddings=40960)
 
 
+def _asks_for_slots(world: World, tokens: int, *flags: str) -> None:
+    world.asks_for(engine=EngineKind.LLAMA_CPP)
+    _asks_for_tokens(world, tokens, max_position_embeddings=40960)
+    world.rendered = rendered(world.nodes, argv=("llama-server", "-c", str(tokens), *flags))
+
+
 @case("context", "", PASSED, "16,384 tokens of the 40,960")
 def _(world: World) -> None:
     """llama.cpp's slots share its context."""
-    world.asks_for(engine=EngineKind.LLAMA_CPP)
-    _asks_for_tokens(world, 65536, max_position_embeddings=40960)
-    world.rendered = rendered(world.nodes, argv=("llama-server", "-c", "65536", "-np", "4"))
+    _asks_for_slots(world, 65536, "-np", "4")
+
+
+@case("context", "", WARNED, "65,536 tokens per request are more than the 40,960", "--set max_model_len=163840")
+def _(world: World) -> None:
+    """So what is proposed is of all slots."""
+    _asks_for_slots(world, 262144, "-np", "4")
+
+
+@case("context", "", WARNED, "caps requests at 40,960", "--set max_model_len=40960")
+def _(world: World) -> None:
+    _asks_for_slots(world, 65536, "-np", "4", "--kv-unified")
 
 
 @case("context", "", PASSED, "as long as the engine chooses")

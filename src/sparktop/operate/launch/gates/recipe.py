@@ -12,6 +12,7 @@ from sparktop.diagnose.lint.catalogue import check
 from sparktop.launchspec.read.configuration import read
 from sparktop.launchspec.spec import LaunchSpec
 from sparktop.masking import mask_text
+from sparktop.model.engine import EngineKind
 from sparktop.model.event import Severity
 from sparktop.model.finding import Finding
 from sparktop.model.prospect import Fit, Gate
@@ -64,24 +65,26 @@ def memory_gate(inputs: GateInputs) -> Gate:
 
 
 def context_gate(inputs: GateInputs) -> Gate:
-    tokens = _request_tokens(inputs)
+    tokens, slots = inputs.budget.context_tokens if inputs.budget is not None else None, _slots(inputs)
+    tokens = tokens // slots if tokens is not None else None
     model = inputs.models[0].facts
     longest = model.longest_tokens if model is not None else None
     context = main_name("max_model_len")
     used_values = inputs.rendered.values if inputs.rendered is not None else inputs.order.recipe.defaults
     name = next((candidate for candidate in used_values if main_name(candidate) == context), context)
-    judgement = judge_context((tokens, longest))
-    return told("", judge_context, judgement, tokens=tokens, longest=longest, name=name)
+    judgement = judge_context((tokens, longest, inputs.order.recipe.engine is EngineKind.LLAMA_CPP))
+    all_slots = (longest or 0) * slots
+    return told("", judge_context, judgement, tokens=tokens, longest=longest, all_slots=all_slots, name=name)
 
 
-def _request_tokens(inputs: GateInputs) -> int | None:
-    """The longest context of one request; llama.cpp's slots share theirs out among them."""
-    tokens, engine = inputs.budget.context_tokens if inputs.budget is not None else None, inputs.order.recipe.engine
-    if tokens is None or inputs.rendered is None or not engine.traits.file_flag:
-        return tokens
+def _slots(inputs: GateInputs) -> int:
+    """Into how many requests the context is divided: by llama.cpp without a unified cache."""
+    engine = inputs.order.recipe.engine
+    if inputs.rendered is None or engine is not EngineKind.LLAMA_CPP:
+        return 1
     flags = values_of(inputs.rendered.head.argv, engine)
     slots = "1" if "kv-unified" in flags else flags.get("parallel", "1")
-    return tokens // int(slots) if slots.isdecimal() and int(slots[:6]) > 0 else tokens
+    return max(1, int(slots[:6])) if slots.isdecimal() else 1
 
 
 def secret_gates(inputs: GateInputs) -> Iterator[Gate]:
