@@ -428,6 +428,27 @@ def test_llama_cpp_without_a_config_is_judged_by_its_weights_alone() -> None:
     assert told.fit is Fit.FITS
 
 
+@over(
+    "words, unknown",
+    [
+        ("-md /models/draft.gguf", "the engine also loads a draft model: its weights and cache are not counted"),
+        ("--model-draft /d.gguf", "the engine also loads a draft model: its weights and cache are not counted"),
+        ("--lora /models/a.gguf", "the engine also loads a LoRA adapter: its weights are not counted"),
+        ("--lora-scaled /a.gguf:0.5", "the engine also loads a LoRA adapter: its weights are not counted"),
+    ],
+)
+def test_what_llama_cpp_loads_beside_its_model_is_told(words: str, unknown: str) -> None:
+    assert budget(resolve(order(LLAMA)), DESKTOP, LLAMA_FACTS).unknowns == ()
+    with_more = replace(LLAMA, command=f"{LLAMA.command} {words}")
+    assert budget(resolve(order(with_more)), DESKTOP, LLAMA_FACTS).unknowns == (unknown,)
+
+
+def test_its_draft_may_be_named_by_a_variable() -> None:
+    by_variable = replace(LLAMA, environment={"LLAMA_ARG_SPEC_DRAFT_MODEL": "/models/draft.gguf"})
+    (unknown,) = budget(resolve(order(by_variable)), DESKTOP, LLAMA_FACTS).unknowns
+    assert "a draft model" in unknown
+
+
 def test_what_does_not_fit_of_llama_cpp_has_a_shorter_context_as_a_lever_and_no_share() -> None:
     long = replace(LLAMA, command="llama-server -hf {model} -c 4000000")
     found = budget(resolve(order(long)), DESKTOP, replace(LLAMA_FACTS, weights_bytes=60 * GIB))

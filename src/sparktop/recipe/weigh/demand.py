@@ -125,6 +125,8 @@ def _weights(
         unknowns.append(f"the engine also loads {unsized}, whose size is unknown: its weights are not counted")
     elif settings.has_draft and not drafts:
         unknowns.append("the engine also loads a draft model: its weights and cache are not counted")
+    if settings.has_adapter:
+        unknowns.append("the engine also loads a LoRA adapter: its weights are not counted")
     if whole is None:
         return None, note
     return math.ceil(whole / shards(settings, nodes)) + sum(max(0, draft) for draft in drafts.values()), note

@@ -31,6 +31,7 @@ CACHE_SIZE = "kv_cache_memory_bytes"
 EAGER = "enforce_eager"
 _GRAPHS = ("compilation_config", "cudagraph_mode", "cuda_graph_backend_decode")
 _OWN_DRAFTS = re.compile(r"\w*mtp|nextn")
+_ADAPTERS = ("lora", "lora-scaled")
 _ELEMENT_BYTES = {
     "float32": 4.0, "fp32": 4.0, "fp8_ds_mla": 656 / 576, "int8": 1.0, "f32": 4.0, "q8_0": 34 / 32, "q5_1": 24 / 32,
     "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
@@ -67,6 +68,8 @@ class Settings:
     counts_graphs: bool = False
     """Whether CUDA graphs count within the share."""
     has_draft: bool = False
+    has_adapter: bool = False
+    """Whether llama.cpp loads a LoRA."""
     has_own_drafts: bool = False
     """Whether the model's own draft layers (MTP) are loaded."""
     problems: tuple[str, ...] = ()
@@ -137,7 +140,8 @@ def read(launch: LaunchValues) -> Settings:
         is_eager=is_eager,
         has_graphs=bool(engine.traits.graphs_off) and not (is_eager or is_off or turns_graphs_off(" ".join(argv))),
         counts_graphs=counts_graphs(engine, release_of(version_of(launch.image, engine))),
-        has_draft=bool(draft),
+        has_draft=bool(draft) or "spec-draft-model" in flags,
+        has_adapter=not flags.keys().isdisjoint(_ADAPTERS),
         has_own_drafts=_OWN_DRAFTS.fullmatch(method) is not None,
         problems=tuple(problems),
     )
