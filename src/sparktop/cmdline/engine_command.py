@@ -93,8 +93,11 @@ def version_of_image(image: str) -> str | None:
 
 
 def started_by(container: Container) -> EngineCommand | None:
-    """The engine that a container starts."""
-    return of_container(container.argv, container.environment, container.image)
+    """The engine that a container starts; read once for each command, as it is asked at every look at a node."""
+    return _started(tuple(container.argv), tuple(container.environment), container.image)
+
+
+_started = lru_cache(maxsize=512)(of_container)
 
 
 def is_exec(container: Container | None, endpoint: Endpoint | None, pids: Sequence[int]) -> bool:
