@@ -25,13 +25,13 @@ LINES = {
     "launches": (7305, "operate/launch", "operate/relaunch"),
     "diagnose and knowledge": (13559, "diagnose", "knowledge"),
     "launchspec": (1978, "launchspec"),
-    "recipe": (7940, "recipe"),
+    "recipe": (7948, "recipe"),
     "checks": (1820, "checks"),
     "engines": (1505, "engines"),
     "transport": (5284, "transport"),
     "record": (507, "record"),
     "probe": (7808, "probe"),
-    "cmdline": (3430, "cmdline"),
+    "cmdline": (3433, "cmdline"),
     "text": (1130, "text"),
     "model, wire and config": (4202, "model", "wire", "config.py"),
     "ground": (
@@ -39,12 +39,12 @@ LINES = {
         *("errors.py", "clock.py", "bounds.py", "sanitise.py", "masking.py", "dataclass.py", "faults.py", "files.py"),
         *("__init__.py", "__main__.py"),
     ),
-    "everything": (112825, "."),
+    "everything": (112836, "."),
 }
 """Room: the most lines of Python in these folders and files of src/sparktop, less those with a minus."""
 MODULES = 583
 """In src/sparktop, without __init__.py."""
-TESTS, CASES = 104699, 17907
+TESTS, CASES = 104705, 17907
 """Lines: of Python in tests; of whatever is in tests/cases."""
 
 

@@ -92,7 +92,7 @@ class ModelCopy:
             size_bytes=size,
             folder_bytes=None,
             is_complete=is_complete,
-            missing=missing or (() if is_complete else (f"{wanted.quant or '*'}.gguf",)),
+            missing=missing or (() if is_complete else (f"*{wanted.quant}*.gguf".replace("**", "*"),)),
             facts=facts,
             choice=choice,
         )

@@ -167,7 +167,10 @@ def test_its_variables_count_and_a_key_goes_into_one() -> None:
         ({"environment": {"LLAMA_ARG_HF_REPO": "a/b"}}, "a variable sets --hf-repo"),
         ({"environment": {"LLAMA_ARG_MODELS_DIR": "/m"}}, "a variable sets --models-dir"),
         ({"environment": {"LLAMA_ARG_ALIAS": "m"}}, "a variable sets --alias"),
-        ({"command": "LLAMA_ARG_RPC=a:1 llama-server -hf {model}"}, "a variable sets --rpc"),
+        (
+            {"command": "LLAMA_ARG_RPC=a:1 llama-server -hf {model}"},
+            "a variable sets --rpc: sparktop starts llama.cpp on one Spark",
+        ),
         ({"command": "llama-server --gpt-oss-20b-default"}, "--gpt-oss-20b-default has no place in a launch"),
         ({"command": "llama-server -hf other/m"}, "the recipe's command names its model"),
     ],

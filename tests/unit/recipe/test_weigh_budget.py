@@ -422,6 +422,9 @@ def test_llama_cpp_without_a_config_is_judged_by_its_weights_alone() -> None:
     found = budget(resolve(order(LLAMA)), DESKTOP, bare)
     assert (found.fit, found.share) == (Fit.UNKNOWN, None)
     assert found.why == "the memory per token of context is unknown, and comes on top of the weights"
+    assert found.nodes[0].sentence.startswith("at least 20.0 GiB of")
+    nothing = budget(resolve(order(LLAMA)), DESKTOP, None).nodes[0].sentence
+    assert nothing.startswith("an unknown part of 121.7 for the engine, 3.0 for its processes, at most ")
     much = budget(resolve(order(LLAMA)), DESKTOP, replace(bare, weights_bytes=118 * GIB), on_disk=[made.on_disk("M")])
     assert (much.fit, much.levers) == (Fit.NO, ())
     told = budget(resolve(order(LLAMA, **{"need.kv_bytes_per_token": "20000"})), DESKTOP, bare)

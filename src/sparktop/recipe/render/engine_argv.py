@@ -72,7 +72,8 @@ def _with_file(argv: tuple[str, ...], recipe: Recipe, model: ModelPlace, variabl
     set_by = {flag: name for name, flag in traits.variables.items() if name in variables}
     for flag in (*traits.model_flags, *traits.refused):
         if flag in set_by:
-            raise CannotRender(f"a variable sets --{flag}: a launch names the model by flags", f"remove {set_by[flag]}")
+            why = traits.refused.get(flag, "a launch names the model by flags")
+            raise CannotRender(f"a variable sets --{flag}: {why}", f"remove {set_by[flag]}")
     if model.folder and not gguf.is_model(model.named):
         raise CannotRender("the model's path names no .gguf file, or not the first of its parts", key="model")
     names = _model_flags(kind)

@@ -39,7 +39,9 @@ def judge(case: Case) -> Budget:
     if share is None and settings.cache_bytes is None and settings.takes_share:
         share, source = computed_share(case, demand)
     pools = [_pool_of(case, demand, room, share) for room in case.rooms]
-    nodes = tuple(_node_budget(case, room, pool) for room, pool in zip(case.rooms, pools, strict=True))
+    is_known = settings.takes_share or None not in (demand.weights_bytes, demand.context_bytes)
+    rooms = zip(case.rooms, pools, strict=True)
+    nodes = tuple(_node_budget(case, room, pool, is_known=is_known) for room, pool in rooms)
     fit, why = _verdict(case, demand, share, pools, nodes)
     capacities = [_cache_tokens(case, demand, pool) for pool in pools]
     return Budget(
@@ -80,13 +82,18 @@ def _cache_tokens(case: Case, demand: Demand, pool: _Pool) -> int | None:
     return demand.cache.tokens(pool.size_bytes - demand.weights_bytes - demand.work_bytes)
 
 
-def _node_budget(case: Case, room: Room, pool: _Pool) -> NodeBudget:
+def _node_budget(case: Case, room: Room, pool: _Pool, *, is_known: bool) -> NodeBudget:
     left_bytes = room.reach - pool.size_bytes - pool.beyond_bytes
     reserve, _ = reserve_bytes(room.has_desktop, case.need.reserve_gib)
     fit = Fit.NO if left_bytes < HOST_BYTES else Fit.TIGHT if left_bytes < reserve else Fit.FITS
     beside = f"{_gib(pool.beyond_bytes)} {case.settings.beside}"
-    sizes = f"{_gib(pool.size_bytes)} GiB of {_gib(room.total)} for the engine, {beside}"
-    rest = f"{_gib(left_bytes)} left for the host" if fit is not Fit.NO else f"{_gib(HOST_BYTES - left_bytes)} short"
+    size = f"{'' if is_known else 'at least '}{_gib(pool.size_bytes)} GiB" if pool.size_bytes else "an unknown part"
+    sizes = f"{size} of {_gib(room.total)} for the engine, {beside}"
+    rest = (
+        f"{'' if is_known else 'at most '}{_gib(left_bytes)} left for the host"
+        if fit is not Fit.NO
+        else f"{_gib(HOST_BYTES - left_bytes)} short"
+    )
     return NodeBudget(
         node=room.node,
         total_bytes=room.total,
